@@ -1,0 +1,75 @@
+# Everything a person or a CI job runs. All of it lives in .venv, which any target makes from nothing.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
+ANOTHER := Name another one: make $(or $(MAKECMDGOALS),test) PYTHON=python3.12
+PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs shape build constraints clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## */  make \1	/' | expand -t 22
+	@echo 'Another Python: make demo PYTHON=python3.12.  More arguments: make demo ARGS="--json".'
+
+demo: $(VENV)/.demo ## a team on the embedded model, from nothing, offline once installed
+	@$(BIN)/kairo demo $(ARGS) || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
+
+test: $(VENV)/.dev ## the whole suite, with coverage by branch
+	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+
+check: $(VENV)/.dev ## lint, format and types: ruff, mypy strict, pyright strict
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.dev ## rewrite the sources the way `make check` wants them
+	@$(BIN)/ruff check --fix-only
+	@$(BIN)/ruff format
+
+bench: $(VENV)/.dev ## the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.dev ## run every example in README.md and docs/
+	@$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+
+shape: $(VENV)/.python ## how long the files and functions are
+	@$(BIN)/python scripts/shape.py $(ARGS)
+
+build: $(VENV)/.dev ## sdist and wheel in dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist
+
+constraints: $(VENV)/.dev ## pin every dependency anew, with hashes
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group dev --group model --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --upgrade -o constraints.txt
+
+clean: ## remove .venv and everything generated
+	@rm -rf $(VENV) dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# The environment, in layers. A stamp is newer than the files it was installed from.
+$(VENV)/.python:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no '$(PYTHON)' here. $(ANOTHER)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "kairo-team needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). $(ANOTHER)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(PIN_FILES) | $(VENV)/.python
+	@$(call install,what the demo needs (150 MB; about a minute),cli local build model)
+
+$(VENV)/.dev: $(PIN_FILES) | $(VENV)/.python
+	@$(call install,all extras and the development tools (350 MB; two or three minutes),all dev model)
+	@touch $(VENV)/.demo
+
+# $(1) what it is, in words; $(2) the extras and groups.
+define install
+	start=$$(date +%s); echo "Installing $(1) into $(VENV) ..." && \
+	$(BIN)/python scripts/pins.py $(2) > $@-pins.txt && \
+	$(PIP) --require-hashes --no-deps -r $@-pins.txt && \
+	$(PIP) --no-deps --no-build-isolation -e . && \
+	touch $@ && echo "Installed in $$(( $$(date +%s) - start )) s."
+endef

@@ -1,0 +1,1 @@
+"""What the library costs, as ratios within one run: `python -m benchmarks`."""

@@ -1,0 +1,62 @@
+"""A row of the table, the table, and fair timing."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured ratio and the most it may be; no limit is there to be known, not to be kept."""
+
+    what: str
+    measured: float
+    limit: float | None
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the limit holds."""
+        if self.limit is None:
+            return ""
+        return "ok" if self.measured <= self.limit else "OVER"
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Time one call. What was alive before is set aside, so that the collector's passes count only this call's objects.
+
+    The collector stays on: it is on in every program that pays for it.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+    finally:
+        gc.unfreeze()
+
+
+def medians(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Time several things in turn, so that a slow moment of the machine hits all of them; the median of each."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            times[name].append(seconds_of(work))
+    return {name: median(taken) for name, taken in times.items()}
+
+
+def draw(rows: Sequence[Row]) -> str:
+    """Draw the rows as a table."""
+    lines = [("what", "measured", "to reach", "", "")]
+    lines += [(r.what, f"{r.measured:.2f} x", f"<= {r.limit:g} x" if r.limit else "", r.verdict, r.note) for r in rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    drawn = [
+        f"{what:<{widths[0]}}  {measured:>{widths[1]}}  {limit:>{widths[2]}}  {verdict:<{widths[3]}}  {note}".rstrip()
+        for what, measured, limit, verdict, note in lines
+    ]
+    return "\n".join([drawn[0], "-" * max(map(len, drawn)), *drawn[1:]])

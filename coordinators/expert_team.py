@@ -1,0 +1,63 @@
+"""The expert team: plan, generate, evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.planners import RolePlanner
+from kairo_team.coordinators.task_work import TaskWork
+from kairo_team.errors import PlanRefused, known
+from kairo_team.evaluators import SimpleEvaluationStrategy
+from kairo_team.team_run import TeamRun
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import EvaluationStrategy, Planner
+    from kairo_team.results import TeamResult
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team, TeamExecutionRequest
+
+
+class ExpertTeamCoordinator:
+    """Plans the request, has members generate, reviews every artifact and sends it back with findings.
+
+    `planner` is asked when the request has no plan; None is `RolePlanner()`. `evaluator` reviews every task that
+    names none of its own: a strategy or rubric, or the name of one of the team's; None checks that the artifact is not
+    blank. `templates` replace the packaged prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
+    """
+
+    def __init__(
+        self,
+        *,
+        planner: Planner | None = None,
+        evaluator: EvaluationStrategy | str | None = None,
+        failure_policy: FailurePolicy = FailurePolicy(),
+        templates: Mapping[str, str] | None = None,
+    ) -> None:
+        self.planner: Planner = planner or RolePlanner()
+        self.evaluator = evaluator if evaluator is not None else SimpleEvaluationStrategy()
+        self.failure_policy = failure_policy
+        self.templates = dict(templates or {})
+
+    async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
+        """Run the request to its end."""
+        async with TeamRun.open(request, team, templates=self.templates) as run:
+            work = TaskWork(run, self.failure_policy, self._evaluator(team))
+            graph = await run.plan(lambda: self._plan(run, request, team))
+            async for task in run.ready(graph):
+                run.go(work.do, task)
+        return run.result
+
+    async def _plan(self, run: TeamRun, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        if request.plan is not None:
+            return request.plan
+        return await self.planner.plan(request, team, run.context("plan"))
+
+    def _evaluator(self, team: Team) -> EvaluationStrategy:
+        if not isinstance(self.evaluator, str):
+            return self.evaluator
+        if self.evaluator not in team.evaluators:
+            raise PlanRefused([f"the evaluator {self.evaluator!r} is unknown; the team has {known(team.evaluators)}"])
+        named: EvaluationStrategy = team.evaluators[self.evaluator]
+        return named

@@ -1,0 +1,34 @@
+"""The task board: run a plan, review only what names an evaluator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.task_work import TaskWork
+from kairo_team.tasks import Task, TaskGraph
+from kairo_team.team_run import TeamRun
+
+if TYPE_CHECKING:
+    from kairo_team.results import TeamResult
+    from kairo_team.team import Team, TeamExecutionRequest
+
+
+class TaskDispatchCoordinator:
+    """Runs the request's plan as a task board, or one task made of its goal.
+
+    A task is reviewed only when it names an evaluator. Failed attempts go through the failure policy; a task that is
+    out of tries is FAILED, its dependents are SKIPPED, the other branches finish and the run is DEGRADED.
+    """
+
+    def __init__(self, *, failure_policy: FailurePolicy = FailurePolicy()) -> None:
+        self.failure_policy = failure_policy
+
+    async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
+        """Run the request to its end."""
+        async with TeamRun.open(request, team, tolerate_failures=True) as run:
+            graph = await run.plan(lambda: request.plan or TaskGraph([Task("task", request.goal)]))
+            work = TaskWork(run, self.failure_policy)
+            async for task in run.ready(graph):
+                run.go(work.do, task)
+        return run.result

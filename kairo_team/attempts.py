@@ -1,0 +1,215 @@
+"""One attempt: a member tries a task, under its budget and its deadline, and whatever happens has a value."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from pydantic import ValidationError
+
+from kairo_team.agents.function import FunctionAgent
+from kairo_team.budget import HaltReason, Usage, difference
+from kairo_team.errors import BadOutput, HaltError, InsufficientBudget, InvalidReply, KairoError
+from kairo_team.leash import leash
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
+
+if TYPE_CHECKING:
+    from kairo_team.tasks import Assignment
+    from kairo_team.team import Member
+    from kairo_team.work_context import WorkContext
+
+_logger = logging.getLogger("kairo_team")
+
+_HALT_OF = {
+    "tokens": HaltReason.TOKEN_BUDGET_EXCEEDED,
+    "dollars": HaltReason.DOLLAR_BUDGET_EXCEEDED,
+    "loops": HaltReason.LOOP_BUDGET_EXCEEDED,
+    "tool_calls": HaltReason.TOOL_BUDGET_EXCEEDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one try; a recorded step, so everything a coordinator decides from is in it."""
+
+    task_id: str
+    number: int
+    """Which try of the task, from 1; every try counts."""
+    member: str
+    output: AgentOutput | None
+    """What the member made; None when it made nothing."""
+    error: str | None = None
+    """Why it failed; None when there is an artifact to review."""
+    halt: HaltReason | None = None
+    """Set when a budget, the clock or the kill switch ended it."""
+    origin: str | None = None
+    """Name of the governor whose limit `halt` was."""
+    final: bool = False
+    """Trying again on the same member is pointless."""
+    usage: Usage = Usage()
+
+    @property
+    def artifact(self) -> Artifact | None:
+        """The artifact, partial work included."""
+        return self.output.artifact if self.output else None
+
+
+Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A member made ready to be called."""
+
+    member: Member
+    invoke: Invoke
+    own_loop: bool
+    """Its agent counts its loops itself."""
+
+    @classmethod
+    def of(cls, member: Member) -> Worker:
+        """Prepare a member: a bare function becomes an agent."""
+        agent = member.agent if hasattr(member.agent, "run") else FunctionAgent(member.agent)
+        return cls(member, agent.run, bool(getattr(agent, "own_loop", False)))
+
+
+class AttemptRunner:
+    """Runs one attempt. `clock` is the event loop's; `grace` are seconds for an agent that ignores its end."""
+
+    __slots__ = ("clock", "grace", "stubborn")
+
+    def __init__(self, clock: Callable[[], float], grace: float) -> None:
+        self.clock = clock
+        self.grace = grace
+        self.stubborn: list[str] = []
+        """Members that had to be closed because they swallowed their cancellation."""
+
+    async def run(
+        self, worker: Worker, assignment: Assignment, context: WorkContext, number: int, timeout: float | None
+    ) -> Attempt:
+        """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
+        began, before = self.clock(), context.governor.status()[0]
+        end = await self._end(worker, assignment, context, timeout)
+        usage = difference(context.governor.status()[0], before, self.clock() - began)
+        return Attempt(assignment.task.id, number, worker.member.id, *end, usage)
+
+    async def _end(self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None) -> _End:
+        try:
+            return _judge_output(context, await self._call(worker, assignment, context, timeout))
+        except HaltError as halt:
+            return _failed(context, str(halt), halt.reason, halt.origin)
+        except InsufficientBudget as short:
+            return _failed(context, str(short), _HALT_OF[short.dimension], short.origin)
+        except BadOutput as bad:
+            return _failed(context, str(bad), final=True)
+        except (TimedOut, InvalidReply) as error:
+            return _failed(context, str(error))
+        except Exception as error:
+            _logger.debug("an attempt at task %r failed", assignment.task.id, exc_info=True)
+            return _failed(context, f"{type(error).__name__}: {error}")
+
+    async def _call(
+        self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None
+    ) -> AgentOutput:
+        governor = context.governor
+        if not worker.own_loop:
+            governor.pre_step()
+        raw: Any = None
+        async with governor.scope(timeout) as scope:
+            context.stop_when(lambda: scope.stopped)
+            raw = await self.guard(worker.invoke(assignment, context), lambda: scope.stopped, worker.member.id)
+        if timeout is not None and scope.timed_out:
+            raise TimedOut(timeout)
+        return _as_output(raw, worker.member.id)
+
+    async def guard(self, work: Awaitable[Any], stopped: Callable[[], bool], name: str) -> Any:
+        """Await a plug-in's coroutine; one that swallows its cancellation is closed after the grace, and named."""
+        if not isinstance(work, Coroutine):
+            return await work
+        coroutine = cast("Coroutine[Any, Any, Any]", work)
+        return await leash(coroutine, stopped, self.clock, self.grace, lambda: self.stubborn.append(name))
+
+
+class TimedOut(KairoError):
+    """The attempt reached its own deadline."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"timed out after {seconds:g} seconds")
+
+
+def _as_output(raw: Any, member: str) -> AgentOutput:
+    if isinstance(raw, AgentOutput):
+        return raw
+    if isinstance(raw, str):
+        return AgentOutput(Artifact(raw))
+    if isinstance(raw, Artifact):
+        return AgentOutput(raw)
+    what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
+    raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
+
+
+class _End(NamedTuple):
+    """How an attempt ended: the fields of `Attempt` from `output` to `final`."""
+
+    output: AgentOutput | None
+    error: str | None = None
+    halt: HaltReason | None = None
+    origin: str | None = None
+    final: bool = False
+
+
+def _failed(
+    context: WorkContext, error: str, halt: HaltReason | None = None, origin: str | None = None, *, final: bool = False
+) -> _End:
+    """Describe a failed try; what the member kept is its partial artifact."""
+    status = AgentStatus.HALTED if halt else AgentStatus.GRACEFUL_EXIT
+    kept = AgentOutput(Artifact(context.kept, partial=True), status) if context.kept else None
+    return _End(kept, error, halt, origin, final or halt is not None)
+
+
+_NEVER_REVIEWED = {AgentStatus.HALTED: "was halted", AgentStatus.BLOCKED: "was blocked by a guardrail"}
+
+
+def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
+    """Decide whether an output can be reviewed."""
+    governor = context.governor
+    stopped = governor.stopped
+    if stopped is not None:
+        return _End(_cut(output), f"halted: {stopped.value}", stopped, governor.name, final=True)
+    if output.status in _NEVER_REVIEWED:
+        error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
+        halt = governor.halted if output.status is AgentStatus.HALTED else None
+        return _End(_cut(output), error, halt, governor.name if halt else None, final=True)
+    if not output.text.strip() and output.artifact.data is None:
+        return _End(None, output.error or "the agent returned an empty text")
+    if output.status is not AgentStatus.COMPLETED:
+        output = _cut(output)
+    try:
+        return _End(_typed(output, context.output_type))
+    except InvalidReply as error:
+        return _End(_cut(output), str(error))
+
+
+def _cut(output: AgentOutput) -> AgentOutput:
+    return output if output.artifact.partial else replace(output, artifact=replace(output.artifact, partial=True))
+
+
+def _typed(output: AgentOutput, kind: Any) -> AgentOutput:
+    """Validate the artifact as the task's output type and keep its data as JSON values."""
+    if kind is None:
+        return output
+    try:
+        data = adapter(kind).dump_python(output.artifact.data_as(kind), mode="json")
+    except (ValidationError, ValueError) as error:
+        raise InvalidReply(getattr(kind, "__name__", str(kind)), _first_error(error)) from None
+    return replace(output, artifact=replace(output.artifact, data=data))
+
+
+def _first_error(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return f"{where}: {first['msg']}" if where else first["msg"]
+    return str(error)

@@ -1,0 +1,101 @@
+"""Who can do which task, and what about a plan cannot start at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.budget import Budget
+from kairo_team.errors import known
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Models
+    from kairo_team.tasks import Task, TaskGraph
+    from kairo_team.team import Member, Team, TeamConfig
+
+
+def able_members(task: Task, team: Team) -> tuple[str, ...]:
+    """Return the names of the members that may do a task: its `member`, else its `role`, and what it `requires`."""
+    return tuple(member.id for member in team.members if _is_able(task, member))
+
+
+def _is_able(task: Task, member: Member) -> bool:
+    if task.member is not None and member.name != task.member:
+        return False
+    if task.role is not None and member.role.id != task.role:
+        return False
+    return not task.requires or set(task.requires) <= set(member.role.capabilities)
+
+
+def plan_problems(graph: TaskGraph, team: Team) -> list[str]:
+    """Return one sentence for each task that cannot be bound, or names something the team does not have."""
+    return [problem for task in graph.tasks for problem in _task_problems(task, team)]
+
+
+def _task_problems(task: Task, team: Team) -> Iterator[str]:
+    if task.evaluator is not None and task.evaluator not in team.evaluators:
+        yield f"task {task.id!r} names the evaluator {task.evaluator!r}; the team has {known(team.evaluators)}"
+    if task.output_type is not None and task.output_type not in team.output_types:
+        yield f"task {task.id!r} names the output type {task.output_type!r}; the team has {known(team.output_types)}"
+    if not able_members(task, team):
+        yield f"task {task.id!r} needs {_need(task)}, which nobody offers; the team has {_offers(team)}"
+
+
+def _need(task: Task) -> str:
+    needs: list[str] = []
+    if task.member is not None:
+        needs.append(f"the member {task.member!r}")
+    if task.role is not None:
+        needs.append(f"the role {task.role!r}")
+    if task.requires:
+        needs.append(f"the capabilities {known(task.requires)}")
+    return " with ".join(needs)
+
+
+def _offers(team: Team) -> str:
+    offers: list[str] = []
+    for member in team.members:
+        skills = f" able to do {known(member.role.capabilities)}" if member.role.capabilities else ""
+        role = f" (role {member.role.id!r})" if member.name != member.role.id else ""
+        offers.append(f"{member.id!r}{role}{skills}")
+    return ", ".join(offers)
+
+
+def team_problems(team: Team, config: TeamConfig, models: Models) -> list[str]:
+    """Return one sentence for each reason the team cannot start: budgets that do not add up, models nobody serves."""
+    problems = list(_budget_problems(team, config.budget))
+    for member in team.members:
+        ask = getattr(member.agent, "preflight", None)
+        if ask is not None:
+            found: Sequence[str] = ask(member.role, models, _ceiling(member, config.budget))
+            problems.extend(f"member {member.id!r}: {problem}" for problem in found)
+    return problems
+
+
+def evaluator_problems(team: Team) -> list[str]:
+    """Return one sentence for each of the team's evaluators that is no evaluator."""
+    return [
+        f"the team's evaluator {name!r} must have an async evaluate(context), not {evaluator!r}"
+        for name, evaluator in team.evaluators.items()
+        if not callable(getattr(evaluator, "evaluate", None))
+    ]
+
+
+def _budget_problems(team: Team, budget: Budget) -> Iterator[str]:
+    for field in ("tokens", "dollars", "loops", "tool_calls"):
+        limit = getattr(budget, field)
+        asked = [getattr(m.budget, field) or 0 for m in team.members if m.budget is not None]
+        if limit is not None and sum(asked) > limit:
+            yield f"the members' budgets add up to {sum(asked)} {field}, the team has {limit}"
+    if budget.loops == 0:
+        yield "the budget allows 0 loops, and every attempt is one: allow at least 1 (None is unlimited)"
+
+
+def _ceiling(member: Member, budget: Budget) -> Budget:
+    """Return the tighter of the team's and the member's limit, field by field."""
+    own = member.budget or Budget()
+    limits: dict[str, Any] = {}
+    for field in Budget.__slots__:
+        given = [limit for limit in (getattr(own, field), getattr(budget, field)) if limit is not None]
+        limits[field] = min(given) if given else None
+    return Budget(**limits)

@@ -1,0 +1,190 @@
+"""The task board: which task may start next, on which member, and what an end sets free. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from kairo_team.tasks import Task, TaskGraph
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One task on the board."""
+
+    task: Task
+    index: int
+    """Place in plan order."""
+    candidates: tuple[str, ...]
+    """Members that may do it."""
+    priority: float = 0.0
+    """Weight of the heaviest path from it to the end, itself included."""
+    open_needs: int = 0
+    """Dependencies that have not ended."""
+    accepted_needs: int = 0
+    dependents: list[Entry] = field(default_factory=list["Entry"])
+    started: bool = False
+    ended: bool = False
+    accepted: bool = False
+
+    def __lt__(self, other: Entry) -> bool:
+        """Order of dispatch: longest path first, then plan order."""
+        return (-self.priority, self.index) < (-other.priority, other.index)
+
+    @property
+    def ready(self) -> bool:
+        """All dependencies have ended and enough of them were accepted."""
+        return not self.open_needs and self.accepted_needs >= self.task.needed
+
+    @property
+    def hopeless(self) -> bool:
+        """Its needs can no longer be met."""
+        return self.accepted_needs + self.open_needs < self.task.needed
+
+
+@dataclass(slots=True)
+class _Leases:
+    """One member's capacity and who waits for it."""
+
+    limit: int | None
+    taken: int = 0
+    waiting: deque[Callable[[], None]] = field(default_factory=deque[Callable[[], None]])
+    """Attempts of tasks in flight; they go before tasks that have not started."""
+    parked: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    """Keys of the queues of parked tasks this member may serve."""
+
+    @property
+    def free(self) -> bool:
+        return self.limit is None or self.taken < self.limit
+
+
+class TaskBoard:
+    """Readiness, order and leases of one plan. Cost per task is constant but for the heap's logarithm."""
+
+    def __init__(
+        self, graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]], capacity: Mapping[str, int | None]
+    ) -> None:
+        self.entries = _make_entries(graph, candidates)
+        self.unended = len(self.entries)
+        self._leases = {name: _Leases(limit) for name, limit in capacity.items()}
+        self._parked: dict[tuple[str, ...], list[Entry]] = {}
+        self._ready: list[Entry] = []
+        for entry in self.entries.values():
+            if entry.ready:
+                heappush(self._ready, entry)
+
+    # ------------------------------------------------------------ dispatch
+
+    def take(self) -> tuple[Entry, str] | None:
+        """Return the next task and its member, whose lease is taken; None when nothing can start now."""
+        while self._ready:
+            entry = heappop(self._ready)
+            if entry.ended:
+                continue
+            member = self._lease_any(entry.candidates)
+            if member is not None:
+                return entry, member
+            self._park(entry)
+        return None
+
+    def put_back(self, entry: Entry, member: str) -> None:
+        """Undo a `take`: the task is ready again and its member free."""
+        self.release(member)
+        self.make_ready(entry)
+
+    def make_ready(self, entry: Entry) -> None:
+        """Queue a task whose needs are met."""
+        heappush(self._ready, entry)
+
+    def end(self, entry: Entry, *, accepted: bool) -> Iterator[tuple[Entry, Entry]]:
+        """Book a task's end; yield each task that can no longer start, ended here too, with the task it lacks."""
+        ended = deque([self._book_end(entry, accepted)])
+        while ended:
+            cause = ended.popleft()
+            for dependent in cause.dependents:
+                dependent.open_needs -= 1
+                dependent.accepted_needs += cause.accepted
+                if dependent.ended:
+                    continue
+                if dependent.hopeless:
+                    ended.append(self._book_end(dependent, accepted=False))
+                    yield dependent, cause
+                elif dependent.ready:
+                    heappush(self._ready, dependent)
+
+    def _book_end(self, entry: Entry, accepted: bool) -> Entry:
+        entry.ended, entry.accepted = True, accepted
+        self.unended -= 1
+        return entry
+
+    # ------------------------------------------------------------ leases
+
+    def try_lease(self, member: str) -> bool:
+        """Take a lease of the member if one is free."""
+        leases = self._leases[member]
+        if not leases.free:
+            return False
+        leases.taken += 1
+        return True
+
+    def wait_for_lease(self, member: str, granted: Callable[[], None]) -> Callable[[], None]:
+        """Call `granted` once a lease is free and taken for the caller; returns a function that stops waiting."""
+        waiting = self._leases[member].waiting
+        waiting.append(granted)
+        return lambda: waiting.remove(granted) if granted in waiting else self.release(member)
+
+    def release(self, member: str) -> None:
+        """Give a lease back: to a waiting attempt, else to the best task parked for this member."""
+        leases = self._leases[member]
+        if leases.waiting:
+            leases.waiting.popleft()()
+            return
+        leases.taken -= 1
+        best = min(
+            (key for key in leases.parked if self._parked[key]), key=lambda key: self._parked[key][0], default=None
+        )
+        if best is not None:
+            heappush(self._ready, heappop(self._parked[best]))
+
+    def _lease_any(self, candidates: tuple[str, ...]) -> str | None:
+        if len(candidates) == 1:
+            return candidates[0] if self.try_lease(candidates[0]) else None
+        free = [name for name in candidates if self._leases[name].free]
+        if not free:
+            return None
+        member = min(free, key=lambda name: self._leases[name].taken)
+        self._leases[member].taken += 1
+        return member
+
+    def _park(self, entry: Entry) -> None:
+        key = entry.candidates
+        if key not in self._parked:
+            self._parked[key] = []
+            for member in key:
+                self._leases[member].parked.append(key)
+        heappush(self._parked[key], entry)
+
+
+def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
+    entries = {task.id: Entry(task, index, candidates[task.id]) for index, task in enumerate(graph.tasks)}
+    for entry in entries.values():
+        entry.open_needs = len(entry.task.depends_on)
+        for dependency in entry.task.depends_on:
+            entries[dependency].dependents.append(entry)
+    _set_priorities(entries)
+    return entries
+
+
+def _set_priorities(entries: Mapping[str, Entry]) -> None:
+    """Walk from the ends to the starts (Kahn's order, reversed), adding up the heaviest path."""
+    left = {entry.task.id: len(entry.dependents) for entry in entries.values()}
+    ends = [entry for entry in entries.values() if not entry.dependents]
+    while ends:
+        entry = ends.pop()
+        entry.priority = entry.task.weight + max((d.priority for d in entry.dependents), default=0.0)
+        for dependency in entry.task.depends_on:
+            left[dependency] -= 1
+            if not left[dependency]:
+                ends.append(entries[dependency])

@@ -1,0 +1,209 @@
+"""What may be spent and what was: `Budget`, `Usage`, `HaltReason`, and exact money."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+Money = Decimal | int | str | float
+"""An amount in US dollars; a float stands for its shortest decimal form (0.1 is ten cents exactly)."""
+
+PICODOLLARS: Final = 10**12
+"""Units in one dollar: the ledger counts whole picodollars, so sums are exact in any order."""
+
+_ZERO = Decimal(0)
+_LARGEST: Final = 10**15
+"""Dollars beyond which an amount is taken for a mistake; the world's yearly product is a tenth of it."""
+_EXACT: Final = Context(prec=200, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Money is never rounded by the context that the application happens to have set."""
+
+
+class HaltReason(StrEnum):
+    """Why a governor refuses to go on."""
+
+    TOKEN_BUDGET_EXCEEDED = "token_budget_exceeded"
+    DOLLAR_BUDGET_EXCEEDED = "dollar_budget_exceeded"
+    LOOP_BUDGET_EXCEEDED = "loop_budget_exceeded"
+    TOOL_BUDGET_EXCEEDED = "tool_budget_exceeded"
+    TIME_BUDGET_EXCEEDED = "time_budget_exceeded"
+    CANCELLED = "cancelled"
+    EMERGENCY_STOP = "emergency_stop"
+
+
+def to_dollars(picodollars: int) -> Decimal:
+    """Turn ledger units back into dollars, without trailing zeros."""
+    if not picodollars:
+        return _ZERO
+    amount = Decimal(picodollars).scaleb(-12, _EXACT).normalize(_EXACT)
+    return amount.quantize(Decimal(1), context=_EXACT) if amount == amount.to_integral_value() else amount
+
+
+def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = True) -> int:
+    """Turn dollars into ledger units; what is finer than a picodollar is rounded up (limits: down).
+
+    Raises `ValueError` for a negative, non-finite, unreadable or absurdly large amount.
+    """
+    try:
+        exact = Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
+    except (InvalidOperation, TypeError, ValueError):
+        raise ValueError(f"{field} must be an amount of money such as '0.05', not {amount!r}") from None
+    if isinstance(amount, bool) or not exact.is_finite() or exact < 0:
+        raise ValueError(f"{field} must be a finite amount >= 0, not {amount!r}")
+    if exact > _LARGEST:
+        raise ValueError(f"{field} must be at most {_LARGEST:,} dollars, not {amount!r}")
+    whole = int(exact.scaleb(12, _EXACT).to_integral_value(rounding=ROUND_CEILING if round_up else ROUND_FLOOR))
+    return whole
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _picodollars(amount: Money) -> int:
+    return to_picodollars(amount)
+
+
+def picodollars(amount: Money) -> int:
+    """Turn dollars into ledger units like `to_picodollars`, faster for amounts met before."""
+    try:
+        return _picodollars(amount)
+    except TypeError:  # not hashable
+        return to_picodollars(amount)
+
+
+def check_count(field: str, value: object) -> None:
+    """Raise `ValueError` unless `value` is a whole number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{field} must be a whole number >= 0, not {value!r}")
+
+
+def check_seconds(field: str, value: object) -> None:
+    """Raise `ValueError` unless `value` is a finite number of seconds >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{field} must be a finite number of seconds >= 0, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Budget:
+    """Limits. `None` is unlimited and `0` is nothing at all.
+
+    Dollars are kept as an exact `Decimal`; what is finer than a picodollar is cut off.
+    """
+
+    tokens: int | None = None
+    """Prompt and completion tokens together."""
+    dollars: Decimal | None = None
+    """US dollars."""
+    loops: int | None = None
+    """Iterations of agents (`Governor.pre_step`)."""
+    tool_calls: int | None = None
+    """Calls of tools."""
+    seconds: float | None = None
+    """Seconds of wall clock from the moment the governor is made."""
+
+    def __init__(
+        self,
+        tokens: int | None = None,
+        dollars: Money | None = None,
+        loops: int | None = None,
+        tool_calls: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "tokens", tokens)
+        put(self, "dollars", dollars)
+        put(self, "loops", loops)
+        put(self, "tool_calls", tool_calls)
+        put(self, "seconds", seconds)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        for field in ("tokens", "loops", "tool_calls"):
+            value = getattr(self, field)
+            if value is not None:
+                check_count(f"Budget.{field}", value)
+        if self.seconds is not None:
+            check_seconds("Budget.seconds", self.seconds)
+        if self.dollars is not None:
+            exact = to_dollars(to_picodollars(self.dollars, field="Budget.dollars", round_up=False))
+            object.__setattr__(self, "dollars", exact)
+
+    def __repr__(self) -> str:
+        limits = ((name, getattr(self, name)) for name in ("tokens", "dollars", "loops", "tool_calls", "seconds"))
+        return f"Budget({', '.join(f'{name}={value}' for name, value in limits if value is not None)})"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPolicy:
+    """How a team's budget is shared out among its tasks."""
+
+    reserve: float = 0.10
+    """Share of each limit (0 to 1) guaranteed to no task: it pays for retries and for tasks that need more."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.reserve, bool) or not isinstance(self.reserve, int | float) or not 0 <= self.reserve < 1:
+            raise ValueError(
+                f"BudgetPolicy.reserve must be a share from 0 up to (not including) 1, not {self.reserve!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was spent. `a + b` is exact and commutative; seconds are a node's own active time and do not add."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: Decimal = _ZERO
+    """US dollars, exact to the picodollar."""
+    loops: int = 0
+    tool_calls: int = 0
+    seconds: float = 0.0
+    """Active seconds of one governor; a sum shows the longer of the two."""
+
+    def __post_init__(self) -> None:
+        for field in ("prompt_tokens", "completion_tokens", "loops", "tool_calls"):
+            check_count(f"Usage.{field}", getattr(self, field))
+        check_seconds("Usage.seconds", self.seconds)
+        if self.dollars is not _ZERO:
+            object.__setattr__(self, "dollars", to_dollars(to_picodollars(self.dollars, field="Usage.dollars")))
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __repr__(self) -> str:
+        spent = ((name, getattr(self, name)) for name in self.__slots__)
+        return f"Usage({', '.join(f'{name}={amount}' for name, amount in spent if amount)})"
+
+    def __str__(self) -> str:
+        parts = [f"{self.tokens:,} tokens"]
+        parts += [f"${self.dollars}"] if self.dollars else []
+        parts += [f"{self.loops:,} loops"] if self.loops else []
+        parts += [f"{self.tool_calls:,} tool calls"] if self.tool_calls else []
+        return ", ".join(parts)
+
+    def __add__(self, other: Usage) -> Usage:
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            _EXACT.add(self.dollars, other.dollars),
+            self.loops + other.loops,
+            self.tool_calls + other.tool_calls,
+            max(self.seconds, other.seconds),
+        )
+
+
+def difference(after: Usage, before: Usage, seconds: float) -> Usage:
+    """Return what was spent from `before` to `after` (two readings of one ledger), which took `seconds`."""
+    return Usage(
+        after.prompt_tokens - before.prompt_tokens,
+        after.completion_tokens - before.completion_tokens,
+        after.dollars - before.dollars,
+        after.loops - before.loops,
+        after.tool_calls - before.tool_calls,
+        seconds,
+    )

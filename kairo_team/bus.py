@@ -1,0 +1,140 @@
+"""Events out of a run: numbered without gaps, delivered in order, never dropped for a plain subscriber."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+import anyio
+
+from kairo_team.contracts import Subscriber
+from kairo_team.events import Event, Lagged
+
+BUFFER: Final = 10_000
+"""Events an async subscriber may fall behind before the oldest are dropped for it."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+def _is_async(subscriber: Subscriber) -> bool:
+    return inspect.iscoroutinefunction(subscriber) or inspect.iscoroutinefunction(type(subscriber).__call__)
+
+
+class _Mailbox:
+    """An async subscriber with its bounded buffer."""
+
+    __slots__ = ("_missed", "_news", "_subscriber", "buffer", "closed", "done", "scope")
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._subscriber = cast("Callable[[Event], Awaitable[None]]", subscriber)
+        self._missed = 0
+        self.buffer: deque[Event] = deque()
+        self._news = anyio.Event()
+        self.closed = False
+        self.done = anyio.Event()
+        self.scope = anyio.CancelScope(shield=True)
+
+    def put(self, event: Event) -> None:
+        if len(self.buffer) >= BUFFER:
+            self.buffer.popleft()
+            self._missed += 1
+        self.buffer.append(event)
+        self._news.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._news.set()
+
+    async def serve(self) -> None:
+        """Hand over events until the mailbox is closed and empty, the subscriber raises, or the grace is over."""
+        try:
+            with self.scope:
+                while self.buffer or not self.closed:
+                    await self._hand_over()
+        except Exception:
+            _logger.exception("subscriber %r raised and gets no more events", self._subscriber)
+            self.closed = True
+        finally:
+            self.done.set()
+
+    async def _hand_over(self) -> None:
+        if not self.buffer:
+            self._news = anyio.Event()
+            await self._news.wait()
+            return
+        if self._missed:
+            first, missed, self._missed = self.buffer[0], self._missed, 0
+            await self._subscriber(Lagged(first.run_id, first.seq - 1, first.at, missed))
+        await self._subscriber(self.buffer.popleft())
+
+
+class Bus:
+    """One run's events. Built only when somebody listens; otherwise an event costs a counter."""
+
+    def __init__(self, run_id: str, subscribers: Sequence[Subscriber] = ()) -> None:
+        self.run_id = run_id
+        self.seq = 0
+        self._plain = [subscriber for subscriber in subscribers if not _is_async(subscriber)]
+        self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
+        self._queue: deque[Event] = deque()
+        self._delivering = False
+        self.closed = False
+
+    def emit(self, kind: type[Event], *fields: Any) -> None:
+        """Give an event its number and deliver it before returning; nothing follows once the bus is closed."""
+        if self.closed:
+            return
+        self.seq += 1
+        if not self._plain and not self._mailboxes:
+            return
+        self._queue.append(kind(self.run_id, self.seq, datetime.now(UTC), *fields))
+        if not self._delivering:  # an emit from inside a subscriber waits its turn, so order holds
+            self._deliver()
+
+    def _deliver(self) -> None:
+        self._delivering = True
+        try:
+            while self._queue:
+                event = self._queue.popleft()
+                for mailbox in self._mailboxes:
+                    if not mailbox.closed:
+                        mailbox.put(event)
+                for subscriber in tuple(self._plain):
+                    self._tell(subscriber, event)
+        finally:
+            self._delivering = False
+
+    def _tell(self, subscriber: Subscriber, event: Event) -> None:
+        try:
+            subscriber(event)
+        except Exception:
+            self._plain.remove(subscriber)
+            _logger.exception("subscriber %r raised and gets no more events", subscriber)
+
+    @asynccontextmanager
+    async def pumping(self, grace: float) -> AsyncGenerator[None]:
+        """Serve the async subscribers; at the end they get `grace` seconds to catch up."""
+        if not self._mailboxes:
+            yield
+            return
+        async with anyio.create_task_group() as pumps:
+            for mailbox in self._mailboxes:
+                pumps.start_soon(mailbox.serve)
+            try:
+                yield
+            finally:
+                await self._drain(grace)
+
+    async def _drain(self, grace: float) -> None:
+        for mailbox in self._mailboxes:
+            mailbox.close()
+        with anyio.move_on_after(grace, shield=True):
+            for mailbox in self._mailboxes:
+                await mailbox.done.wait()
+        for mailbox in self._mailboxes:
+            mailbox.scope.cancel()

@@ -1,0 +1,181 @@
+"""What a third party implements: one protocol each, its clauses numbered.
+
+The library calls nothing beyond these; our own agents, coordinators and evaluators stand on the same footing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.events import Event
+    from kairo_team.governance.governor import Governor
+    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.results import AgentOutput, Artifact, TeamResult
+    from kairo_team.tasks import Assignment, TaskGraph
+    from kairo_team.team import Role, Team, TeamExecutionRequest
+    from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
+
+Subscriber = Callable[["Event"], Awaitable[None] | None]
+"""Called with every event of a run, in order. A plain function is called in place and must be quick; an async one
+has a bounded buffer of its own. One that raises is removed and reported."""
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """A language model.
+
+    C1. `complete` answers one request or raises; it keeps no conversation and is safe to call concurrently.
+    C2. The reply never has more tokens than `request.max_tokens`, when that is set.
+    C3. `ModelResponse.usage` is what the provider says it used, or None when it does not say.
+    C4. Cancellation passes through.
+
+    Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
+    what a reply cost.
+    """
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        ...
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request."""
+        ...
+
+
+class GovernedChatModel(Protocol):
+    """A chat model as a member gets it: every call is held, clamped, settled and recorded."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        ...
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending."""
+        ...
+
+
+class MemberContext(Protocol):
+    """What a member may use during one attempt."""
+
+    @property
+    def governor(self) -> Governor:
+        """The attempt's own budget; book on it what is spent elsewhere."""
+        ...
+
+    @property
+    def remaining(self) -> Budget:
+        """What could be spent now."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the attempt is to end: for code that cannot be interrupted, such as a plain function."""
+        ...
+
+    @property
+    def role(self) -> Role:
+        """The role the member fills."""
+        ...
+
+    @property
+    def output_type(self) -> Any:
+        """The type the artifact's data must have; None when the task names none."""
+        ...
+
+    def model(self, model: str | ChatModel) -> GovernedChatModel:
+        """Return a model, by name or as an object, whose calls are governed."""
+        ...
+
+    def render(self, template: str, **values: object) -> str:
+        """Fill in one of the run's prompt templates."""
+        ...
+
+    def emit(self, text: str, **data: Any) -> None:
+        """Report progress: an `attempt.progress` event."""
+        ...
+
+    def keep(self, text: str) -> None:
+        """Put partial work in safety: it comes back when the attempt is killed, halted or times out."""
+        ...
+
+
+class Agent(Protocol):
+    """Does a task.
+
+    C1. `run` returns an `AgentOutput`, a string or an `Artifact`; None or anything else is a failed attempt.
+    C2. It holds no state between calls when it declares `reentrant = True`; otherwise it is never called twice at once.
+    C3. `HaltError` and cancellation pass through it untouched.
+    C4. What it spends outside the governed models of its context it books on `context.governor`.
+
+    Optional: `own_loop = True` when it calls `context.governor.pre_step()` itself (else each attempt counts as one
+    loop); `preflight(role, models, budget)`, sentences on why it could not work here, asked before anything starts.
+    """
+
+    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput | Artifact | str:
+        """Make the artifact the assignment asks for."""
+        ...
+
+
+class Models(Protocol):
+    """Where model names become models."""
+
+    def resolve(self, model: str | ChatModel) -> ChatModel:
+        """Return the model of that name; raises `ModelUnavailable` or `MissingExtra`."""
+        ...
+
+
+class EvaluationStrategy(Protocol):
+    """Decides what happens to one artifact.
+
+    C1. No evidence, no PASS.
+    C2. Its own failure never passes, never scores and never reaches the member: raise, or return REVIEW_EXCEEDED.
+    C3. It is re-entrant and changes nothing.
+    C4. Cancellation passes through; it is not a verdict.
+
+    Optional: `preflight(models)`, sentences on what it lacks, asked before anything starts.
+    """
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact."""
+        ...
+
+
+class Planner(Protocol):
+    """Turns a goal into tasks.
+
+    C1. It returns a `TaskGraph` or raises; it starts no work.
+    """
+
+    async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
+        """Plan the request for this team."""
+        ...
+
+
+class TeamCoordinator(Protocol):
+    """Runs a team.
+
+    C1. `execute` does nothing before it is awaited and raises only `RunExists` or its caller's cancellation.
+    C2. Every other end is a `TeamResult`.
+    C3. One object runs many teams at once and keeps nothing of any.
+    """
+
+    async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
+        """Run the request to its end."""
+        ...
+
+
+class Journal(Protocol):
+    """Where a run's recorded steps are kept: an internal seam without a promise."""
+
+    def get(self, key: str, default: object) -> object:
+        """Return the value recorded under `key`, else `default`."""
+        ...
+
+    def put(self, key: str, value: object) -> None:
+        """Record `value` under `key`."""
+        ...

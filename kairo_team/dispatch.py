@@ -1,0 +1,219 @@
+"""Dispatch: a ready task gets a slot, a member's lease and a budget of its own, and gives them back at its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from kairo_team import events
+from kairo_team.budget import to_dollars
+from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
+from kairo_team.governance.ledger import NOTHING, Units
+from kairo_team.states import TaskState
+from kairo_team.task_record import TaskRecord
+
+if TYPE_CHECKING:
+    from kairo_team.board import Entry, TaskBoard
+    from kairo_team.governance.governor import Governor
+    from kairo_team.tasks import Task
+    from kairo_team.team import TeamConfig
+
+Emit = Callable[..., None]
+
+_RETRY_SHORT: Final = 8
+"""Tasks that waited for budget and are looked at again when some comes back."""
+
+_ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
+    TaskState.FAILED: events.TaskFailed,
+    TaskState.SKIPPED: events.TaskSkipped,
+    TaskState.CANCELLED: events.TaskCancelled,
+}
+
+
+class Dispatcher:
+    """Hands out ready tasks and books their ends. It caps nothing but what the configuration caps."""
+
+    def __init__(self, board: TaskBoard, governors: Mapping[str, Governor], config: TeamConfig, emit: Emit) -> None:
+        self.board = board
+        self.records = {task_id: TaskRecord(entry) for task_id, entry in board.entries.items()}
+        self.active = 0
+        """Tasks dispatched and not ended."""
+        self._governors = governors
+        self._emit = emit
+        self._reserve = config.budget_policy.reserve
+        self._weight_left = sum(record.task.weight for record in self.records.values())
+        self._slots = config.max_parallel_tasks
+        self._slots_taken = 0
+        self._slot_waiters: deque[anyio.Event] = deque()
+        self._short: deque[TaskRecord] = deque()
+        """Ready tasks for which there was no budget."""
+        self._sleeper: anyio.Event | None = None
+
+    # ------------------------------------------------------------------ out
+
+    async def ready(self) -> AsyncIterator[Task]:
+        """Yield tasks as they can start, until every task has ended."""
+        while self.board.unended:
+            record = self._next()
+            if record is not None:
+                yield record.task
+            elif self.active:
+                self._sleeper = anyio.Event()
+                await self._sleeper.wait()
+            elif self._short:
+                self._requeue(len(self._short))
+            elif self.board.unended:
+                raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
+
+    def _next(self) -> TaskRecord | None:
+        while self._slots is None or self._slots_taken < self._slots:
+            taken = self.board.take()
+            if taken is None:
+                return None
+            entry, member = taken
+            record = self.records[entry.task.id]
+            if self._start(record, member):
+                return record
+        return None
+
+    def _start(self, record: TaskRecord, member: str) -> bool:
+        """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
+        governor = self._governors[member]
+        try:
+            guarantee = self._guarantee(record.task, governor)
+            record.governor = governor.carve_units(record.task.id, record.task.budget, guarantee)
+        except InsufficientBudget as short:
+            self.board.release(member)
+            if self.active:
+                self._short.append(record)
+            else:
+                self._fail_unpaid(record, governor, short)
+            return False
+        record.member = record.leased = member
+        record.move(TaskState.IN_FLIGHT)
+        self._weight_left -= record.task.weight
+        self.active += 1
+        self._slots_taken += 1
+        self._emit(events.TaskAssigned, record.task.id, member)
+        dollars = to_dollars(guarantee[1]) if guarantee[1] else None
+        self._emit(events.BudgetCarved, record.task.id, member, guarantee[0] or None, dollars)
+        return True
+
+    def _guarantee(self, task: Task, governor: Governor) -> Units:
+        """Return the task's share of what is not set aside yet (reserve aside): at least a unit of what is limited."""
+        shares = governor.shares()
+        if not shares:
+            return NOTHING
+        units = [0, 0, 0, 0]
+        part = task.weight / self._weight_left
+        for dim, limit, unallotted in shares:
+            fair = int((unallotted - int(limit * self._reserve)) * part)
+            units[dim] = max(fair, 1) if limit else 0
+        return (units[0], units[1], units[2], units[3])
+
+    def _fail_unpaid(self, record: TaskRecord, governor: Governor, short: InsufficientBudget) -> None:
+        record.error = str(short)
+        try:
+            governor.can_proceed()
+        except HaltError as halt:
+            record.error, record.for_halt = str(halt), True
+        self.end(record, TaskState.FAILED, record.error)
+
+    def _requeue(self, count: int) -> None:
+        for _ in range(count):
+            self.board.make_ready(self._short.popleft().entry)
+
+    # ------------------------------------------------------------------ back
+
+    def end(self, record: TaskRecord, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
+        """Book a task's end: give everything back, tell, skip what can no longer start, and wake the ready loop."""
+        dispatched = record.state != TaskState.PENDING
+        record.move(to)
+        record.error = reason
+        if dispatched:
+            self._give_back(record)
+        else:
+            self._weight_left -= record.task.weight
+        self._tell_end(record, to, reason, verdict)
+        for entry, cause in self.board.end(record.entry, accepted=to is TaskState.COMPLETED):
+            self._skip(entry, f"it needs {cause.task.id!r}, which was not accepted")
+        self.wake()
+
+    def _tell_end(self, record: TaskRecord, to: TaskState, reason: str | None, verdict: str | None) -> None:
+        task_id, member, attempts = record.task.id, record.member, record.attempts
+        if to is TaskState.COMPLETED:
+            self._emit(events.TaskCompleted, task_id, member, attempts, reason, verdict)
+        else:
+            self._emit(_ENDED[to], task_id, member, attempts, reason)
+
+    def _skip(self, entry: Entry, reason: str) -> None:
+        record = self.records[entry.task.id]
+        record.move(TaskState.SKIPPED)
+        record.error = reason
+        self._weight_left -= record.task.weight
+        self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
+
+    def _give_back(self, record: TaskRecord) -> None:
+        self.release_lease(record)
+        if record.governor is not None:
+            record.governor.close()
+            record.count_unbooked()
+            self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
+            if self._short:
+                self._requeue(min(len(self._short), _RETRY_SHORT))
+        self.active -= 1
+        self._release_slot()
+
+    def wake(self) -> None:
+        """Let the ready loop look again."""
+        if self._sleeper is not None:
+            self._sleeper.set()
+            self._sleeper = None
+
+    # ------------------------------------------------------------------ leases and slots
+
+    async def lease(self, record: TaskRecord, member: str) -> None:
+        """Take a lease of the member for an attempt; waits while all are taken."""
+        if record.leased == member:
+            return
+        self.release_lease(record)
+        if not self.board.try_lease(member):
+            granted = anyio.Event()
+            give_up = self.board.wait_for_lease(member, granted.set)
+            try:
+                await granted.wait()
+            except BaseException:
+                give_up()
+                raise
+        record.leased = member
+
+    def release_lease(self, record: TaskRecord) -> None:
+        """Give the task's lease back, if it has one."""
+        if record.leased is not None:
+            self.board.release(record.leased)
+            record.leased = None
+            self.wake()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep without a slot: what is ready may use it meanwhile."""
+        self._release_slot()
+        self.wake()
+        await anyio.sleep(seconds)
+        if self._slots is not None and self._slots_taken >= self._slots:
+            turn = anyio.Event()
+            self._slot_waiters.append(turn)
+            await turn.wait()
+        else:
+            self._slots_taken += 1
+
+    def _release_slot(self) -> None:
+        if self._slot_waiters:
+            self._slot_waiters.popleft().set()
+        else:
+            self._slots_taken -= 1
+
+    def _histories(self) -> str:
+        return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.records.values() if not r.ended)

@@ -1,0 +1,128 @@
+"""The end of a run: what happened, the status that follows, and the result that always comes back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from kairo_team.errors import HaltError, PlanRefused
+from kairo_team.results import Artifact, TaskOutcome, TeamStatus
+from kairo_team.states import TaskState
+from kairo_team.status import RunFacts, decide_status
+from kairo_team.tasks import TaskStatus
+from kairo_team.verdicts import VerdictOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.budget import HaltReason
+    from kairo_team.task_record import TaskRecord
+    from kairo_team.team import TeamConfig
+
+_logger = logging.getLogger("kairo_team")
+
+
+@dataclass(slots=True)
+class Ending:
+    """What brought a run to its end."""
+
+    tolerate_failures: bool
+    caller_cancelled: bool = False
+    error: Exception | None = None
+    """What planning, binding or the coordinator itself raised."""
+    reason: str | None = None
+    """Why it was killed."""
+    warnings: list[str] = field(default_factory=list[str])
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """Keep what the block raises; only the caller's cancellation, and signals, go on."""
+        try:
+            yield
+        except Exception as error:
+            self.error = _innermost(error)
+            _logger.debug("a run ended early", exc_info=True)
+        except BaseException:
+            self.caller_cancelled = True
+            raise
+
+    @property
+    def refused(self) -> bool:
+        """Nothing was started."""
+        return isinstance(self.error, PlanRefused)
+
+    def end_of_cut_short(self) -> TaskState:
+        """How a task in flight ends when the run is cut short."""
+        if self.caller_cancelled or self.error is None or isinstance(self.error, HaltError):
+            return TaskState.CANCELLED
+        return TaskState.FAILED
+
+    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome]) -> str | None:
+        """Say in a sentence why the run did not complete."""
+        if self.caller_cancelled:
+            return "the caller was cancelled"
+        if self.reason is not None:
+            return self.reason
+        if self.error is not None:
+            return str(self.error) or type(self.error).__name__
+        failed = [outcome for outcome in outcomes if outcome.status is TaskStatus.FAILED]
+        if failed:
+            more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
+            return f"task {failed[0].task_id!r} failed: {failed[0].error}{more}"
+        if halt is not None:
+            return f"the team was halted: {halt.value}"
+        return None if outcomes else "nothing was planned"
+
+    def status(self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig) -> TeamStatus:
+        """Decide the status."""
+        accepted = [record for record in records if record.state == TaskState.COMPLETED]
+        missing = [record for record in records if record.state != TaskState.COMPLETED]
+        dispensable = sum(map(_is_dispensable, missing))
+        facts = RunFacts(
+            halt=halt,
+            caller_cancelled=self.caller_cancelled,
+            broken=self.error is not None and not (halt is not None and isinstance(self.error, HaltError)),
+            ended_for_halt=any(record.for_halt for record in missing),
+            accepted=len(accepted),
+            lost=len(missing) - dispensable,
+            dispensable=dispensable,
+            blemished=any(map(_is_blemished, accepted)),
+            risk=config.risk_profile,
+            tolerate_failures=self.tolerate_failures,
+        )
+        return decide_status(facts)
+
+
+def _innermost(error: Exception) -> Exception:
+    """Unwrap groups of one."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    errors = cast("ExceptionGroup[Exception]", error).exceptions
+    return _innermost(errors[0]) if len(errors) == 1 else error
+
+
+def _is_dispensable(record: TaskRecord) -> bool:
+    """Say whether it has dependents, and all of them met their needs without it."""
+    dependents = record.entry.dependents
+    return bool(dependents) and all(dependent.accepted_needs >= dependent.task.needed for dependent in dependents)
+
+
+def _is_blemished(record: TaskRecord) -> bool:
+    passed = record.verdict is not None and record.verdict.outcome is VerdictOutcome.PASS
+    partial = record.artifact is not None and record.artifact.partial
+    return not passed and (record.verdict is not None or partial)
+
+
+def join_output(records: Sequence[TaskRecord]) -> Artifact | None:
+    """Return the accepted tasks without an accepted dependent, in plan order, each under its id if several."""
+    ends = [
+        record
+        for record in records
+        if record.entry.accepted and not any(dependent.accepted for dependent in record.entry.dependents)
+    ]
+    artifacts = [(record.task.id, record.artifact) for record in ends if record.artifact is not None]
+    if len(artifacts) <= 1:
+        return artifacts[0][1] if artifacts else None
+    text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
+    return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts))

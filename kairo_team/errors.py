@@ -1,0 +1,179 @@
+"""Every error of the library, one tree.
+
+KairoError
++- Misuse                 the caller's mistake: nothing was started, nothing was spent
+|  +- PlanRefused         a plan, team or budget that cannot start
+|  +- ModelUnavailable    a model name that cannot be served: unknown provider, missing extra, key or file
+|  +- MissingExtra        an optional dependency is not installed
+|  +- GovernorClosed      a governor or reservation used after its end
+|  +- RunExists           a run id used twice
+|  +- RunNotFound, RunFinished
++- Outcome                how work can end although everybody did their part
+|  +- HaltError           a limit, the clock or the kill switch said stop
+|  +- InsufficientBudget  this call does not fit now; nobody was halted
+|  +- UnpricedModel       a dollar limit, and a model whose price nobody knows
+|  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
+|  +- TeamFailed          `TeamResult.check()` on a run that did not complete
++- ContractBreach         a plug-in or the library broke its contract
+   +- BadOutput           a member returned what is not an output
+   +- IllegalMove         a run or task asked for a transition its table does not have
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kairo_team.budget import HaltReason, Usage
+    from kairo_team.results import TeamResult
+
+
+class KairoError(Exception):
+    """Base of every error this library raises on purpose."""
+
+
+class Misuse(KairoError):
+    """The caller's mistake."""
+
+
+class Outcome(KairoError):
+    """A legitimate end of work that is not success."""
+
+
+class ContractBreach(KairoError):
+    """A plug-in, or the library itself, broke a contract."""
+
+
+def known(names: Iterable[str], *, none: str = "there are none") -> str:
+    """List names for an error message, sorted and quoted."""
+    listed = sorted(names)
+    return ", ".join(repr(name) for name in listed) if listed else none
+
+
+class PlanRefused(Misuse, ValueError):
+    """A plan, team or budget was refused before any work started; `problems` holds one sentence each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class ModelUnavailable(Misuse, ValueError):
+    """A model name cannot be served here; the message says what to do."""
+
+    def __init__(self, model: str, why: str) -> None:
+        self.model = model
+        super().__init__(f"model {model!r} cannot be used: {why}")
+
+
+class MissingExtra(Misuse, ImportError):
+    """An optional dependency is missing; the message names the extra that brings it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{what} needs the extra {extra!r}: pip install 'kairo-team[{extra}]'")
+
+
+class GovernorClosed(Misuse, RuntimeError):
+    """A governor was used after `close()`, or a reservation after its end."""
+
+    def __init__(self, name: str, what: str = "the governor") -> None:
+        self.name = name
+        super().__init__(f"{what} {name!r} is closed: it can no longer hold, carve or guard spending")
+
+
+class RunExists(Misuse, ValueError):
+    """The request's run id was used before; every execution needs a request of its own."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id!r} exists already: build a new TeamExecutionRequest (or give it another run_id) to run again"
+        )
+
+
+class RunNotFound(Misuse, KeyError):
+    """No run of that id in this runtime."""
+
+    def __init__(self, run_id: str, active: Iterable[str] = ()) -> None:
+        self.run_id = run_id
+        self.message = f"no run {run_id!r} in this runtime; running now: {known(active, none='none')}"
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RunFinished(Misuse, RuntimeError):
+    """The run has ended: it can no longer be steered or cancelled."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id!r} has ended already")
+
+
+class HaltError(Outcome):
+    """A governor halted. `origin` names the governor whose limit it was, `usage` is that governor's."""
+
+    def __init__(self, reason: HaltReason, usage: Usage, origin: str) -> None:
+        self.reason = reason
+        self.usage = usage
+        self.origin = origin
+        super().__init__(f"{origin!r} halted: {reason.value} (spent {usage})")
+
+
+class InsufficientBudget(Outcome):
+    """An amount does not fit now: nothing was held and nobody was halted."""
+
+    def __init__(self, dimension: str, asked: object, left: object, origin: str) -> None:
+        self.dimension = dimension
+        self.asked = asked
+        self.left = left
+        self.origin = origin
+        super().__init__(f"{origin!r} has {left} {dimension} left, {asked} asked")
+
+
+class UnpricedModel(Outcome):
+    """A model without a known price was about to be called under a dollar limit: refused, nothing was spent."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        super().__init__(
+            f"the price of model {model!r} is unknown and the budget limits dollars: limit tokens instead, or give the "
+            "model a price(usage) method"
+        )
+
+
+class InvalidReply(Outcome):
+    """Text that must be structured data is not."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        self.kind = kind
+        super().__init__(f"the artifact is no valid {kind!r}: {why}")
+
+
+class TeamFailed(Outcome):
+    """The run did not complete; `result` is all that came back."""
+
+    def __init__(self, result: TeamResult) -> None:
+        self.result = result
+        reason = f": {result.error}" if result.error else ""
+        super().__init__(f"run {result.run_id!r} ended {result.status.value}{reason}")
+
+
+class BadOutput(ContractBreach, TypeError):
+    """A member returned something that is not an output."""
+
+    def __init__(self, member: str, why: str) -> None:
+        self.member = member
+        super().__init__(f"member {member!r} {why}")
+
+
+class IllegalMove(ContractBreach, RuntimeError):
+    """A run or task asked for a transition that its table does not have."""
+
+    def __init__(self, subject: str, history: Sequence[str], to: str) -> None:
+        self.history = tuple(history)
+        super().__init__(f"{subject} cannot go from {history[-1]} to {to}; its history: {' -> '.join(history)}")

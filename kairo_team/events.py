@@ -1,0 +1,273 @@
+"""What a run tells its subscribers: one frozen class per event, all JSON.
+
+Every event carries `run_id`, `seq` (1, 2, 3 ... without gaps in one run) and `at` (UTC), and where they apply
+`task_id` and `member`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, ClassVar, Literal, cast
+
+from kairo_team.budget import Usage
+from kairo_team.errors import known
+from kairo_team.results import TeamStatus, adapter
+from kairo_team.verdicts import Cause, EvaluationVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    type: ClassVar[str] = ""
+    run_id: str
+    seq: int
+    at: datetime
+    """When it was emitted, UTC."""
+
+    def to_json(self) -> str:
+        """Write the event as one line of JSON, its `type` first."""
+        body = adapter(type(self)).dump_python(self, mode="json")
+        return json.dumps({"type": self.type, **body}, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lagged(Event):
+    """An async subscriber fell behind: the `missed` events before this one were not delivered to it."""
+
+    type: ClassVar[str] = "lagged"
+    missed: int
+
+
+# ---------------------------------------------------------------- the team
+
+
+@dataclass(frozen=True, slots=True)
+class TeamStarted(Event):
+    """First event of a run."""
+
+    type: ClassVar[str] = "team.started"
+    team: str
+    goal: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamEnded(Event):
+    """Base of the last event of a run; exactly one is emitted."""
+
+    status: TeamStatus
+    duration: float
+    """Seconds since the run's first event."""
+    usage: Usage
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamCompleted(TeamEnded):
+    """The run ended COMPLETED or DEGRADED."""
+
+    type: ClassVar[str] = "team.completed"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamFailed(TeamEnded):
+    """The run ended FAILED."""
+
+    type: ClassVar[str] = "team.failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamTimedOut(TeamEnded):
+    """The run reached its deadline."""
+
+    type: ClassVar[str] = "team.timed_out"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamCancelled(TeamEnded):
+    """The run was killed, or its caller was cancelled."""
+
+    type: ClassVar[str] = "team.cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady(Event):
+    """The plan stands and every task is bound."""
+
+    type: ClassVar[str] = "plan.ready"
+    tasks: tuple[str, ...]
+    """Task ids in plan order."""
+
+
+# ---------------------------------------------------------------- tasks and attempts
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent(Event):
+    """Base of everything that happens to one task."""
+
+    task_id: str
+    member: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAssigned(TaskEvent):
+    """A task got its member, slot and budget."""
+
+    type: ClassVar[str] = "task.assigned"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEscalated(TaskEvent):
+    """A review left the decision to a higher authority."""
+
+    type: ClassVar[str] = "task.escalated"
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded(TaskEvent):
+    """Base of a task's terminal event."""
+
+    attempts: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCompleted(TaskEnded):
+    """The task's artifact was accepted; `verdict` says how the review judged it (None: not reviewed)."""
+
+    type: ClassVar[str] = "task.completed"
+    verdict: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed(TaskEnded):
+    """The task could not be accepted."""
+
+    type: ClassVar[str] = "task.failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSkipped(TaskEnded):
+    """The task never started."""
+
+    type: ClassVar[str] = "task.skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCancelled(TaskEnded):
+    """The task was in flight when the run was killed or reached its deadline."""
+
+    type: ClassVar[str] = "task.cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStarted(TaskEvent):
+    """A member starts on a task; `attempt` counts every try from 1."""
+
+    type: ClassVar[str] = "attempt.started"
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptProgress(TaskEvent):
+    """Something the member reported itself (`MemberContext.emit`)."""
+
+    type: ClassVar[str] = "attempt.progress"
+    text: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFinished(TaskEvent):
+    """An attempt ended; `error` is None when it gave an artifact."""
+
+    type: ClassVar[str] = "attempt.finished"
+    attempt: int
+    status: str
+    usage: Usage
+    """What the task has spent with this member so far."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationStarted(TaskEvent):
+    """An artifact is being reviewed."""
+
+    type: ClassVar[str] = "evaluation.started"
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult(TaskEvent):
+    """A review was decided."""
+
+    type: ClassVar[str] = "evaluation.result"
+    attempt: int
+    verdict: EvaluationVerdict
+
+
+# ---------------------------------------------------------------- money and models
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCarved(TaskEvent):
+    """Budget was set aside for a member (no `task_id`) or a task; None is nothing guaranteed."""
+
+    type: ClassVar[str] = "budget.carved"
+    tokens: int | None
+    dollars: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetReturned(TaskEvent):
+    """A task's governor was closed; what it did not use went back."""
+
+    type: ClassVar[str] = "budget.returned"
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetHalted(TaskEvent):
+    """A governor stopped an attempt."""
+
+    type: ClassVar[str] = "budget.halted"
+    reason: str
+    origin: str
+    """Name of the governor whose limit it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalled(TaskEvent):
+    """A governed model call ended; `held` are the tokens set aside for it before it was made."""
+
+    type: ClassVar[str] = "model.called"
+    model: str
+    outcome: Literal["ok", "error", "unknown"]
+    held: int
+    usage: Usage
+
+
+def _leaves(base: type[Event]) -> list[type[Event]]:
+    children = base.__subclasses__()
+    return [leaf for child in children for leaf in _leaves(child)] if children else [base]
+
+
+EVENT_TYPES: dict[str, type[Event]] = {kind.type: kind for kind in _leaves(Event) if kind.type}
+"""Every event class by its `type`."""
+
+
+def event_from_json(text: str | bytes) -> Event:
+    """Read what `Event.to_json` wrote; `ValueError` for an unknown type or a broken body."""
+    body: Any = json.loads(text)
+    fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    kind = EVENT_TYPES.get(str(fields.pop("type", "")))
+    if kind is None:
+        raise ValueError(f"not an event: {text!r:.200}; the types are {known(EVENT_TYPES)}")
+    event: Event = adapter(kind).validate_python(fields)
+    return event

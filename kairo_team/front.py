@@ -1,0 +1,79 @@
+"""The front door: `run` and `run_sync`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from kairo_team.errors import Misuse
+from kairo_team.results import TeamResult
+from kairo_team.runtime import Runtime
+from kairo_team.team import Team, TeamExecutionRequest
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import TeamCoordinator
+
+
+async def run(
+    team: Team,
+    request: TeamExecutionRequest | str,
+    *,
+    budget: Budget | None = None,
+    coordinator: TeamCoordinator | None = None,
+    runtime: Runtime | None = None,
+) -> TeamResult:
+    """Run a team on a goal or a request and return its result, whatever happens.
+
+    `budget` replaces the request's. `coordinator`: this one, else the team's, else the task board when the request
+    has a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
+    Raises `RunExists` for a request that was run before in the same runtime.
+    """
+    request = make_request(request, budget)
+    chosen = pick_coordinator(team, request, coordinator)
+    return await chosen.execute(request, bind_runtime(team, runtime))
+
+
+def run_sync(
+    team: Team,
+    request: TeamExecutionRequest | str,
+    *,
+    budget: Budget | None = None,
+    coordinator: TeamCoordinator | None = None,
+    runtime: Runtime | None = None,
+) -> TeamResult:
+    """Like `run`, from code without an event loop."""
+    return anyio.run(partial(run, team, request, budget=budget, coordinator=coordinator, runtime=runtime))
+
+
+def make_request(request: TeamExecutionRequest | str, budget: Budget | None = None) -> TeamExecutionRequest:
+    """Make a request of a goal, and put the budget in."""
+    if isinstance(request, str):
+        request = TeamExecutionRequest(request)
+    if budget is not None:
+        request = replace(request, config=replace(request.config, budget=budget))
+    return request
+
+
+def pick_coordinator(
+    team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None = None
+) -> TeamCoordinator:
+    """Return the coordinator given, else the team's, else the default for the request."""
+    from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+
+    chosen: TeamCoordinator | None = coordinator or team.coordinator
+    if chosen is not None:
+        return chosen
+    return TaskDispatchCoordinator() if request.plan is not None else ExpertTeamCoordinator()
+
+
+def bind_runtime(team: Team, runtime: Runtime | None) -> Team:
+    """Return the team bound to the runtime; refuse a team that is bound to another."""
+    if runtime is None or team.runtime is runtime:
+        return team
+    if team.runtime is not None:
+        raise Misuse(f"team {team.name!r} is bound to another runtime: run it there, or build it without runtime=")
+    return replace(team, runtime=runtime)

@@ -1,0 +1,72 @@
+"""Read-only containers: what a value holds cannot be changed under it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses every change and can be hashed when its values can."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError("this mapping is part of a frozen value: build a new value with dataclasses.replace")
+
+    if not TYPE_CHECKING:  # type checkers would compare the signatures
+        __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]  # dict sets it to None
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        return (FrozenDict, (dict(self),))
+
+
+EMPTY: FrozenDict = FrozenDict()
+
+
+def freeze(value: Any) -> Any:
+    """Copy nested dicts, lists and sets into their read-only kin; leave everything else as it is."""
+    if isinstance(value, FrozenDict):
+        return value
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, Any]", value)
+        return FrozenDict({key: freeze(item) for key, item in mapping.items()}) if mapping else EMPTY
+    if isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        return tuple(freeze(item) for item in items)
+    if isinstance(value, AbstractSet):
+        members = cast("Iterable[Any]", value)
+        return frozenset(freeze(item) for item in members)
+    return value
+
+
+def freeze_json(value: Any) -> Any:
+    """Freeze `value` after checking that it can go through JSON and back; raise `ValueError` naming what cannot."""
+    _check_json(value, "")
+    return freeze(value)
+
+
+def _check_json(value: Any, where: str) -> None:
+    if value is None or isinstance(value, str | bool | int):
+        return
+    if isinstance(value, float) and math.isfinite(value):
+        return
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, Any]", value)
+        for key, item in mapping.items():
+            if not isinstance(key, str):
+                raise ValueError(f"key {key!r}{where} must be a string to go through JSON")
+            _check_json(item, f" at {key!r}{where}")
+    elif isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        for item in items:
+            _check_json(item, where)
+    else:
+        raise ValueError(
+            f"{value!r}{where} must be made of JSON values (strings, numbers, booleans, None, lists, dicts)"
+        )

@@ -1,0 +1,421 @@
+"""`Governor`: the budget of a run, a team, a member or a task, and the kill switch of everything under it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, final
+
+from kairo_team.budget import Budget, HaltReason, Money, Usage, picodollars
+from kairo_team.budget_tree import BudgetNode
+from kairo_team.errors import GovernorClosed
+from kairo_team.governance import halts
+from kairo_team.governance.holds import Reservation as Reservation
+from kairo_team.governance.holds import holds_already, refusal
+from kairo_team.governance.ledger import (
+    COMMITTED,
+    DIMENSIONS,
+    DOLLARS,
+    FREE,
+    HELD_DIMENSIONS,
+    LOOPS,
+    NOTHING,
+    TOKENS,
+    TOOL_CALLS,
+    UNLIMITED,
+    Node,
+    Tree,
+    Units,
+    budget_of,
+    limits_of,
+    shown,
+    units_of,
+    usage_of,
+)
+from kairo_team.governance.report import guarantee_of, write_down
+from kairo_team.governance.scope import GovernorScope
+from kairo_team.governance.waiting import Waiter, dismiss, serve, wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kairo_team.governance.ledger import Limits
+
+_ONE_LOOP: Final[Units] = (0, 0, 1, 0)
+_ONE_OF_EACH: Final[Units] = (1, 1, 1, 1)
+
+
+@final
+class Governor:
+    """One node of a budget tree: what is spent here counts on every ancestor, and no limit is ever passed.
+
+    Time starts now. `clock` (seconds, any origin; default `time.monotonic`) is read by the guards and may be
+    called from any thread. `restored_usage` counts against the budget again, active seconds included;
+    `restored_halt` is terminal. Safe to use from any thread; `cancel` also from signal handlers.
+    """
+
+    __slots__ = ("__weakref__", "_node")
+
+    def __init__(
+        self,
+        budget: Budget = FREE,
+        *,
+        name: str = "run",
+        clock: Callable[[], float] | None = None,
+        restored_usage: Usage | None = None,
+        restored_halt: HaltReason | None = None,
+    ) -> None:
+        tree = Tree(clock or time.monotonic)
+        self._node = node = Node(tree, None, name, budget, limits_of(budget))
+        if restored_usage is not None:
+            _restore(node, restored_usage)
+        if restored_halt is not None:
+            halts.stop(node, HaltReason(restored_halt))
+
+    # -- guards -------------------------------------------------------------------------------
+
+    def pre_step(self) -> None:
+        """Count one iteration, here and on every ancestor: call it before each turn of an agent.
+
+        Raises `HaltError` if halted, time is up, or the iteration would be one more than a limit here or
+        above; `InsufficientBudget` if only what others were guaranteed stands in the way.
+        """
+        node = self._node
+        with node.tree.lock:
+            halts.check(node)
+            if node.blocked(LOOPS, 1) is None:
+                node.move(LOOPS, 0, 1)
+            else:
+                halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
+                raise node.insufficient(LOOPS, 1)
+
+    def can_proceed(self) -> None:
+        """Check that a call may be made now: call it immediately before.
+
+        Raises `HaltError` if halted, or when spent tokens, dollars (under a limit above 0) or time have
+        reached a limit here or above. Loops and tool calls are not looked at.
+        """
+        node = self._node
+        if node.ended is not None or node.timed or node.tree.halts:
+            halts.check(node)
+        for limited in node.limited:
+            tokens, dollars, _, _ = limited.limit
+            spent = limited.cells
+            if (tokens is not None and spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
+                halts.check_spent(node)
+
+    # -- spending -----------------------------------------------------------------------------
+
+    def reserve(
+        self, tokens: int = 0, dollars: Money = 0, tool_calls: int = 0, *, minimum: Budget | Usage | None = None
+    ) -> Reservation:
+        """Hold all of it on the whole path, at once or not at all; never waits.
+
+        Raises `InsufficientBudget` if it does not fit now: nothing is held, nobody halted. Raises
+        `HaltError` if halted, time is up, or if not even `minimum` (default, and where it says 0: one unit
+        of each dimension asked for) fits between what is spent and a limit; that limit's governor is then
+        halted. A tool call over its limit is refused, never a halt.
+        """
+        units = _asked(tokens, dollars, tool_calls)
+        least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
+        node = self._node
+        with node.tree.lock:
+            halts.check(node)
+            if node.book(units):
+                return Reservation(node, units)
+            raise refusal(node, units, least)
+
+    async def hold(
+        self, tokens: int = 0, dollars: Money = 0, tool_calls: int = 0, *, minimum: Budget | Usage | None = None
+    ) -> Reservation:
+        """Like `reserve`, but wait, first come first served, while other holds are open where it does not fit.
+
+        Waits for the full amount; when no other hold is open there, takes what is left, down to `minimum`.
+        Never waits for what others were guaranteed, nor while the caller itself holds the same dimension:
+        both raise `InsufficientBudget`. Cancelled while waiting, it holds nothing. Suspends only to wait.
+        """
+        units = _asked(tokens, dollars, tool_calls)
+        least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
+        node = self._node
+        with node.tree.lock:
+            halts.check(node)
+            if not node.tree.lines and node.book(units):
+                return Reservation(node, units)
+            if holds_already(node, units):
+                if node.book(units):
+                    return Reservation(node, units)
+                raise refusal(node, units, least)
+            waiter = Waiter(node, units, least)
+            decided = waiter.decide()
+        return Reservation(node, waiter.outcome() if decided else await wait(waiter))
+
+    def record_usage(
+        self, prompt_tokens: int = 0, completion_tokens: int = 0, dollars: Money = 0, tool_calls: int = 0
+    ) -> None:
+        """Book what was spent without a hold, here and on every ancestor.
+
+        Books first. Then, if what it added used a limit up here or above, or time is up, stops that
+        governor and raises `HaltError`; also when it was halted before. After `close` the nearest open
+        ancestor books it.
+        """
+        if (prompt_tokens | completion_tokens | tool_calls) < 0:
+            raise ValueError("what was used cannot be negative")
+        tokens = prompt_tokens + completion_tokens
+        picos = picodollars(dollars) if dollars else 0
+        node = self._node
+        with node.tree.lock:
+            if node.ended is not None:
+                node = node.nearest_open()
+            if node.ended is not None:
+                node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
+                return
+            if tokens:
+                node.move(TOKENS, 0, tokens, completion_tokens)
+            if picos:
+                node.move(DOLLARS, 0, picos)
+            if tool_calls:
+                node.move(TOOL_CALLS, 0, tool_calls)
+            if _reaches_a_limit(node):
+                node.mark_overdrawn()
+                halts.stop_crossed(node, (tokens, picos, 0, tool_calls))
+            if node.timed or node.tree.halts:
+                halts.check(node)
+
+    def cancel(self, reason: HaltReason = HaltReason.CANCELLED) -> None:
+        """Stop this governor and everything under it: from any task, thread or signal handler.
+
+        Never blocks and may be called again: the first reason wins. Work inside a `scope` is interrupted.
+        """
+        halts.stop(self._node, HaltReason(reason))
+
+    # -- children -----------------------------------------------------------------------------
+
+    def carve(self, name: str, budget: Budget = FREE, *, guarantee: Budget | None = None) -> Governor:
+        """Make a child: `budget` is its ceiling, `guarantee` is set aside here at once.
+
+        The default guarantee is all of the ceiling that is finite. Beyond its guarantee the child draws on
+        what nobody was guaranteed. Its seconds start now and never outlast its ancestors'. Names may repeat.
+        Raises `InsufficientBudget` naming the dimension if the guarantee is not there, `ValueError` if it
+        is more than the ceiling, `GovernorClosed` after `close`.
+        """
+        limit = limits_of(budget)
+        if guarantee is None:
+            units = NOTHING if limit is UNLIMITED else units_of(limit)
+        else:
+            units = units_of(limits_of(guarantee))
+            _check_within(units, limit)
+        return self._child(name, budget, limit, units)
+
+    def carve_units(self, name: str, ceiling: Budget | None, guarantee: Units) -> Governor:
+        """Like `carve`, with the guarantee in ledger units (tokens, picodollars, loops, tool calls).
+
+        What is more than the ceiling is cut to it. See `shares`.
+        """
+        if ceiling is None or ceiling is FREE:
+            return self._child(name, FREE, UNLIMITED, guarantee)
+        limit = limits_of(ceiling)
+        tokens, dollars, loops, tool_calls = (
+            asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
+        )
+        return self._child(name, ceiling, limit, (tokens, dollars, loops, tool_calls))
+
+    def _child(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Governor:
+        child = Governor.__new__(Governor)
+        node = self._node
+        with node.tree.lock:
+            if node.ended is not None:
+                raise GovernorClosed(node.name)
+            child._node = node.carve(name, budget, limit, guarantee)
+        return child
+
+    def top_up(self, budget: Budget) -> None:
+        """Enlarge the guarantee and ceiling from the parent's remainder; on the root, raise the limit.
+
+        `None` leaves a dimension as it is; what has no ceiling stays without one. Lifts exhaustion of what
+        was enlarged, never a cancel, an emergency stop, a deadline that passed or a restored halt. Raises
+        `InsufficientBudget` when there is not that much: then nothing moves. `GovernorClosed` after `close`.
+        """
+        node = self._node
+        more = units_of(limits_of(budget))
+        with node.tree.lock:
+            if node.ended is not None:
+                raise GovernorClosed(node.name)
+            node.enlarge(more, budget.seconds)
+            for dim, extra in enumerate(more):
+                if extra:
+                    halts.lift(node, dim)
+            serve(node)
+        if budget.seconds is not None:
+            for scope in halts.snapshot(node.tree.scopes):
+                if scope.node.below(node):
+                    scope.refresh()
+
+    def close(self) -> None:
+        """End this governor: close its children, charge open holds in full, give the rest back.
+
+        May be called again. Afterwards guards raise `GovernorClosed`; late money is still booked.
+        """
+        node = self._node
+        with node.tree.lock:
+            if node.ended is None:
+                node.close()
+                if node.tree.waiters:
+                    dismiss(node)
+
+    # -- interruption -------------------------------------------------------------------------
+
+    def scope(self, timeout: float | None = None) -> GovernorScope:
+        """Make an async context manager whose body is cancelled the moment this or an ancestor is stopped.
+
+        Entry raises `HaltError` if halted. Exit raises it only if this scope itself caught the
+        cancellation: the outermost stopped scope raises, a foreign cancellation always passes, a body that
+        finished keeps its value. A group of nothing but `HaltError`s becomes the first of them.
+        After `timeout` (seconds) or `GovernorScope.cancel` the block is left quietly.
+        """
+        return GovernorScope(self._node, timeout)
+
+    # -- views --------------------------------------------------------------------------------
+
+    @property
+    def halted(self) -> HaltReason | None:
+        """Why guards here refuse: the own reason, else the nearest ancestor's; `None` while they do not."""
+        halt = halts.in_force(self._node)
+        return halt.reason if halt else None
+
+    @property
+    def stopped(self) -> HaltReason | None:
+        """Why what runs here is being interrupted; `None` while it is not (an exhausted governor only refuses)."""
+        halt = halts.in_force(self._node, stopped=True)
+        return halt.reason if halt else None
+
+    @property
+    def budget(self) -> Budget:
+        """The ceiling, top-ups included."""
+        return self._node.budget
+
+    @property
+    def name(self) -> str:
+        """The name it was given; others may have the same."""
+        return self._node.name
+
+    @property
+    def path(self) -> str:
+        """The names from the root to here, joined by slashes; unique in the tree (a second `a` is `a#2`)."""
+        return self._node.full_path()
+
+    @property
+    def remaining(self) -> Budget:
+        """The largest `reserve` that would succeed now (and loops and seconds left); `None` is unlimited."""
+        node = self._node
+        with node.tree.lock:
+            if node.ended is not None:
+                return Budget(0, 0, 0, 0, 0)
+            due = node.earliest_deadline()
+            seconds = None if due is None else max(0.0, due[0] - node.tree.clock())
+            return budget_of((node.room(TOKENS), node.room(DOLLARS), node.room(LOOPS), node.room(TOOL_CALLS)), seconds)
+
+    @property
+    def unallotted(self) -> Budget:
+        """Limit minus committed, at the nearest governor limited in each dimension; `None` is unlimited."""
+        left: list[int | None] = [None, None, None, None]
+        for dim, _, unallotted in self.shares():
+            left[dim] = unallotted
+        tokens, dollars, loops, tool_calls = left
+        return budget_of((tokens, dollars, loops, tool_calls))
+
+    def shares(self) -> tuple[tuple[int, int, int], ...]:
+        """List each limited dimension as (dimension, limit, unallotted), in ledger units; none after `close`.
+
+        Both numbers are those of the nearest governor limited in it, this one included. Dimensions are
+        0 tokens, 1 picodollars, 2 loops, 3 tool calls. For whoever shares a budget out (`carve_units`).
+        """
+        node = self._node
+        with node.tree.lock:
+            found = ((dim, node.unallotted(dim)) for dim in range(len(DIMENSIONS)))
+            return tuple((dim, *limit_and_left) for dim, limit_and_left in found if limit_and_left is not None)
+
+    @property
+    def guarantee(self) -> Budget:
+        """What was set aside for it, top-ups included; `None` in dimensions without a guarantee."""
+        return guarantee_of(self._node)
+
+    @property
+    def held(self) -> Usage:
+        """What is held for calls in flight, here and below (tokens as prompt tokens)."""
+        with self._node.tree.lock:
+            return usage_of(*self._node.held_units())
+
+    @property
+    def overshoot(self) -> Usage:
+        """By how much truths booked late have passed its limits (tokens as prompt tokens)."""
+        with self._node.tree.lock:
+            return usage_of(*self._node.overshoot_units())
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was made, restored ones included, until `close`."""
+        return self._node.elapsed()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._node.ended is not None
+
+    def status(self) -> tuple[Usage, HaltReason | None]:
+        """Return what it and everything below it spent, and why it halted (or `None`)."""
+        return self._node.usage(), self.halted
+
+    def tree(self) -> BudgetNode:
+        """Write down this governor and everything carved from it: prints for people and goes to JSON."""
+        with self._node.tree.lock:
+            return write_down(self._node, self.path)
+
+    def __repr__(self) -> str:
+        return f"<Governor {self.path!r} {self.budget!r} halted={self.halted and str(self.halted)!r}>"
+
+
+def _restore(node: Node, usage: Usage) -> None:
+    """Charge what an earlier session spent, its active seconds included."""
+    node.settle(NOTHING, (usage.tokens, picodollars(usage.dollars), 0, usage.tool_calls), usage.completion_tokens)
+    node.move(LOOPS, 0, usage.loops)
+    node.mark_overdrawn()
+    node.started -= usage.seconds
+    if node.deadline is not None:
+        node.deadline -= usage.seconds
+
+
+def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
+    """Turn what is asked for into ledger units."""
+    if (tokens | tool_calls) < 0:
+        raise ValueError(f"an amount to hold must be >= 0, not tokens={tokens}, tool_calls={tool_calls}")
+    return (tokens, picodollars(dollars) if dollars else 0, 0, tool_calls)
+
+
+def _least(asked: Units, minimum: Budget | Usage) -> Units:
+    """Return the least that is of use: what `minimum` says, one unit where it says nothing or 0."""
+    least = [1, 1, 1, 1]
+    for dim, amount in ((TOKENS, minimum.tokens), (TOOL_CALLS, minimum.tool_calls), (DOLLARS, minimum.dollars)):
+        if amount:
+            least[dim] = amount if isinstance(amount, int) else picodollars(amount)
+            if least[dim] > asked[dim]:
+                raise ValueError(f"minimum {DIMENSIONS[dim]} ({amount}) is more than asked ({shown(dim, asked[dim])})")
+    tokens, dollars, loops, tool_calls = least
+    return (tokens, dollars, loops, tool_calls)
+
+
+def _check_within(guarantee: Units, limit: Limits) -> None:
+    """Raise `ValueError` if a guarantee is more than its ceiling."""
+    for dim, most in enumerate(limit):
+        if most is not None and guarantee[dim] > most:
+            what = f"a guarantee of {shown(dim, guarantee[dim])} {DIMENSIONS[dim]}"
+            raise ValueError(f"{what} is more than the ceiling of {shown(dim, most)}")
+
+
+def _reaches_a_limit(node: Node) -> bool:
+    """Say whether more than less than a limit of the path is committed, in a dimension that is charged."""
+    for limited in node.limited:
+        most, cells = limited.limit, limited.cells
+        for dim in HELD_DIMENSIONS:
+            limit = most[dim]
+            if limit is not None and cells[COMMITTED + dim] >= limit:
+                return True
+    return False

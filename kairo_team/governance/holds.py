@@ -1,0 +1,133 @@
+"""Holds: the `Reservation` a caller gets, and how it is booked."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Self
+
+from kairo_team.budget import Money, picodollars, to_dollars
+from kairo_team.errors import GovernorClosed, InsufficientBudget
+from kairo_team.governance.halts import check_hopeless
+from kairo_team.governance.ledger import DOLLARS, HELD_DIMENSIONS, TOKENS, TOOL_CALLS, Node, Units
+from kairo_team.governance.waiting import serve
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+    from types import TracebackType
+
+_mine: ContextVar[Reservation | None] = ContextVar("kairo_team_reservations", default=None)
+"""The latest reservation of the current context; child tasks inherit it."""
+
+
+class Reservation:
+    """An amount set aside for one call; `settle` it with what the call really used.
+
+    Leaving the `with` block unsettled charges the whole amount: the outcome is unknown.
+    """
+
+    __slots__ = ("_node", "_outer", "_units", "open", "overshoot")
+
+    def __init__(self, node: Node, units: Units) -> None:
+        self._node = node
+        self._units = units
+        self.open = True
+        """Neither settled nor released yet."""
+        self.overshoot = False
+        """The settled truth was more than was held."""
+        outer = _mine.get()
+        while outer is not None and not outer.open:
+            outer = outer._outer
+        self._outer = outer
+        _mine.set(self)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens held."""
+        return self._units[TOKENS]
+
+    @property
+    def dollars(self) -> Decimal:
+        """US dollars held."""
+        return to_dollars(self._units[DOLLARS])
+
+    @property
+    def tool_calls(self) -> int:
+        """Tool calls held."""
+        return self._units[TOOL_CALLS]
+
+    def settle(
+        self,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        dollars: Money = 0,
+        tool_calls: int | None = None,
+    ) -> None:
+        """Replace the hold by what was used (`tool_calls`: by default all that were held).
+
+        Never raises for a limit: what was paid is booked, also beyond the hold or after the governor
+        closed, and the next guard refuses. Raises `GovernorClosed` when it was settled or released before,
+        `ValueError` for a negative amount; neither changes anything.
+        """
+        if tool_calls is None:
+            tool_calls = self._units[TOOL_CALLS]
+        if (prompt_tokens | completion_tokens | tool_calls) < 0:
+            raise ValueError("what a call used cannot be negative")
+        picos = picodollars(dollars) if dollars else 0
+        self._end(prompt_tokens + completion_tokens, completion_tokens, picos, tool_calls)
+
+    def release(self) -> None:
+        """Give the whole hold back: only where the call provably never left.
+
+        Raises `GovernorClosed` when it was settled or released before.
+        """
+        self._end(0, 0, 0, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self.open:
+            tokens, picos, _, tool_calls = self._units
+            self._end(tokens, 0, picos, tool_calls)
+
+    def _end(self, tokens: int, completion: int, picos: int, tool_calls: int) -> None:
+        node = self._node
+        with node.tree.lock:
+            if not self.open:
+                raise GovernorClosed(node.name, "the reservation on")
+            self.open = False
+            held, used = self._units, (tokens, picos, 0, tool_calls)
+            node.settle(held, used, completion)
+            if tokens > held[TOKENS] or picos > held[DOLLARS] or tool_calls > held[TOOL_CALLS]:
+                self.overshoot = True
+                node.mark_overdrawn()
+            if node.tree.lines:
+                serve(node.nearest_open())
+
+    def covers(self, node: Node, units: Units) -> bool:
+        """Say whether it, or one taken before it in the same context, still holds any of these dimensions."""
+        mine: Reservation | None = self
+        while mine is not None:
+            if mine.open and mine._node.tree is node.tree and any(a and b for a, b in zip(mine._units, units, strict=True)):
+                return True
+            mine = mine._outer
+        return False
+
+    def __repr__(self) -> str:
+        amounts = f"{self.tokens} tokens, ${self.dollars}, {self.tool_calls} tool calls"
+        return f"<Reservation on {self._node.name!r}: {amounts}, {'open' if self.open else 'ended'}>"
+
+
+def holds_already(node: Node, units: Units) -> bool:
+    """Say whether the caller, or who started it, holds one of these dimensions now: then it must not wait."""
+    mine = _mine.get()
+    return mine is not None and mine.covers(node, units)
+
+
+def refusal(node: Node, units: Units, minimum: Units) -> InsufficientBudget:
+    """Build the refusal of `units` that do not fit; raise `HaltError` where not even `minimum` ever will."""
+    check_hopeless(node, units, minimum)
+    dim = next(dim for dim in HELD_DIMENSIONS if units[dim] and node.blocked(dim, units[dim]) is not None)
+    return node.insufficient(dim, units[dim])

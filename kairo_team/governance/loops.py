@@ -1,0 +1,29 @@
+"""Telling an event loop something from outside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anyio.lowlevel import current_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def current_loop() -> object:
+    """Return what stands for the running event loop; raises `anyio.NoEventLoopError` outside one."""
+    return current_token().native_token
+
+
+def send(loop: object, function: Callable[..., object], *args: object) -> None:
+    """Have `function` called soon in `loop`: from any task, thread or signal handler, without waiting.
+
+    Nothing happens when the loop has ended: whoever was to be told has ended with it.
+    """
+    post: Callable[..., object] | None = getattr(loop, "call_soon_threadsafe", None)  # asyncio
+    if post is None:
+        post = getattr(loop, "run_sync_soon")  # noqa: B009 - trio; the token is typed as an object
+    try:
+        post(function, *args)
+    except RuntimeError:
+        return

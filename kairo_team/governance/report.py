@@ -1,0 +1,39 @@
+"""The budget tree as a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kairo_team.budget import Budget
+from kairo_team.budget_tree import BudgetNode
+from kairo_team.governance.halts import in_force
+from kairo_team.governance.ledger import NOTHING, budget_of, usage_of
+
+if TYPE_CHECKING:
+    from kairo_team.governance.ledger import Node
+
+
+def write_down(node: Node, path: str) -> BudgetNode:
+    """Write down a node and everything below it. Needs the lock."""
+    halt = in_force(node)
+    return BudgetNode(
+        name=node.name,
+        path=path,
+        budget=node.budget,
+        guarantee=guarantee_of(node),
+        usage=node.usage(),
+        held=usage_of(*node.held_units()),
+        overshoot=usage_of(*node.overshoot_units()),
+        halt=halt.reason if halt else None,
+        origin=halt.node.name if halt else None,
+        closed=node.ended is not None,
+        children=tuple(write_down(child, f"{path}/{child.escaped()}") for child in (node.children or {}).values()),
+    )
+
+
+def guarantee_of(node: Node) -> Budget:
+    """Return what was set aside for a node; `None` in dimensions without a guarantee."""
+    if node.guarantee is NOTHING:
+        return Budget()
+    tokens, dollars, loops, tool_calls = (units or None for units in node.guarantee)
+    return budget_of((tokens, dollars, loops, tool_calls))

@@ -1,0 +1,151 @@
+"""The cancel scope of a governor: what runs inside ends the moment the governor, or one above it, is stopped."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import anyio
+
+from kairo_team.budget import HaltReason
+from kairo_team.errors import HaltError
+from kairo_team.governance.halts import check, stop
+from kairo_team.governance.loops import current_loop, send
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kairo_team.governance.ledger import Halt, Node
+
+
+class GovernorScope:
+    """An async context manager made by `Governor.scope`; each is entered once.
+
+    A `timeout` and `cancel` end the body quietly: the block is left, and `timed_out` or `cancelled` is true.
+    """
+
+    __slots__ = ("_ends", "_hit", "_loop", "_owner", "_quiet", "_scope", "_timeout", "cancelled", "node", "timed_out")
+
+    def __init__(self, node: Node, timeout: float | None) -> None:
+        self.node = node
+        self._timeout = timeout
+        self._ends = math.inf
+        """When the timeout ends the body, in the event loop's time."""
+        self._scope: anyio.CancelScope | None = None
+        self._loop: object = None
+        self._owner: Node | None = None
+        """Whose deadline the cancel scope keeps; `None` when it keeps the timeout, or none."""
+        self._hit: Halt | None = None
+        self._quiet = False
+        self.timed_out = False
+        """The timeout ended the body."""
+        self.cancelled = False
+        """`cancel` ended the body."""
+
+    async def __aenter__(self) -> GovernorScope:
+        if self._scope is not None:
+            raise RuntimeError("this scope was entered before: every block needs a scope() of its own")
+        node = self.node
+        self._loop = current_loop()
+        if self._timeout is not None:
+            self._ends = anyio.current_time() + self._timeout
+        self._scope = scope = anyio.CancelScope()
+        if node.timed or self._timeout is not None:
+            scope.deadline = self._deadline()
+        scopes = node.tree.scopes
+        scopes[self] = None
+        try:
+            check(node)
+        except BaseException:
+            scopes.pop(self, None)
+            raise
+        scope.__enter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool:
+        scope = self._scope
+        assert scope is not None
+        self.node.tree.scopes.pop(self, None)
+        try:
+            swallowed = bool(scope.__exit__(exc_type, exc, tb))
+        except BaseExceptionGroup as rest:  # what was in the group beside the cancellation it caught
+            exc, swallowed = rest, False
+            if first_halt(rest) is None:
+                self._conclude(scope)
+                raise
+        halt = self._conclude(scope)
+        if halt is not None and scope.cancelled_caught:
+            raise halt.error() from None
+        if not swallowed and isinstance(exc, BaseExceptionGroup):
+            first = first_halt(exc)
+            if first is not None:
+                raise first from None
+        return swallowed
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the body is to end: its scope was cancelled, by whatever."""
+        return self._scope is not None and self._scope.cancel_called
+
+    def cancel(self) -> None:
+        """End this body alone, quietly; from any thread. After a halt it changes nothing."""
+        send(self._loop, self._cancel_quietly)
+
+    def interrupt(self, halt: Halt) -> None:
+        """Cancel the body because of `halt`; never blocks, from any thread or signal handler."""
+        send(self._loop, self._cancel_for, halt)
+
+    def refresh(self) -> None:
+        """Take over deadlines that were moved; from any thread."""
+        send(self._loop, self._take_deadline)
+
+    def _cancel_quietly(self) -> None:
+        if self._scope is not None and not self._scope.cancel_called:
+            self._quiet = True
+            self._scope.cancel()
+
+    def _cancel_for(self, halt: Halt) -> None:
+        if self._scope is not None and not self._scope.cancel_called:
+            self._hit = halt
+            self._scope.cancel()
+
+    def _take_deadline(self) -> None:
+        if self._scope is not None and not self._scope.cancel_called:
+            self._scope.deadline = self._deadline()
+
+    def _deadline(self) -> float:
+        """Return the earlier of the timeout and the path's deadlines, in the event loop's time."""
+        self._owner = None
+        due = self.node.earliest_deadline()
+        if due is None:
+            return self._ends
+        ends = anyio.current_time() + due[0] - self.node.tree.clock()
+        if self._ends < ends:
+            return self._ends
+        self._owner = due[1]
+        return ends
+
+    def _conclude(self, scope: anyio.CancelScope) -> Halt | None:
+        """Find out what cancelled the body: return the halt, or set `timed_out` or `cancelled`."""
+        if not scope.cancel_called or self._hit is not None:
+            return self._hit
+        if self._quiet:
+            self.cancelled = scope.cancelled_caught
+        elif self._owner is not None:
+            return stop(self._owner, HaltReason.TIME_BUDGET_EXCEEDED)
+        else:
+            self.timed_out = scope.cancelled_caught
+        return None
+
+
+def first_halt(group: BaseExceptionGroup[BaseException]) -> HaltError | None:
+    """Return the first error of a group of nothing but `HaltError`s, however nested."""
+    first: HaltError | None = None
+    for error in group.exceptions:
+        inner = first_halt(error) if isinstance(error, BaseExceptionGroup) else error
+        if not isinstance(inner, HaltError):
+            return None
+        first = first or inner
+    return first

@@ -1,0 +1,1 @@
+"""Chat models: what is said to them, how a call is admitted, and where names become models."""

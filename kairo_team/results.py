@@ -1,0 +1,166 @@
+"""What comes back: `Artifact`, `AgentOutput`, `TaskOutcome`, `TeamResult`."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from kairo_team.budget import HaltReason, Usage
+from kairo_team.budget_tree import BudgetNode
+from kairo_team.errors import TeamFailed, known
+from kairo_team.tasks import TaskGraph, TaskStatus
+from kairo_team.verdicts import EvaluationVerdict
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return the validator of a type, built once."""
+    return _adapter(kind)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # its module is heavy, and most runs validate nothing
+
+    return TypeAdapter(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What an attempt made."""
+
+    text: str
+    data: Any = field(default=None, hash=False)
+    """The same as structured data, when the task has an output type or the agent gave some."""
+    media_type: str = "text/plain"
+    partial: bool = False
+    """It was cut short: by a limit, a deadline or a kill."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise ValueError(f"Artifact.text must be a string, not {self.text!r}")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text, in hex."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @overload
+    def data_as(self, kind: type[T]) -> T: ...
+    @overload
+    def data_as(self, kind: Any) -> Any: ...
+    def data_as(self, kind: Any) -> Any:
+        """Return the data (else the text, read as JSON) validated as `kind`, or raise pydantic's `ValidationError`."""
+        if self.data is None:
+            return adapter(kind).validate_json(self.text)
+        return adapter(kind).validate_python(self.data)
+
+
+class AgentStatus(StrEnum):
+    """How an agent's run ended."""
+
+    COMPLETED = "completed"
+    TURN_LIMIT_REACHED = "turn_limit_reached"
+    GRACEFUL_EXIT = "graceful_exit"
+    HALTED = "halted"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOutput:
+    """What an agent gives back."""
+
+    artifact: Artifact
+    status: AgentStatus = AgentStatus.COMPLETED
+    turns_completed: int = 1
+    """Model calls made."""
+    max_turns: int | None = None
+    """Most model calls it would have made; None is no limit."""
+    usage: Usage = Usage()
+    """A report only: the governor is the ledger."""
+    error: str | None = None
+    """Why it did not complete, for statuses other than COMPLETED."""
+
+    @property
+    def text(self) -> str:
+        """The artifact's text."""
+        return self.artifact.text
+
+
+class TeamStatus(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """How one task ended."""
+
+    task_id: str
+    status: TaskStatus
+    artifact: Artifact | None = None
+    """The accepted artifact; for a task that was not accepted, the best or partial one there is."""
+    verdict: EvaluationVerdict | None = None
+    """The last review, unchanged by whatever was accepted without a PASS."""
+    attempts: int = 0
+    """Every try counts; 0: never started."""
+    member: str | None = None
+    """Who worked on it last."""
+    usage: Usage = Usage()
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamResult:
+    """All that came of a run; there is always one."""
+
+    run_id: str
+    status: TeamStatus
+    outcomes: tuple[TaskOutcome, ...] = ()
+    """In plan order."""
+    artifact: Artifact | None = None
+    """The run's output."""
+    plan: TaskGraph | None = None
+    usage: Usage = Usage()
+    budget: BudgetNode | None = None
+    """What every member and task was given, used and returned."""
+    duration: float = field(default=0.0, compare=False)
+    """Seconds from the first event to the end."""
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    """Why it did not complete; also the first warning."""
+    halt: HaltReason | None = None
+    """Why the team's governor stopped, when it did."""
+    refused: bool = False
+    """True when the plan, the team or the budget was refused and no member was called."""
+
+    @property
+    def output(self) -> str | None:
+        """The text of the run's output; None when nothing was accepted."""
+        return self.artifact.text if self.artifact else None
+
+    def __getitem__(self, task_id: str) -> TaskOutcome:
+        """Return the outcome of a task; `KeyError` lists the ids there are."""
+        for outcome in self.outcomes:
+            if outcome.task_id == task_id:
+                return outcome
+        raise KeyError(f"no task {task_id!r} in this result; it has {known(o.task_id for o in self.outcomes)}")
+
+    def check(self) -> TeamResult:
+        """Return the result itself when the run COMPLETED; raise `TeamFailed`, which holds it, otherwise."""
+        if self.status is not TeamStatus.COMPLETED:
+            raise TeamFailed(self)
+        return self

@@ -1,0 +1,44 @@
+"""One review: whatever an evaluator does, a verdict comes of it, and its failure is never the artifact's."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from kairo_team.errors import HaltError, InsufficientBudget
+from kairo_team.verdicts import Cause, EvaluationVerdict
+
+if TYPE_CHECKING:
+    from kairo_team.attempts import AttemptRunner
+    from kairo_team.verdicts import EvaluationContext
+
+_logger = logging.getLogger("kairo_team")
+
+
+async def review_artifact(
+    evaluator: Any, context: EvaluationContext, timeout: float | None, runner: AttemptRunner
+) -> EvaluationVerdict:
+    """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
+
+    `timeout` is in seconds. Never raises but for cancellation.
+    """
+    name = type(evaluator).__name__
+    verdict: object = None
+    try:
+        with anyio.move_on_after(timeout) as scope:
+            verdict = await runner.guard(evaluator.evaluate(context), lambda: scope.cancel_called, name)
+    except (HaltError, InsufficientBudget) as short:
+        return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
+    except Exception as error:
+        _logger.warning("the evaluator %s failed on task %r", name, context.task.id, exc_info=True)
+        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {type(error).__name__}: {error}")
+    if scope.cancelled_caught:
+        return EvaluationVerdict.review_exceeded(
+            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout:g} seconds"
+        )
+    if not isinstance(verdict, EvaluationVerdict):
+        problem = f"{name} returned {verdict!r:.200} instead of an EvaluationVerdict"
+        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, problem)
+    return verdict

@@ -1,0 +1,65 @@
+"""The moves a run and a task can make, as tables; anything else raises `IllegalMove` with the history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from kairo_team.errors import IllegalMove
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    IDLE = "idle"
+    PLANNING = "planning"
+    PLAN_READY = "plan_ready"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+class TaskState(StrEnum):
+    """Where a task stands; GENERATING and EVALUATING are the two phases of IN_FLIGHT."""
+
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    GENERATING = "generating"
+    EVALUATING = "evaluating"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+_R, _T = RunState, TaskState
+_CUT_SHORT = frozenset({_R.FAILED, _R.TIMEOUT, _R.CANCELLED})
+
+RUN_MOVES: Final[Mapping[str, frozenset[RunState]]] = {
+    _R.IDLE: frozenset({_R.PLANNING}),
+    _R.PLANNING: frozenset({_R.PLAN_READY, _R.RUNNING}) | _CUT_SHORT,
+    _R.PLAN_READY: frozenset({_R.PLANNING, _R.RUNNING}) | _CUT_SHORT,
+    _R.RUNNING: frozenset({_R.COMPLETED, _R.DEGRADED}) | _CUT_SHORT,
+}
+"""From a run state to the states that may follow; what is not listed is final."""
+
+_TASK_ENDS = frozenset({_T.COMPLETED, _T.FAILED, _T.CANCELLED})
+
+TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {
+    _T.PENDING: frozenset({_T.IN_FLIGHT, _T.SKIPPED, _T.FAILED}),
+    _T.IN_FLIGHT: frozenset({_T.GENERATING, _T.SKIPPED}) | _TASK_ENDS,
+    _T.GENERATING: frozenset({_T.GENERATING, _T.EVALUATING}) | _TASK_ENDS,
+    _T.EVALUATING: frozenset({_T.GENERATING, _T.EVALUATING}) | _TASK_ENDS,
+}
+"""From a task state to the states that may follow; what is not listed is final."""
+
+
+def check_move(subject: str, history: list[str], to: str, moves: Mapping[str, frozenset[RunState | TaskState]]) -> None:
+    """Append `to` to the history when the table has that move, else raise `IllegalMove`."""
+    if to not in moves.get(history[-1], ()):
+        raise IllegalMove(subject, history, to)
+    history.append(to)

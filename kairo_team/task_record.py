@@ -1,0 +1,78 @@
+"""What a run remembers of one task while it works on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kairo_team.budget import Usage, difference
+from kairo_team.results import Artifact, TaskOutcome
+from kairo_team.states import TASK_MOVES, TaskState, check_move
+from kairo_team.tasks import TaskStatus
+
+if TYPE_CHECKING:
+    from kairo_team.board import Entry
+    from kairo_team.governance.governor import Governor
+    from kairo_team.tasks import Task
+    from kairo_team.verdicts import EvaluationVerdict
+    from kairo_team.work_context import WorkContext
+
+_NOTHING = Usage()
+
+
+@dataclass(slots=True, eq=False)
+class TaskRecord:
+    """One task's state, tries and outcome."""
+
+    entry: Entry
+    history: list[str] = field(default_factory=lambda: [TaskState.PENDING])
+    member: str | None = None
+    leased: str | None = None
+    """The member whose lease the task holds now."""
+    governor: Governor | None = None
+    """Shared by all tries with one member."""
+    context: WorkContext | None = None
+    """Of the attempt in flight."""
+    attempts: int = 0
+    usage: Usage = _NOTHING
+    artifact: Artifact | None = None
+    verdict: EvaluationVerdict | None = None
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    for_halt: bool = False
+    """It ended because a budget was exhausted."""
+
+    @property
+    def task(self) -> Task:
+        """The task itself."""
+        return self.entry.task
+
+    @property
+    def state(self) -> str:
+        """Where it stands."""
+        return self.history[-1]
+
+    @property
+    def ended(self) -> bool:
+        """No move is left."""
+        return self.history[-1] not in TASK_MOVES
+
+    def move(self, to: TaskState) -> None:
+        """Go to another state; `IllegalMove` when the table does not have that move."""
+        check_move(f"task {self.entry.task.id!r}", self.history, to, TASK_MOVES)
+
+    def count_unbooked(self) -> None:
+        """Add what the governor booked and no finished attempt reported: an attempt was cut short."""
+        if self.governor is not None:
+            self.usage += difference(self.governor.status()[0], self.usage, 0.0)
+
+    def outcome(self) -> TaskOutcome:
+        """Return how it ended."""
+        status = TaskStatus(self.state)
+        artifact = self.artifact
+        if artifact is None and self.context is not None and self.context.kept:
+            artifact = Artifact(self.context.kept, partial=True)
+        return TaskOutcome(
+            self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
+            self.error,
+        )  # fmt: skip

