@@ -59,10 +59,10 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(PIN_FILES) | $(VENV)/.python
-	@$(call install,what the demo needs (150 MB; about a minute),cli local build model)
+	@$(call install,what the demo needs (130 MB; about a minute),cli local build model)
 
 $(VENV)/.dev: $(PIN_FILES) | $(VENV)/.python
-	@$(call install,all extras and the development tools (350 MB; two or three minutes),all dev model)
+	@$(call install,all extras and the development tools (270 MB; about two minutes),all dev model)
 	@touch $(VENV)/.demo
 
 # $(1) what it is, in words; $(2) the extras and groups.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from kairo_team.agents.function import FunctionAgent
-from kairo_team.budget import HaltReason, Usage, difference
+from kairo_team.budget import HaltReason, Usage
 from kairo_team.errors import BadOutput, HaltError, InsufficientBudget, InvalidReply, KairoError
 from kairo_team.leash import leash
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
@@ -49,6 +49,7 @@ class Attempt:
     final: bool = False
     """Trying again on the same member is pointless."""
     usage: Usage = Usage()
+    """All the task has spent so far, this try included."""
 
     @property
     def artifact(self) -> Artifact | None:
@@ -90,10 +91,8 @@ class AttemptRunner:
         self, worker: Worker, assignment: Assignment, context: WorkContext, number: int, timeout: float | None
     ) -> Attempt:
         """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
-        began, before = self.clock(), context.governor.status()[0]
         end = await self._end(worker, assignment, context, timeout)
-        usage = difference(context.governor.status()[0], before, self.clock() - began)
-        return Attempt(assignment.task.id, number, worker.member.id, *end, usage)
+        return Attempt(assignment.task.id, number, worker.member.id, *end, context.governor.status()[0])
 
     async def _end(self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None) -> _End:
         try:

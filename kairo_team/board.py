@@ -10,6 +10,10 @@ from heapq import heappop, heappush
 from kairo_team.tasks import Task, TaskGraph
 
 
+Queued = tuple[float, int, "Entry"]
+"""A task in a queue: heaps compare the first two, which no two tasks share."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """One task on the board."""
@@ -29,9 +33,10 @@ class Entry:
     ended: bool = False
     accepted: bool = False
 
-    def __lt__(self, other: Entry) -> bool:
-        """Order of dispatch: longest path first, then plan order."""
-        return (-self.priority, self.index) < (-other.priority, other.index)
+    @property
+    def queued(self) -> Queued:
+        """Itself with its order of dispatch: longest path first, then plan order."""
+        return (-self.priority, self.index, self)
 
     @property
     def ready(self) -> bool:
@@ -69,18 +74,18 @@ class TaskBoard:
         self.entries = _make_entries(graph, candidates)
         self.unended = len(self.entries)
         self._leases = {name: _Leases(limit) for name, limit in capacity.items()}
-        self._parked: dict[tuple[str, ...], list[Entry]] = {}
-        self._ready: list[Entry] = []
+        self._parked: dict[tuple[str, ...], list[Queued]] = {}
+        self._ready: list[Queued] = []
         for entry in self.entries.values():
             if entry.ready:
-                heappush(self._ready, entry)
+                heappush(self._ready, entry.queued)
 
     # ------------------------------------------------------------ dispatch
 
     def take(self) -> tuple[Entry, str] | None:
         """Return the next task and its member, whose lease is taken; None when nothing can start now."""
         while self._ready:
-            entry = heappop(self._ready)
+            entry = heappop(self._ready)[2]
             if entry.ended:
                 continue
             member = self._lease_any(entry.candidates)
@@ -96,7 +101,7 @@ class TaskBoard:
 
     def make_ready(self, entry: Entry) -> None:
         """Queue a task whose needs are met."""
-        heappush(self._ready, entry)
+        heappush(self._ready, entry.queued)
 
     def end(self, entry: Entry, *, accepted: bool) -> Iterator[tuple[Entry, Entry]]:
         """Book a task's end; yield each task that can no longer start, ended here too, with the task it lacks."""
@@ -112,7 +117,7 @@ class TaskBoard:
                     ended.append(self._book_end(dependent, accepted=False))
                     yield dependent, cause
                 elif dependent.ready:
-                    heappush(self._ready, dependent)
+                    heappush(self._ready, dependent.queued)
 
     def _book_end(self, entry: Entry, accepted: bool) -> Entry:
         entry.ended, entry.accepted = True, accepted
@@ -164,7 +169,7 @@ class TaskBoard:
             self._parked[key] = []
             for member in key:
                 self._leases[member].parked.append(key)
-        heappush(self._parked[key], entry)
+        heappush(self._parked[key], entry.queued)
 
 
 def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:

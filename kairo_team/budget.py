@@ -59,17 +59,8 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
     return whole
 
 
-@lru_cache(maxsize=1024, typed=True)
-def _picodollars(amount: Money) -> int:
-    return to_picodollars(amount)
-
-
-def picodollars(amount: Money) -> int:
-    """Turn dollars into ledger units like `to_picodollars`, faster for amounts met before."""
-    try:
-        return _picodollars(amount)
-    except TypeError:  # not hashable
-        return to_picodollars(amount)
+picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)
+"""Turn dollars into ledger units, rounded up, and remember: prices repeat."""
 
 
 def check_count(field: str, value: object) -> None:
@@ -162,9 +153,15 @@ class Usage:
     """Active seconds of one governor; a sum shows the longer of the two."""
 
     def __post_init__(self) -> None:
-        for field in ("prompt_tokens", "completion_tokens", "loops", "tool_calls"):
-            check_count(f"Usage.{field}", getattr(self, field))
-        check_seconds("Usage.seconds", self.seconds)
+        prompt, completion, loops, calls = self.prompt_tokens, self.completion_tokens, self.loops, self.tool_calls
+        if (
+            not (type(prompt) is type(completion) is type(loops) is type(calls) is int)
+            or (prompt | completion | loops | calls) < 0
+        ):
+            for field in ("prompt_tokens", "completion_tokens", "loops", "tool_calls"):
+                check_count(f"Usage.{field}", getattr(self, field))
+        if not (type(self.seconds) is float and 0.0 <= self.seconds < math.inf):
+            check_seconds("Usage.seconds", self.seconds)
         if self.dollars is not _ZERO:
             object.__setattr__(self, "dollars", to_dollars(to_picodollars(self.dollars, field="Usage.dollars")))
 

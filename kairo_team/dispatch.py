@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from kairo_team import events
-from kairo_team.budget import to_dollars
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.ledger import NOTHING, Units
 from kairo_team.states import TaskState
@@ -98,8 +97,7 @@ class Dispatcher:
         self.active += 1
         self._slots_taken += 1
         self._emit(events.TaskAssigned, record.task.id, member)
-        dollars = to_dollars(guarantee[1]) if guarantee[1] else None
-        self._emit(events.BudgetCarved, record.task.id, member, guarantee[0] or None, dollars)
+        self._emit(events.BudgetCarved, record.task.id, member, guarantee[0] or None, guarantee[1] or None)
         return True
 
     def _guarantee(self, task: Task, governor: Governor) -> Units:
@@ -134,7 +132,7 @@ class Dispatcher:
         record.move(to)
         record.error = reason
         if dispatched:
-            self._give_back(record)
+            self._give_back(record, to)
         else:
             self._weight_left -= record.task.weight
         self._tell_end(record, to, reason, verdict)
@@ -156,11 +154,12 @@ class Dispatcher:
         self._weight_left -= record.task.weight
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
 
-    def _give_back(self, record: TaskRecord) -> None:
+    def _give_back(self, record: TaskRecord, to: TaskState) -> None:
         self.release_lease(record)
         if record.governor is not None:
             record.governor.close()
-            record.count_unbooked()
+            if to is TaskState.CANCELLED:  # an attempt was cut short and has not reported
+                record.usage = record.governor.status()[0]
             self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
             if self._short:
                 self._requeue(min(len(self._short), _RETRY_SHORT))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, ClassVar, Literal, cast
 
 from kairo_team.budget import Usage
@@ -191,7 +190,7 @@ class AttemptFinished(TaskEvent):
     attempt: int
     status: str
     usage: Usage
-    """What the task has spent with this member so far."""
+    """All the task has spent so far, this try included."""
     error: str | None = None
 
 
@@ -221,7 +220,8 @@ class BudgetCarved(TaskEvent):
 
     type: ClassVar[str] = "budget.carved"
     tokens: int | None
-    dollars: Decimal | None
+    picodollars: int | None
+    """Millionths of a millionth of a US dollar."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import inspect
 import types
 from collections.abc import Callable, Coroutine, Generator
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+_PATIENCE: Final = 1000
+"""Cancellations that clean-up may meet, one at each of its awaits."""
 
 
 @types.coroutine
@@ -20,6 +23,8 @@ def leash(
 ) -> Generator[Any, Any, T]:
     """Await `coroutine`; once `stopped()` is true and `grace` seconds are over, close it instead of going on.
 
+    It is closed sooner when it does nothing but swallow: that keeps the event loop from ever getting idle.
+
     A coroutine that swallows every cancellation would otherwise keep its task, and so the whole run, alive for ever:
     structured concurrency waits for it. Closing throws `GeneratorExit` into it at the place where it waits.
     """
@@ -29,30 +34,47 @@ def leash(
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # a StopIteration's value is untyped
     since: float | None = None
+    swallowed = 0
     while True:
+        sent = fault = None
         try:
             sent = yield waits_for
         except GeneratorExit:
             coroutine.close()
             raise
         except BaseException as error:
-            if stopped():
-                since = clock() if since is None else since
-                if clock() - since > grace:
-                    on_close()
-                    _close(coroutine)
-                    raise
-            step: Callable[[], Any] = partial(throw, error)
-        else:
-            step = partial(send, sent)
+            fault = error
+        fault = fault or getattr(sent, "error", None)  # trio sends what asyncio throws
+        if fault is not None and stopped():
+            since = clock() if since is None else since
+            swallowed += 1
+            if swallowed > _PATIENCE or clock() - since > grace:
+                on_close()
+                _close(coroutine)
+                raise fault
         try:
-            waits_for = step()
+            waits_for = send(sent) if fault is None else throw(fault)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # a StopIteration's value is untyped
 
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
+    chain = _awaited(coroutine)
     try:
         coroutine.close()
-    except RuntimeError:  # it ignores GeneratorExit too: there is nothing left to ask
-        return
+    except RuntimeError:  # one of them swallows GeneratorExit too
+        for link in chain:
+            _keep_for_ever(link)
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> list[Any]:
+    """List the coroutine, the one it awaits, and so on."""
+    chain: list[Any] = [coroutine]
+    while inspect.iscoroutine(inner := getattr(chain[-1], "cr_await", None)):
+        chain.append(inner)
+    return chain
+
+
+def _keep_for_ever(coroutine: object) -> None:
+    """Never let it be finalised: that would close it again, and what swallows everything would never end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

@@ -159,6 +159,15 @@ class TeamResult:
                 return outcome
         raise KeyError(f"no task {task_id!r} in this result; it has {known(o.task_id for o in self.outcomes)}")
 
+    def __repr__(self) -> str:
+        """Say how it ended; an event loop shows the result of its main task, so all of it would be too much."""
+        accepted = sum(outcome.status is TaskStatus.COMPLETED for outcome in self.outcomes)
+        error = f", error={self.error!r}" if self.error else ""
+        return (
+            f"<TeamResult {self.run_id!r} {self.status.value}: {accepted} of {len(self.outcomes)} tasks accepted, "
+            f"{self.usage}{error}>"
+        )
+
     def check(self) -> TeamResult:
         """Return the result itself when the run COMPLETED; raise `TeamFailed`, which holds it, otherwise."""
         if self.status is not TeamStatus.COMPLETED:

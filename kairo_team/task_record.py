@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kairo_team.budget import Usage, difference
+from kairo_team.budget import Usage
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.states import TASK_MOVES, TaskState, check_move
 from kairo_team.tasks import TaskStatus
@@ -25,6 +25,7 @@ class TaskRecord:
     """One task's state, tries and outcome."""
 
     entry: Entry
+    task: Task = field(init=False)
     history: list[str] = field(default_factory=lambda: [TaskState.PENDING])
     member: str | None = None
     leased: str | None = None
@@ -42,10 +43,8 @@ class TaskRecord:
     for_halt: bool = False
     """It ended because a budget was exhausted."""
 
-    @property
-    def task(self) -> Task:
-        """The task itself."""
-        return self.entry.task
+    def __post_init__(self) -> None:
+        self.task = self.entry.task
 
     @property
     def state(self) -> str:
@@ -60,11 +59,6 @@ class TaskRecord:
     def move(self, to: TaskState) -> None:
         """Go to another state; `IllegalMove` when the table does not have that move."""
         check_move(f"task {self.entry.task.id!r}", self.history, to, TASK_MOVES)
-
-    def count_unbooked(self) -> None:
-        """Add what the governor booked and no finished attempt reported: an attempt was cut short."""
-        if self.governor is not None:
-            self.usage += difference(self.governor.status()[0], self.usage, 0.0)
 
     def outcome(self) -> TaskOutcome:
         """Return how it ended."""

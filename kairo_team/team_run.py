@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from kairo_team import events
 from kairo_team.attempts import Attempt, AttemptRunner, Worker
 from kairo_team.binding import able_members, evaluator_problems, plan_problems, team_problems
 from kairo_team.board import Entry, TaskBoard
-from kairo_team.budget import Budget, Usage
+from kairo_team.budget import Budget, Usage, difference, to_picodollars
 from kairo_team.bus import Bus
 from kairo_team.clock import loop_clock
 from kairo_team.dispatch import Dispatcher
@@ -61,6 +62,8 @@ class TeamRun:
         self.started = self.clock()
         self.governor = Governor(_root_budget(request), name=team.name, clock=self.clock)
         self.bus = Bus(request.run_id, runtime.subscribers)
+        self.emit: Callable[..., None] = self.bus.emit
+        """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._tools = RunTools(runtime.models, prompts, runtime.journal_for(request.run_id), self.bus.emit)
         self._attempts = AttemptRunner(self.clock, self.config.cancel_grace)
         self._history: list[str] = [RunState.IDLE]
@@ -99,18 +102,33 @@ class TeamRun:
             async with run.bus.pumping(run.config.cancel_grace):
                 try:
                     with run._ending.watching():
-                        async with run.governor.scope(), anyio.create_task_group() as group:
-                            run._begin(group)
+                        run._begin()
+                        async with run._interruptible(), anyio.create_task_group() as group:
+                            run._runners = Runners(group)
                             yield run
                 finally:
                     run._finish()
         finally:
             runtime.runs.leave(request.run_id)
 
-    def _begin(self, group: anyio.abc.TaskGroup) -> None:
-        self._runners = Runners(group)
+    def _begin(self) -> None:
         self._move(RunState.PLANNING)
         self.emit(events.TeamStarted, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
+
+    @asynccontextmanager
+    async def _interruptible(self) -> AsyncGenerator[None]:
+        """End the block at the deadline or a kill; without any time at all it is cancelled from its first await on."""
+        entered = False
+        try:
+            async with self.governor.scope():
+                entered = True
+                yield
+        except HaltError:
+            if not entered:
+                with anyio.CancelScope() as scope:
+                    scope.cancel()
+                    yield
+            raise
 
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
@@ -194,10 +212,6 @@ class TeamRun:
     def output(self, value: Artifact | str) -> None:
         self._output = Artifact(value) if isinstance(value, str) else value
 
-    def emit(self, event: type[events.Event], *fields: Any) -> None:
-        """Emit an event: its class and its own fields in order; run id, number and time are filled in."""
-        self.bus.emit(event, *fields)
-
     def warn(self, text: str) -> None:
         """Put a warning into the result and the log."""
         self._ending.warnings.append(text)
@@ -224,6 +238,7 @@ class TeamRun:
 
     async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
         """Plan the run and bind every task; raises `PlanRefused` for what cannot start: let it end the run."""
+        await checkpoint()
         problems = team_problems(self.team, self.config, self._tools.models) + evaluator_problems(self.team)
         if problems:
             raise PlanRefused(problems)
@@ -245,7 +260,9 @@ class TeamRun:
         governors = {member.id: self.governor.carve(member.id, member.budget or Budget()) for member in members}
         for member in members:
             if member.budget is not None:
-                self.emit(events.BudgetCarved, None, member.id, member.budget.tokens, member.budget.dollars)
+                dollars = member.budget.dollars
+                picodollars = to_picodollars(dollars) if dollars is not None else None
+                self.emit(events.BudgetCarved, None, member.id, member.budget.tokens, picodollars)
         self._workers = {member.id: Worker.of(member) for member in members}
         self._dispatcher = Dispatcher(board, governors, self.config, self.emit)
 
@@ -311,7 +328,7 @@ class TeamRun:
             attempt = await self._make_attempt(record, assignment, number, key)
             self._tools.journal.put(key, attempt)
         else:
-            _book_again(record.governor, attempt.usage)
+            _book_again(record.governor, difference(attempt.usage, record.usage, 0.0))
         self._take_over(record, attempt)
         return attempt
 
@@ -336,7 +353,7 @@ class TeamRun:
 
     def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
         """Book what an attempt brought."""
-        record.usage += attempt.usage
+        record.usage = attempt.usage
         record.artifact = attempt.artifact or record.artifact
         record.for_halt = attempt.halt is not None
         if attempt.halt is not None:

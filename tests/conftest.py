@@ -1,4 +1,4 @@
-"""What every test stands on: both event loops, and one set of hypothesis settings."""
+"""What every test stands on: both event loops in virtual time, and one set of hypothesis settings."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kairo_team.testing import virtual_time, virtual_time_backends
+from kairo_team.testing.clocks import Backend
+
 # Repeatable in CI, where a rare failing example helps nobody who did not cause it. An async test runs on two loops.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.differing_executors])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Run every async test on both event loops."""
-    backend: str = request.param
-    return backend
+@pytest.fixture(params=virtual_time_backends)
+def anyio_backend(request: pytest.FixtureRequest) -> Backend:
+    """Run every async test on both event loops, in virtual time; in real time where it is marked `real_time`.
+
+    Tests of code in worker threads need real time, and so does the embedded model.
+    """
+    name: str = request.param
+    real = any(request.node.get_closest_marker(marker) for marker in ("real_time", "local_model", "bench"))
+    return (name, {}) if real else virtual_time(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

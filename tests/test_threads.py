@@ -17,6 +17,7 @@ import pytest
 from kairo_team import threads
 from kairo_team.threads import run_in_thread
 
+pytestmark = pytest.mark.real_time
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
 

@@ -11,19 +11,17 @@ from kairo_team.errors import GovernorClosed
 from kairo_team.governance import halts
 from kairo_team.governance.holds import Reservation as Reservation
 from kairo_team.governance.holds import holds_already, refusal
-from kairo_team.governance.ledger import (
-    COMMITTED,
+from kairo_team.governance.ledger import COMMITTED, Node, Tree
+from kairo_team.governance.units import (
     DIMENSIONS,
     DOLLARS,
     FREE,
-    HELD_DIMENSIONS,
     LOOPS,
     NOTHING,
     TOKENS,
     TOOL_CALLS,
     UNLIMITED,
-    Node,
-    Tree,
+    Limits,
     Units,
     budget_of,
     limits_of,
@@ -38,10 +36,10 @@ from kairo_team.governance.waiting import Waiter, dismiss, serve, wait
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kairo_team.governance.ledger import Limits
-
 _ONE_LOOP: Final[Units] = (0, 0, 1, 0)
 _ONE_OF_EACH: Final[Units] = (1, 1, 1, 1)
+
+_blank = object.__new__
 
 
 @final
@@ -82,7 +80,7 @@ class Governor:
         node = self._node
         with node.tree.lock:
             halts.check(node)
-            if node.blocked(LOOPS, 1) is None:
+            if node.claim(LOOPS, 1):
                 node.move(LOOPS, 0, 1)
             else:
                 halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
@@ -136,17 +134,17 @@ class Governor:
         units = _asked(tokens, dollars, tool_calls)
         least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
         node = self._node
-        with node.tree.lock:
-            halts.check(node)
-            if not node.tree.lines and node.book(units):
+        tree = node.tree
+        tree.acquire()
+        try:
+            if node.ended is not None or node.timed or tree.halts:
+                halts.check(node)
+            if not tree.lines and node.book(units):
                 return Reservation(node, units)
-            if holds_already(node, units):
-                if node.book(units):
-                    return Reservation(node, units)
-                raise refusal(node, units, least)
-            waiter = Waiter(node, units, least)
-            decided = waiter.decide()
-        return Reservation(node, waiter.outcome() if decided else await wait(waiter))
+            waiter = _line_up(node, units, least)
+        finally:
+            tree.release()
+        return Reservation(node, await wait(waiter))
 
     def record_usage(
         self, prompt_tokens: int = 0, completion_tokens: int = 0, dollars: Money = 0, tool_calls: int = 0
@@ -162,23 +160,19 @@ class Governor:
         tokens = prompt_tokens + completion_tokens
         picos = picodollars(dollars) if dollars else 0
         node = self._node
-        with node.tree.lock:
+        tree = node.tree
+        tree.acquire()
+        try:
             if node.ended is not None:
                 node = node.nearest_open()
-            if node.ended is not None:
-                node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
-                return
-            if tokens:
-                node.move(TOKENS, 0, tokens, completion_tokens)
-            if picos:
-                node.move(DOLLARS, 0, picos)
-            if tool_calls:
-                node.move(TOOL_CALLS, 0, tool_calls)
-            if _reaches_a_limit(node):
+            node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
+            if _reaches_a_limit(node, tokens, picos, tool_calls):
                 node.mark_overdrawn()
                 halts.stop_crossed(node, (tokens, picos, 0, tool_calls))
-            if node.timed or node.tree.halts:
+            if (node.timed or tree.halts) and node.ended is None:
                 halts.check(node)
+        finally:
+            tree.release()
 
     def cancel(self, reason: HaltReason = HaltReason.CANCELLED) -> None:
         """Stop this governor and everything under it: from any task, thread or signal handler.
@@ -197,13 +191,14 @@ class Governor:
         Raises `InsufficientBudget` naming the dimension if the guarantee is not there, `ValueError` if it
         is more than the ceiling, `GovernorClosed` after `close`.
         """
-        limit = limits_of(budget)
-        if guarantee is None:
-            units = NOTHING if limit is UNLIMITED else units_of(limit)
+        limit = UNLIMITED if budget is FREE else limits_of(budget)
+        if guarantee is not None:
+            amounts = units_of(limits_of(guarantee))
+            if limit is not UNLIMITED:
+                _check_within(amounts, limit)
         else:
-            units = units_of(limits_of(guarantee))
-            _check_within(units, limit)
-        return self._child(name, budget, limit, units)
+            amounts = NOTHING if limit is UNLIMITED else units_of(limit)
+        return self._child(name, budget, limit, amounts)
 
     def carve_units(self, name: str, ceiling: Budget | None, guarantee: Units) -> Governor:
         """Like `carve`, with the guarantee in ledger units (tokens, picodollars, loops, tool calls).
@@ -219,12 +214,14 @@ class Governor:
         return self._child(name, ceiling, limit, (tokens, dollars, loops, tool_calls))
 
     def _child(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Governor:
-        child = Governor.__new__(Governor)
+        child = _blank(Governor)
         node = self._node
-        with node.tree.lock:
-            if node.ended is not None:
-                raise GovernorClosed(node.name)
+        tree = node.tree
+        tree.acquire()
+        try:
             child._node = node.carve(name, budget, limit, guarantee)
+        finally:
+            tree.release()
         return child
 
     def top_up(self, budget: Budget) -> None:
@@ -255,11 +252,15 @@ class Governor:
         May be called again. Afterwards guards raise `GovernorClosed`; late money is still booked.
         """
         node = self._node
-        with node.tree.lock:
+        tree = node.tree
+        tree.acquire()
+        try:
             if node.ended is None:
                 node.close()
-                if node.tree.waiters:
+                if tree.waiters:
                     dismiss(node)
+        finally:
+            tree.release()
 
     # -- interruption -------------------------------------------------------------------------
 
@@ -376,7 +377,7 @@ class Governor:
 def _restore(node: Node, usage: Usage) -> None:
     """Charge what an earlier session spent, its active seconds included."""
     node.settle(NOTHING, (usage.tokens, picodollars(usage.dollars), 0, usage.tool_calls), usage.completion_tokens)
-    node.move(LOOPS, 0, usage.loops)
+    node.move(LOOPS, usage.loops, usage.loops)
     node.mark_overdrawn()
     node.started -= usage.seconds
     if node.deadline is not None:
@@ -388,6 +389,18 @@ def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
     if (tokens | tool_calls) < 0:
         raise ValueError(f"an amount to hold must be >= 0, not tokens={tokens}, tool_calls={tool_calls}")
     return (tokens, picodollars(dollars) if dollars else 0, 0, tool_calls)
+
+
+def _line_up(node: Node, units: Units, least: Units) -> Waiter:
+    """Make the caller wait for what it cannot have at once; decided already where there is nothing to wait for."""
+    waiter = Waiter(node, units, least)
+    if not holds_already(node, units):
+        waiter.decide()
+    elif node.book(units):
+        waiter.granted = units
+    else:
+        raise refusal(node, units, least)
+    return waiter
 
 
 def _least(asked: Units, minimum: Budget | Usage) -> Units:
@@ -410,12 +423,20 @@ def _check_within(guarantee: Units, limit: Limits) -> None:
             raise ValueError(f"{what} is more than the ceiling of {shown(dim, most)}")
 
 
-def _reaches_a_limit(node: Node) -> bool:
-    """Say whether more than less than a limit of the path is committed, in a dimension that is charged."""
+def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bool:
+    """Say whether all of a limit of the path is committed, in one of the dimensions just charged."""
     for limited in node.limited:
         most, cells = limited.limit, limited.cells
-        for dim in HELD_DIMENSIONS:
-            limit = most[dim]
-            if limit is not None and cells[COMMITTED + dim] >= limit:
+        if tokens:
+            limit = most[TOKENS]
+            if limit is not None and cells[COMMITTED] >= limit:
+                return True
+        if picos:
+            limit = most[DOLLARS]
+            if limit is not None and cells[COMMITTED + DOLLARS] >= limit:
+                return True
+        if tool_calls:
+            limit = most[TOOL_CALLS]
+            if limit is not None and cells[COMMITTED + TOOL_CALLS] >= limit:
                 return True
     return False

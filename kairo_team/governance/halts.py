@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kairo_team.budget import HaltReason
 from kairo_team.errors import GovernorClosed, HaltError
-from kairo_team.governance.ledger import DOLLARS, LOOPS, TOKENS
+from kairo_team.governance.units import DOLLARS, LOOPS, TOKENS
 
 if TYPE_CHECKING:
-    from kairo_team.governance.ledger import Node, Units
+    from kairo_team.governance.ledger import Node
+    from kairo_team.governance.units import Units
 
 Key = TypeVar("Key")
 

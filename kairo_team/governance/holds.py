@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Self
 from kairo_team.budget import Money, picodollars, to_dollars
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance.halts import check_hopeless
-from kairo_team.governance.ledger import DOLLARS, HELD_DIMENSIONS, TOKENS, TOOL_CALLS, Node, Units
+from kairo_team.governance.units import DOLLARS, HELD_DIMENSIONS, TOKENS, TOOL_CALLS, Units
 from kairo_team.governance.waiting import serve
 
 if TYPE_CHECKING:
     from decimal import Decimal
     from types import TracebackType
+
+    from kairo_team.governance.ledger import Node
 
 _mine: ContextVar[Reservation | None] = ContextVar("kairo_team_reservations", default=None)
 """The latest reservation of the current context; child tasks inherit it."""
@@ -94,23 +96,31 @@ class Reservation:
 
     def _end(self, tokens: int, completion: int, picos: int, tool_calls: int) -> None:
         node = self._node
-        with node.tree.lock:
+        held = self._units
+        tree = node.tree
+        tree.acquire()
+        try:
             if not self.open:
                 raise GovernorClosed(node.name, "the reservation on")
             self.open = False
-            held, used = self._units, (tokens, picos, 0, tool_calls)
-            node.settle(held, used, completion)
+            node.settle(held, (tokens, picos, 0, tool_calls), completion)
             if tokens > held[TOKENS] or picos > held[DOLLARS] or tool_calls > held[TOOL_CALLS]:
                 self.overshoot = True
                 node.mark_overdrawn()
-            if node.tree.lines:
+            if tree.lines:
                 serve(node.nearest_open())
+        finally:
+            tree.release()
 
     def covers(self, node: Node, units: Units) -> bool:
         """Say whether it, or one taken before it in the same context, still holds any of these dimensions."""
         mine: Reservation | None = self
         while mine is not None:
-            if mine.open and mine._node.tree is node.tree and any(a and b for a, b in zip(mine._units, units, strict=True)):
+            if (
+                mine.open
+                and mine._node.tree is node.tree
+                and any(a and b for a, b in zip(mine._units, units, strict=True))
+            ):
                 return True
             mine = mine._outer
         return False

@@ -7,6 +7,8 @@ Every amount is an integer: tokens, picodollars, loops, tool calls. At every nod
 where `spent` and `held` are those of the node's whole subtree, and `committed` is what the node has
 spent and held itself, plus, for each open child, the larger of the child's guarantee and `committed`,
 plus what closed children spent. Only a truth that was booked late (more than was held) can pass the limit.
+A node stores `spent`, `committed` and `slack`, the part of `committed` that is only guaranteed: the unused
+guarantees below it. So what is held is `committed - spent - slack`, and the law's first half cannot fail.
 
 All but `Tree.halts`, `final`, `scopes` and `waiters` is changed under `Tree.lock` alone.
 """
@@ -16,71 +18,34 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.budget import Budget, Usage, picodollars, to_dollars
-from kairo_team.errors import InsufficientBudget
+from kairo_team.budget import Budget, Usage, to_dollars
+from kairo_team.errors import GovernorClosed, InsufficientBudget
+from kairo_team.governance.units import NOTHING as NOTHING
+from kairo_team.governance.units import Units as Units
+from kairo_team.governance.units import (
+    DIMENSIONS,
+    DOLLARS,
+    FREE,
+    HELD_DIMENSIONS,
+    TOKENS,
+    TOOL_CALLS,
+    UNLIMITED,
+    Limits,
+    budget_of,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from decimal import Decimal
-
     from kairo_team.governance.halts import Halt
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.governance.waiting import Waiter
 
-Units = tuple[int, int, int, int]
-"""Amounts in ledger units: tokens, picodollars, loops, tool calls."""
-
-Limits = tuple[int | None, int | None, int | None, int | None]
-"""Limits in ledger units, in the same order; `None` is unlimited."""
-
-DIMENSIONS: Final = ("tokens", "dollars", "loops", "tool_calls")
-TOKENS: Final = 0
-DOLLARS: Final = 1
-LOOPS: Final = 2
-TOOL_CALLS: Final = 3
-
-# A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then what is
-# held by dimension, then what is committed by dimension. A closed node keeps the first five.
+# A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then by
+# dimension what is committed, and what of that is slack. A closed node keeps only what is spent.
 COMPLETION: Final = 4
-HELD: Final = 5
-COMMITTED: Final = 9
-
-HELD_DIMENSIONS: Final = (TOKENS, DOLLARS, TOOL_CALLS)
-"""The dimensions a call is held and charged in."""
-
-NOTHING: Final[Units] = (0, 0, 0, 0)
-UNLIMITED: Final[Limits] = (None, None, None, None)
-FREE: Final = Budget()
-
-
-def limits_of(budget: Budget) -> Limits:
-    """Turn a budget into limits in ledger units; seconds are no part of them."""
-    if budget is FREE:
-        return UNLIMITED
-    dollars = budget.dollars
-    return (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
-
-
-def units_of(limits: Limits) -> Units:
-    """Turn limits into amounts: `None` counts as nothing."""
-    tokens, dollars, loops, tool_calls = limits
-    return (tokens or 0, dollars or 0, loops or 0, tool_calls or 0)
-
-
-def budget_of(limits: Limits, seconds: float | None = None) -> Budget:
-    """Turn limits in ledger units back into a budget."""
-    tokens, dollars, loops, tool_calls = limits
-    return Budget(tokens, None if dollars is None else to_dollars(dollars), loops, tool_calls, seconds)
-
-
-def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
-    """Turn amounts in ledger units into a usage, all tokens as prompt tokens."""
-    return Usage(tokens, 0, to_dollars(dollars), loops, tool_calls)
-
-
-def shown(dim: int, units: int) -> int | Decimal:
-    """Turn ledger units into what people read: dollars as a `Decimal`, the rest as it is."""
-    return to_dollars(units) if dim == DOLLARS else units
+COMMITTED: Final = 5
+SLACK: Final = 9
 
 
 class Tree:
@@ -90,11 +55,13 @@ class Tree:
     operations, so that a signal handler can stop the tree while its own thread holds the lock.
     """
 
-    __slots__ = ("clock", "final", "halts", "lines", "lock", "overdrawn", "scopes", "waiters")
+    __slots__ = ("acquire", "clock", "final", "halts", "lines", "lock", "overdrawn", "release", "scopes", "waiters")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.lock = threading.RLock()
+        self.acquire = self.lock.acquire
+        self.release = self.lock.release
         self.halts: dict[Node, Halt] = {}
         """The first reason of each halted node."""
         self.final: dict[Node, Halt] = {}
@@ -139,74 +106,103 @@ class Node:
         self.guarantee = NOTHING
         self.cells = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         self.children: dict[str, Node] | None = None
-        self.started = tree.clock()
+        self.started = now = tree.clock()
         self.ended: float | None = None
         """When it closed; `None` while it is open."""
-        seconds = budget.seconds
-        self.deadline = None if seconds is None else self.started + seconds
-        self.path: tuple[Node, ...]
+        self.path: tuple[Node, ...] = (self,) if parent is None else (self,) + parent.path  # noqa: RUF005 - faster
         """This node and its ancestors, up to the root; empty once closed."""
-        self.limited: tuple[Node, ...]
+        self.deadline: float | None = None
+        if budget is FREE and parent is not None:
+            self.limited = parent.limited
+            self.timed = parent.timed
+            return
+        self.limited: tuple[Node, ...] = tuple(node for node in self.path if node.limit != UNLIMITED)
         """The nodes of the path with a limit in any dimension, nearest first; empty once closed."""
-        if parent is None:
-            self.path = (self,)
-            self.limited = () if limit == UNLIMITED else (self,)
-            self.timed = seconds is not None
-        else:
-            self.path = (self, *parent.path)
-            self.limited = parent.limited if limit is UNLIMITED else (self, *parent.limited)
-            self.timed = parent.timed or seconds is not None
+        seconds = budget.seconds
+        if seconds is not None:
+            self.deadline = now + seconds
+        self.timed = any(node.deadline is not None for node in self.path)
+        """Whether any node of the path has a deadline."""
 
     # -- moves --------------------------------------------------------------------------------
 
-    def move(self, dim: int, held: int, spent: int, completion: int = 0) -> None:
-        """Change on the whole path what is held and what is spent (`completion` of it completion tokens).
+    def move(self, dim: int, amount: int, spent: int, completion: int = 0) -> None:
+        """Change on the whole path what is used (held or spent) by `amount`, and what is spent by `spent`.
 
-        What is committed changes by the sum, on ancestors by less where a guarantee on the way covers it.
+        Of what is spent, `completion` are completion tokens. Where a guarantee covers the amount, what an
+        ancestor has committed stays as it was, and its slack changes instead.
         """
-        delta = held + spent
+        committed, slack = COMMITTED + dim, SLACK + dim
+        delta = amount
         for node in self.path:
             cells = node.cells
-            if held:
-                cells[HELD + dim] += held
             if spent:
                 cells[dim] += spent
                 if completion:
                     cells[COMPLETION] += completion
             if delta:
-                old = cells[COMMITTED + dim]
-                cells[COMMITTED + dim] = new = old + delta
+                old = cells[committed]
+                cells[committed] = new = old + delta
+                if delta != amount:
+                    cells[slack] += delta - amount
                 floor = node.guarantee[dim]
-                if floor and (floor > old or floor > new):
-                    delta = max(new, floor) - max(old, floor)
+                if floor > old or floor > new:
+                    delta = _beyond(floor, old, new)
+            else:
+                cells[slack] -= amount
 
     def commit(self, dim: int, delta: int) -> None:
-        """Change what is committed here by `delta`, on ancestors by less where a guarantee covers it."""
+        """Set aside `delta` more (or less) for a child, here and above where no guarantee covers it."""
+        committed, slack = COMMITTED + dim, SLACK + dim
         for node in self.path:
             cells = node.cells
-            old = cells[COMMITTED + dim]
-            cells[COMMITTED + dim] = new = old + delta
+            old = cells[committed]
+            cells[committed] = new = old + delta
+            cells[slack] += delta
             floor = node.guarantee[dim]
-            if floor and (floor > old or floor > new):
-                delta = max(new, floor) - max(old, floor)
+            if floor > old or floor > new:
+                delta = _beyond(floor, old, new)
                 if not delta:
                     return
+
+    def claim(self, dim: int, amount: int) -> bool:
+        """Hold `amount` if it fits on the whole path: book it, and take it back where it was too much."""
+        if self.tree.overdrawn and self.walled(dim, amount) is not None:
+            return False
+        committed, slack = COMMITTED + dim, SLACK + dim
+        fits = True
+        delta = amount
+        for node in self.path:
+            cells = node.cells
+            if delta:
+                old = cells[committed]
+                cells[committed] = new = old + delta
+                limit = node.limit[dim]
+                if limit is not None and new > limit:
+                    fits = False
+                if delta != amount:
+                    cells[slack] += delta - amount
+                floor = node.guarantee[dim]
+                if floor > old:
+                    delta = new - floor if new > floor else 0
+            else:
+                cells[slack] -= amount
+        if not fits:
+            self.move(dim, -amount, 0)
+        return fits
 
     def book(self, units: Units) -> bool:
         """Hold all of `units` if they fit on the whole path; nothing otherwise."""
         tokens, picos, _, tool_calls = units
-        if (
-            (tokens and self.blocked(TOKENS, tokens) is not None)
-            or (picos and self.blocked(DOLLARS, picos) is not None)
-            or (tool_calls and self.blocked(TOOL_CALLS, tool_calls) is not None)
-        ):
+        if tokens and not self.claim(TOKENS, tokens):
             return False
-        if tokens:
-            self.move(TOKENS, tokens, 0)
-        if picos:
-            self.move(DOLLARS, picos, 0)
-        if tool_calls:
-            self.move(TOOL_CALLS, tool_calls, 0)
+        if picos and not self.claim(DOLLARS, picos):
+            self.move(TOKENS, -tokens, 0)
+            return False
+        if tool_calls and not self.claim(TOOL_CALLS, tool_calls):
+            self.move(TOKENS, -tokens, 0)
+            self.move(DOLLARS, -picos, 0)
+            return False
         return True
 
     def settle(self, held: Units, used: Units, completion: int = 0) -> None:
@@ -214,10 +210,15 @@ class Node:
         if self.ended is not None:
             self._settle_late(held, used, completion)
             return
-        for dim in HELD_DIMENSIONS:
-            spent = used[dim]
-            if spent or held[dim]:
-                self.move(dim, -held[dim], spent, completion if dim == TOKENS else 0)
+        hold, spent = held[TOKENS], used[TOKENS]
+        if hold or spent:
+            self.move(TOKENS, spent - hold, spent, completion)
+        hold, spent = held[DOLLARS], used[DOLLARS]
+        if hold or spent:
+            self.move(DOLLARS, spent - hold, spent)
+        hold, spent = held[TOOL_CALLS], used[TOOL_CALLS]
+        if hold or spent:
+            self.move(TOOL_CALLS, spent - hold, spent)
 
     def _settle_late(self, charged: Units, used: Units, completion: int) -> None:
         """Correct what was charged at the close: on the closed nodes, then on the open path above them."""
@@ -227,7 +228,7 @@ class Node:
             change = used[dim] - charged[dim]
             for node in self.lineage():
                 if node.ended is None:
-                    node.move(dim, 0, change)
+                    node.move(dim, change, change)
                     node.mark_overdrawn()
                     break
                 node.cells[dim] += change
@@ -252,11 +253,19 @@ class Node:
                     return None
         return None
 
+    def used(self, dim: int) -> int:
+        """Return what is spent and held."""
+        return self.cells[COMMITTED + dim] - self.cells[SLACK + dim]
+
+    def held(self, dim: int) -> int:
+        """Return what is held for calls in flight."""
+        return self.used(dim) - self.cells[dim]
+
     def walled(self, dim: int, amount: int) -> Node | None:
         """Return the nearest node whose limit `amount` more would pass, whatever was guaranteed."""
         for node in self.limited:
             limit = node.limit[dim]
-            if limit is not None and node.cells[dim] + node.cells[HELD + dim] + amount > limit:
+            if limit is not None and node.used(dim) + amount > limit:
                 return node
         return None
 
@@ -277,7 +286,7 @@ class Node:
             cells = node.cells
             if limit is not None:
                 room = spare + max(0, limit - cells[COMMITTED + dim])
-                yield node, min(room, max(0, limit - cells[dim] - cells[HELD + dim]))
+                yield node, min(room, max(0, limit - node.used(dim)))
             spare += max(0, node.guarantee[dim] - cells[COMMITTED + dim])
 
     def room(self, dim: int) -> int | None:
@@ -308,8 +317,10 @@ class Node:
 
     def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
         """Make a child with `guarantee` set aside on the whole path, or raise `InsufficientBudget`."""
+        if self.ended is not None:
+            raise GovernorClosed(self.name)
         if guarantee is not NOTHING:
-            self._set_aside(guarantee)
+            self.set_aside(guarantee)
         child = Node(self.tree, self, name, budget, limit)
         child.guarantee = guarantee
         siblings = self.children
@@ -321,13 +332,37 @@ class Node:
             siblings[name] = child
         return child
 
-    def _set_aside(self, guarantee: Units) -> None:
-        for dim, amount in enumerate(guarantee):
-            if amount and self.blocked(dim, amount) is not None:
+    def set_aside(self, amounts: Units) -> None:
+        """Set all of `amounts` aside for a child on the whole path, or raise `InsufficientBudget`."""
+        for dim, amount in enumerate(amounts):
+            if amount and not self._pledge(dim, amount):
+                for done in range(dim):
+                    self.commit(done, -amounts[done])
                 raise self.insufficient(dim, amount)
-        for dim, amount in enumerate(guarantee):
-            if amount:
-                self.commit(dim, amount)
+
+    def _pledge(self, dim: int, amount: int) -> bool:
+        """Set `amount` aside if it fits on the whole path: book it, and take it back where it was too much."""
+        if self.tree.overdrawn and self.walled(dim, amount) is not None:
+            return False
+        committed, slack = COMMITTED + dim, SLACK + dim
+        fits = True
+        delta = amount
+        for node in self.path:
+            cells = node.cells
+            old = cells[committed]
+            cells[committed] = new = old + delta
+            cells[slack] += delta
+            limit = node.limit[dim]
+            if limit is not None and new > limit:
+                fits = False
+            floor = node.guarantee[dim]
+            if floor > old:
+                if floor >= new:
+                    break
+                delta = new - floor
+        if not fits:
+            self.commit(dim, -amount)
+        return fits
 
     def enlarge(self, more: Units, seconds: float | None) -> None:
         """Enlarge guarantee and ceiling (of the root, the limit), or raise and change nothing."""
@@ -346,13 +381,10 @@ class Node:
     def _enlarge_guarantee(self, parent: Node, more: Units) -> None:
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
-        used = self.cells[COMMITTED:]
+        used = self.cells[COMMITTED:SLACK]
         draws = [max(new[dim], used[dim]) - max(old[dim], used[dim]) for dim in range(4)]
-        for dim, draw in enumerate(draws):
-            if draw and parent.blocked(dim, draw) is not None:
-                raise parent.insufficient(dim, draw)
-        for dim, draw in enumerate(draws):
-            parent.commit(dim, draw)
+        tokens, dollars, loops, tool_calls = draws
+        parent.set_aside((tokens, dollars, loops, tool_calls))
         self.guarantee = new
 
     def close(self) -> None:
@@ -362,16 +394,16 @@ class Node:
                 if child.ended is None:
                     child.close()
         cells = self.cells
-        for dim in HELD_DIMENSIONS:
-            held = cells[HELD + dim]
-            if held:
-                self.move(dim, -held, held)
-        if self.parent is not None and self.guarantee is not NOTHING:
+        if cells[5] != cells[0] or cells[6] != cells[1] or cells[8] != cells[3]:  # with no child open, that is held
+            for dim in HELD_DIMENSIONS:
+                self.move(dim, 0, cells[COMMITTED + dim] - cells[dim])
+        parent = self.parent
+        if parent is not None and self.guarantee is not NOTHING:
             for dim, floor in enumerate(self.guarantee):
-                if floor > cells[COMMITTED + dim]:
-                    self.parent.commit(dim, cells[COMMITTED + dim] - floor)
+                if floor and floor > cells[COMMITTED + dim]:
+                    parent.commit(dim, cells[COMMITTED + dim] - floor)
         self.ended = self.tree.clock()
-        self.cells = cells[:HELD]
+        self.cells = cells[:COMMITTED]
         self.path = self.limited = ()
 
     def lineage(self) -> Iterator[Node]:
@@ -410,14 +442,14 @@ class Node:
     def usage(self) -> Usage:
         """Return what this node's subtree has spent."""
         with self.tree.lock:
-            tokens, dollars, loops, tool_calls, completion = self.cells[:HELD]
+            tokens, dollars, loops, tool_calls, completion = self.cells[:COMMITTED]
         return Usage(tokens - completion, completion, to_dollars(dollars), loops, tool_calls, self.elapsed())
 
     def held_units(self) -> Units:
         """Return what is held now, by dimension."""
         if self.ended is not None:
             return NOTHING
-        tokens, dollars, loops, tool_calls = self.cells[HELD:COMMITTED]
+        tokens, dollars, loops, tool_calls = (self.held(dim) for dim in range(4))
         return (tokens, dollars, loops, tool_calls)
 
     def overshoot_units(self) -> Units:
@@ -437,9 +469,16 @@ class Node:
         return self.segment.replace("~", "~0").replace("/", "~1")
 
 
+def _beyond(floor: int, old: int, new: int) -> int:
+    """Return how what lies beyond a guarantee changes when what is committed changes."""
+    if new > old:
+        return new - floor if new > floor else 0
+    return floor - old if old > floor else 0
+
+
 def _another(name: str, taken: dict[str, Node]) -> str:
     """Return a name of its own for one more child of the same name: `a`, then `a#2`, then `a#3`."""
-    number = 2
+    number = len(taken) + 1
     while f"{name}#{number}" in taken:
         number += 1
     return f"{name}#{number}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kairo_team.budget import Budget
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.governance.halts import in_force
-from kairo_team.governance.ledger import NOTHING, budget_of, usage_of
+from kairo_team.governance.units import NOTHING, budget_of, usage_of
 
 if TYPE_CHECKING:
     from kairo_team.governance.ledger import Node

@@ -16,7 +16,8 @@ import anyio
 from kairo_team.budget import HaltReason
 from kairo_team.errors import InsufficientBudget, KairoError
 from kairo_team.governance.halts import check, check_hopeless, snapshot, stop
-from kairo_team.governance.ledger import COMMITTED, DIMENSIONS, HELD, HELD_DIMENSIONS, NOTHING, Node, Units, shown
+from kairo_team.governance.ledger import COMMITTED, Node
+from kairo_team.governance.units import DIMENSIONS, HELD_DIMENSIONS, NOTHING, Units, shown
 from kairo_team.governance.loops import current_loop, send
 
 Place = tuple[Node, int]
@@ -86,7 +87,7 @@ class Waiter:
         want = self.units[dim]
         returning: list[tuple[Node, int]] = []
         for node, room in self.node.rooms(dim):
-            if room < want and node.cells[HELD + dim]:
+            if room < want and node.held(dim):
                 returning.append((node, room))
             elif room < want:
                 want = room
@@ -152,7 +153,12 @@ def dismiss(node: Node) -> None:
 
 
 async def wait(waiter: Waiter) -> Units:
-    """Wait for the decision: return what was booked, or raise; if cancelled meanwhile, what was booked goes back."""
+    """Wait for the decision: return what was booked, or raise; if cancelled meanwhile, what was booked goes back.
+
+    Does not suspend when it is decided already.
+    """
+    if waiter.granted is not None or waiter.refused is not None:
+        return waiter.outcome()
     node, tree = waiter.node, waiter.node.tree
     tree.waiters[waiter] = None
     try:

@@ -71,7 +71,7 @@ def _build(name: str) -> ChatModel:
     if provider == "local":
         from kairo_team.models.local import LocalModel
 
-        local = LocalModel(model)
+        local = LocalModel(name)
         local.check()
         return local
     from kairo_team.models.providers import provider_model

@@ -1,0 +1,143 @@
+"""How much the governor costs, in units of one plain unlocked Python check-and-record pair.
+
+Governed work and the plain pair are timed in turns, in processor time, and the best turn of each counts: a
+busy machine slows down both.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import anyio
+
+from kairo_team.budget import Budget
+from kairo_team.governance import Governor
+
+Row = tuple[str, float, float]
+"""What, how many units it takes, how many it may take."""
+
+Work = Callable[[int], None]
+
+WIDE = Budget(tokens=10**15, dollars=10**9, loops=10**9, tool_calls=10**9)
+PRICE = "0.000015"
+TURNS = 40
+ROUNDS = 500
+
+
+class PlainCounter:
+    """What people write by hand: three counters, three limits that may be off, no lock, no tree, no exact money."""
+
+    def __init__(self, max_tokens: int | None, max_dollars: float | None, max_loops: int | None) -> None:
+        self.tokens = self.loops = 0
+        self.dollars = 0.0
+        self.max_tokens, self.max_dollars, self.max_loops = max_tokens, max_dollars, max_loops
+
+    def check(self) -> None:
+        """Raise if a limit is reached."""
+        if self.max_tokens is not None and self.tokens >= self.max_tokens:
+            raise RuntimeError("tokens")
+        if self.max_dollars is not None and self.dollars >= self.max_dollars:
+            raise RuntimeError("dollars")
+        if self.max_loops is not None and self.loops >= self.max_loops:
+            raise RuntimeError("loops")
+
+    def record(self, tokens: int, dollars: float, loops: int) -> None:
+        """Book what was used."""
+        self.tokens += tokens
+        self.dollars += dollars
+        self.loops += loops
+
+
+def plain_pair(rounds: int) -> None:
+    """Check and record, the unit."""
+    counter = PlainCounter(10**12, 1e9, 10**9)
+    for _ in range(rounds):
+        counter.check()
+        counter.record(15, 0.000015, 1)
+
+
+def governed_pair(rounds: int) -> None:
+    """Check and record with a governor, in tokens and dollars under four limits."""
+    governor = Governor(WIDE)
+    for _ in range(rounds):
+        governor.can_proceed()
+        governor.record_usage(prompt_tokens=10, completion_tokens=5, dollars=PRICE)
+
+
+def hold_and_settle(rounds: int) -> None:
+    """Hold and settle tokens and dollars through team, member and task."""
+    task = Governor(WIDE).carve("member", Budget(tokens=10**12, dollars=10**6)).carve("task")
+
+    async def main() -> None:
+        for _ in range(rounds):
+            hold = await task.hold(tokens=100, dollars=PRICE)
+            hold.settle(prompt_tokens=10, completion_tokens=5, dollars=PRICE)
+
+    _drive(main())
+
+
+def carve_and_close(rounds: int) -> None:
+    """Carve a task's child with a share of the tokens, and close it."""
+    member = Governor(WIDE).carve("member", Budget(tokens=10**12))
+    share = Budget(tokens=100)
+    for number, _ in zip(count(), range(rounds), strict=False):
+        member.carve(f"task-{number}", guarantee=share).close()
+
+
+def _drive(coroutine: object) -> None:
+    """Run a coroutine that never suspends, without an event loop's share in the figure."""
+    try:
+        coroutine.send(None)  # type: ignore[attr-defined]
+    except StopIteration:
+        return
+    raise AssertionError("an uncontended hold suspended")
+
+
+def ratio(work: Work, *, rounds: int = ROUNDS, turns: int = TURNS) -> float:
+    """Return how many plain pairs one round of `work` takes."""
+    best_plain = best_work = float("inf")
+    with _no_garbage_left():
+        for _ in range(turns):
+            best_plain = min(best_plain, _seconds(plain_pair, rounds))
+            best_work = min(best_work, _seconds(work, rounds))
+    return best_work / best_plain
+
+
+def _seconds(work: Work, rounds: int) -> float:
+    start = time.thread_time()
+    work(rounds)
+    return time.thread_time() - start
+
+
+@contextmanager
+def _no_garbage_left() -> Iterator[None]:
+    """Begin with an empty heap; the collector stays on, its work belongs to the figure."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def rows() -> list[Row]:
+    """Measure what section 7 of the governance page limits and is the governor's to keep."""
+    return [
+        ("can_proceed + record_usage", ratio(governed_pair), 8),
+        ("hold + settle through a depth-3 tree", ratio(hold_and_settle), 20),
+        ("carve + close", ratio(carve_and_close), 12),
+    ]
+
+
+def main() -> None:
+    """Print the figures."""
+    for what, measured, limit in rows():
+        print(f"{what:40} {measured:5.1f} x  (at most {limit:g} x)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Which commits of a repository its users want to read about: `git log`, sifted by plain rules.
+
+A commit is picked when its subject begins with a verb of `KINDS`, after the usual decorations (`feat(cli): ...`,
+`gh-1234: ...`, `... (#567)`) are taken off, and nothing in `NOISE` says that it is about the project's own workshop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kairo_team.errors import Misuse
+
+MOST: Final = 8
+"""Commits of one set of notes."""
+LOOKED_AT: Final = 500
+"""Commits read from a history, newest first."""
+SHIPPED: Final = Path(__file__).with_name("release_notes_data") / "history.json"
+
+KINDS: Final = {
+    "add": "accept add allow enable expose implement introduce offer permit provide support",
+    "change": "cache change convert deprecate disable display enforce extend hide ignore improve include increase keep "
+    "let limit log lower make move normalize optimize preserve print raise reduce refuse reject rename replace "
+    "report require respect restrict return reuse send set shorten show simplify skip sort speed split start stop "
+    "store switch treat update upgrade use validate verify warn write",
+    "fix": "avoid correct ensure fix handle prevent repair resolve restore",
+    "remove": "delete drop remove",
+}
+"""The verbs a commit may begin with, by the kind of change they announce."""
+
+_IRREGULAR: Final = dict(
+    pair.split("-")
+    for pair in "drop-dropped hide-hid keep-kept let-let log-logged make-made permit-permitted send-sent set-set "
+    "skip-skipped speed-sped split-split stop-stopped write-wrote".split()
+)
+
+
+def past(verb: str) -> str:
+    """The verb in the past tense: fix -> fixed."""
+    regular = verb[:-1] + "ied" if verb.endswith("y") and verb[-2] not in "aeou" else verb + "ed"
+    return _IRREGULAR.get(verb) or (verb + "d" if verb.endswith("e") else regular)
+
+
+def _third_person(verb: str) -> str:
+    if verb.endswith("y") and verb[-2] not in "aeou":
+        return verb[:-1] + "ies"
+    return verb + ("es" if verb.endswith(("x", "ss", "sh", "ch")) else "s")
+
+
+KIND_OF: Final = {verb: kind for kind, verbs in KINDS.items() for verb in verbs.split()}
+_VERB_OF: Final = {form: verb for verb in KIND_OF for form in (past(verb), _third_person(verb), verb)}
+
+NOISE: Final = re.compile(
+    r"\b(typos?|changelog|readme|docs?|docstrings?|documentation|tests?|testing|ci|lint|linter|linting"
+    r"|flake8|mypy|pyright|ruff|pylint|isort|pre-commit|coverage|codecov|travis|appveyor|github actions?|workflows?"
+    r"|dependabot|renovate|refactor\w*|whitespace|copyright|benchmarks?|makefile|gitignore|fixup"
+    r"|dependenc(y|ies)|internals?)\b|^(update|change|set|raise) (the )?version\b|^update \S+ (from \S+ )?to v?\d",
+    re.IGNORECASE,
+)
+_NOISY_TYPES: Final = frozenset(
+    {"build", "chore", "ci", "deps", "doc", "docs", "lint", "refactor", "release", "revert", "style", "test", "tests"}
+)
+_DECORATIONS: Final = re.compile(
+    r"""^(?: \[[^\]]*\]\s* | :\w+:\s* | (?:gh|bpo)-\d+\s*[:-]\s* | \#\d+\s*[:-]+\s* | fixe[sd]\s+\#\d+\s+--\s+ )+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_TYPE: Final = re.compile(r"^(?P<type>[\w./+-]+)(?:\((?P<scope>[^()]*)\))?!?:\s+")
+_REFERENCE: Final = re.compile(r"\s*(?:\((?:[^()]*#|gh-|bpo-)\d+[^()]*\)|#\d+)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit to write about. `subject` is bare: no prefix, no issue number, an imperative verb first."""
+
+    id: str
+    subject: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class History:
+    """The commits picked, newest first, and where they come from."""
+
+    commits: tuple[Commit, ...]
+    source: str
+
+
+def read(repo: Path | None = None) -> History:
+    """Pick commits from `repo`; without one from the repository around the working directory, else the shipped ones.
+
+    Raises `Misuse` when a repository was asked for and it cannot be read or has nothing to tell its users.
+    """
+    try:
+        history = _of(repo or Path())
+    except Misuse as error:
+        if repo is not None:
+            raise
+        return _shipped(str(error))
+    return history
+
+
+def _of(place: Path) -> History:
+    """The history of the repository at, or around, a directory."""
+    if not place.expanduser().is_dir():
+        raise Misuse(f"there is no directory {str(place)!r}")
+    root = Path(_git(place.expanduser(), "rev-parse", "--show-toplevel").rstrip("\n"))
+    commits = tuple(pick(_log(root)))
+    if not commits:
+        raise Misuse(f"none of the last {LOOKED_AT} commits of {root.name} is one that users would want to read about")
+    return History(commits, f"the git history of {root.name}")
+
+
+def pick(log: Iterable[tuple[str, str]], most: int = MOST) -> Iterator[Commit]:
+    """Sift (id, subject) pairs, newest first; what a later commit reverted is left out."""
+    seen: set[str] = set()
+    for commit_id, subject in log:
+        reverted = re.match(r'Revert "(.*)"', subject)
+        found = None if reverted else understand(commit_id, subject)
+        if reverted:
+            undone = understand(commit_id, reverted[1])
+            seen.add(undone.subject if undone else "")
+        elif found and found.subject not in seen:
+            seen.add(found.subject)
+            yield found
+            most -= 1
+            if not most:
+                return
+
+
+def understand(commit_id: str, subject: str) -> Commit | None:
+    """The commit behind a subject line, or None when it is not one to write about."""
+    bare = _undecorated(subject)
+    if bare is None or NOISE.search(bare) or not _is_plain(bare):
+        return None
+    first, _, rest = bare.partition(" ")
+    verb = _VERB_OF.get(first.lower())
+    if verb is None:
+        return None
+    return Commit(commit_id, f"{verb.capitalize()} {rest}", KIND_OF[verb])
+
+
+def _undecorated(subject: str) -> str | None:
+    """The subject without tracker numbers and type prefix; None when the type is about the workshop."""
+    bare = _DECORATIONS.sub("", subject.strip())
+    prefix = _TYPE.match(bare)
+    if prefix:
+        if prefix["type"].lower() in _NOISY_TYPES:
+            return None
+        bare = bare[prefix.end() :]
+    while _REFERENCE.search(bare):
+        bare = _REFERENCE.sub("", bare)
+    return bare.strip().removesuffix(".")
+
+
+def _is_plain(bare: str) -> bool:
+    """Whether it is one readable line of 4 to 16 words: nothing cut off, glued together or undecodable."""
+    in_one_piece = not re.search(r"[;\ufffd]|://|\.{3}|\u2026|[.!?] ", bare) and bare.isprintable()
+    return in_one_piece and len(bare) <= 100 and 4 <= len(bare.split()) <= 16
+
+
+def _shipped(why: str) -> History:
+    """The small history that comes with the example."""
+    log = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    return History(tuple(pick(log.items())), f"a small history shipped as data ({why})")
+
+
+def _log(root: Path) -> Iterator[tuple[str, str]]:
+    """(short id, subject) of the commits on the current branch, newest first, merges left out."""
+    if not _git(root, "rev-list", "-n1", "--all"):
+        return
+    # A subject can be as long as its author liked; what is longer than a line is cut here and passed over later.
+    shape = "--format=%h%x09%<(200,trunc)%s"
+    output = _git(root, "log", f"-n{LOOKED_AT}", "--no-merges", "--no-show-signature", "-z", shape)
+    for line in filter(None, output.split("\0")):
+        commit_id, _, subject = line.partition("\t")
+        yield commit_id, subject.rstrip()
+
+
+def _git(place: Path, *arguments: str) -> str:
+    """Ask git, whatever its environment and configuration say; raises `Misuse` when it cannot answer."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "--no-pager", "-c", "i18n.logOutputEncoding=UTF-8", "-c", "color.ui=never", *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed words, no shell
+            command, cwd=place, env={**environment, "LC_ALL": "C"}, capture_output=True, timeout=30, check=False
+        )
+    except FileNotFoundError:
+        raise Misuse("git is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise Misuse(f"git did not answer within 30 seconds in {str(place)!r}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it gives no reason"]
+        raise Misuse(f"git cannot read {str(place.resolve())!r}: {said[0].removeprefix('fatal: ')}")
+    return done.stdout.decode(errors="replace")

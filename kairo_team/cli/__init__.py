@@ -1,0 +1,20 @@
+"""The command line, `kairo`. It needs the extra `cli` (typer and rich), which is imported when a command runs."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+from kairo_team.errors import MissingExtra
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command that the program's arguments name and return its exit code."""
+    if any(find_spec(name) is None for name in ("typer", "rich")):
+        print(f"kairo: {MissingExtra('the command line', 'cli')}", file=sys.stderr)
+        return 2
+    from kairo_team.cli.app import run_program
+
+    return run_program(sys.argv[1:])

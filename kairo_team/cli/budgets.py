@@ -1,0 +1,53 @@
+"""`--budget tokens=20000,seconds=110`: limits from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from kairo_team.budget import Budget
+from kairo_team.cli.refusal import Refusal
+from kairo_team.errors import known
+
+if TYPE_CHECKING:
+    from kairo_team.team import TeamExecutionRequest
+
+_NAMES = [field.name for field in fields(Budget)]
+_WAY_OUT = "give it as --budget tokens=20000,seconds=110,dollars=0.05,loops=30 (any of them; none lifts a limit)"
+
+
+def parse_limits(text: str) -> dict[str, object]:
+    """Read `name=amount,name=amount`; `none` is no limit."""
+    limits: dict[str, object] = {}
+    for part in text.split(","):
+        name, equals, amount = (piece.strip() for piece in part.partition("="))
+        name = name.replace("-", "_")
+        if not equals or not amount:
+            raise Refusal(f"--budget {text!r} cannot be read at {part!r}: {_WAY_OUT}")
+        if name not in _NAMES:
+            raise Refusal(f"--budget limits {known(_NAMES)}, not {name!r}: {_WAY_OUT}")
+        if name in limits:
+            raise Refusal(f"--budget names {name!r} twice: {_WAY_OUT}")
+        limits[name] = None if amount.lower() == "none" else _number(name, amount)
+    return limits
+
+
+def _number(name: str, amount: str) -> object:
+    if name == "dollars":
+        return amount.removeprefix("$")
+    try:
+        return float(amount) if name == "seconds" else int(amount)
+    except ValueError:
+        kind = "a number of seconds" if name == "seconds" else "a whole number"
+        raise Refusal(f"--budget {name} must be {kind}, not {amount!r}: {_WAY_OUT}") from None
+
+
+def with_limits(request: TeamExecutionRequest, text: str | None) -> TeamExecutionRequest:
+    """Return the request with these limits in the place of its own."""
+    if text is None:
+        return request
+    try:
+        budget = replace(request.config.budget, **parse_limits(text))  # type: ignore[arg-type]  # checked by Budget
+    except ValueError as error:
+        raise Refusal(f"--budget: {error}") from None
+    return replace(request, config=replace(request.config, budget=budget))

@@ -1,0 +1,93 @@
+"""One command's output: the screen for people, the document for programs, and what could not be written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.cli.document import write_refusal, write_result
+from kairo_team.cli.job import EXIT_CODES, execute, unreplaced
+from kairo_team.cli.refusal import explain
+from kairo_team.cli.report import show_result
+from kairo_team.cli.streams import Screen, claim_stdout, silence
+from kairo_team.views.text import one_line
+
+if TYPE_CHECKING:
+    from kairo_team.cli.job import Job
+
+USAGE_ERROR: Final = 2
+UNWRITTEN: Final = 1
+"""Exit code when the result could not be written, as on a full disk."""
+
+
+class Desk:
+    """Where one command's output goes."""
+
+    def __init__(self) -> None:
+        self._screen: Screen | None = None
+        self._write: Callable[[str], None] | None = None
+        self._lost: OSError | None = None
+
+    @property
+    def screen(self) -> Screen:
+        """What a person reads."""
+        if self._screen is None:
+            self._screen = Screen(to_stderr=self._write is not None)
+        return self._screen
+
+    def begin(self, *, json: bool) -> None:
+        """Say whether stdout is for a document."""
+        if json and self._write is None:
+            self._write = claim_stdout()
+
+    def run(self, job: Job) -> int:
+        """Run a job, show what came of it and return the exit code."""
+        if job.note:
+            self.screen.tell(job.note)
+        for member in unreplaced(job):
+            self.say(f"member {member!r} brings a model object of its own, which --model does not replace")
+        result = execute(job, self.screen, keep_on=self._write is not None)
+        code = USAGE_ERROR if result.refused else EXIT_CODES[result.status]
+        if self._write is not None:
+            self._put(write_result(job, result, code))
+        if result.refused:
+            self.say(f"nothing was started: {result.error}")
+        elif self._write is None:
+            show_result(result, self.screen)
+        return code
+
+    def refuse(self, sentence: str) -> int:
+        """Say why nothing can be started and return the exit code."""
+        if self._write is not None:
+            self._put(write_refusal(sentence, USAGE_ERROR))
+        self.say(sentence)
+        return USAGE_ERROR
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence of the command's own to stderr."""
+        try:
+            print(f"kairo: {one_line(sentence)}", file=sys.stderr)
+        except OSError:
+            silence(sys.stderr)
+
+    def _put(self, document: str) -> None:
+        assert self._write is not None
+        try:
+            self._write(document)
+        except OSError as error:
+            self._lost = error
+
+    def close(self, code: int) -> int:
+        """Write out what is still in a buffer; return the exit code, or another when the output is lost."""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError as error:
+                silence(stream)
+                self._lost = self._lost or error
+        lost = self._lost or (self._screen.lost if self._screen is not None else None)
+        if lost is None or isinstance(lost, BrokenPipeError):
+            return code
+        self.say(f"the output could not be written: {explain(lost)}")
+        return UNWRITTEN

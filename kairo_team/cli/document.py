@@ -1,0 +1,53 @@
+"""The result as one JSON document (`--json`).
+
+Always the same keys, whatever became of the run:
+
+- `run_id`, `team`, `goal`: strings; null when no run was built
+- `status`: "completed", "degraded", "failed", "timeout" or "cancelled"; "refused" when nothing was started
+- `exit_code`: the program's
+- `output`: the text the run gives back, or null; `error`: why it did not complete, or null
+- `outcomes`: one per task in plan order, each with `task_id`, `status`, `member`, `attempts`, `usage`, `warnings`,
+  `error`, `artifact` (`text`, `data`, `media_type`, `partial`) and `verdict` (`outcome`, `cause`, `score`, `feedback`,
+  `findings`, `criteria` ...)
+- `usage`: `prompt_tokens`, `completion_tokens`, `dollars` (a string, exact), `loops`, `tool_calls`, `seconds`
+- `budget`: the tree, each node with `name`, `path`, `budget` (its ceiling), `guarantee`, `usage`, `halt`, `origin`,
+  `children` ...
+- `duration`: seconds; `warnings`: sentences; `halt`: why the team's budget stopped it, or null
+- `note`: what to know about the input, or null
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.results import TeamResult, adapter
+
+if TYPE_CHECKING:
+    from kairo_team.cli.job import Job
+
+_KEYS: Final = (
+    "run_id", "team", "goal", "status", "exit_code", "output", "error", "outcomes", "usage", "budget", "duration",
+    "warnings", "halt", "note",
+)  # fmt: skip
+_LISTS: Final = {"outcomes", "warnings"}
+
+
+def write_result(job: Job, result: TeamResult, exit_code: int) -> str:
+    """Write the document of a run."""
+    body: dict[str, Any] = adapter(TeamResult).dump_python(result, mode="json", fallback=repr)
+    body |= {"team": job.team.name, "goal": job.request.goal, "note": job.note}
+    body |= {"output": result.output, "exit_code": exit_code}
+    if result.refused:
+        body["status"] = "refused"
+    return _write(body)
+
+
+def write_refusal(sentence: str, exit_code: int) -> str:
+    """Write the document of a run that was never built."""
+    return _write({"status": "refused", "error": sentence, "exit_code": exit_code})
+
+
+def _write(body: dict[str, Any]) -> str:
+    document = {key: body.get(key, [] if key in _LISTS else None) for key in _KEYS}
+    return json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,157 @@
+"""Run what was asked for, with somebody watching, and turn every end into a result."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team import front
+from kairo_team.cli.interrupts import Interrupts
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.errors import KairoError
+from kairo_team.results import TeamResult, TeamStatus
+from kairo_team.runtime import Runtime
+from kairo_team.views import LiveView, PlainView
+from kairo_team.views.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kairo_team.budget import Budget
+    from kairo_team.cli.streams import Screen
+    from kairo_team.contracts import Subscriber, TeamCoordinator
+    from kairo_team.team import Team, TeamExecutionRequest
+
+EXIT_CODES: Final = {
+    TeamStatus.COMPLETED: 0,
+    TeamStatus.DEGRADED: 3,
+    TeamStatus.FAILED: 4,
+    TeamStatus.TIMEOUT: 5,
+    TeamStatus.CANCELLED: 6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run to make."""
+
+    team: Team
+    request: TeamExecutionRequest
+    coordinator: TeamCoordinator | None = None
+    """None takes the team's, else the default."""
+    model: str | None = None
+    """Takes the place of every model named in the team."""
+    note: str | None = None
+    """What a reader should know about the input."""
+
+
+def execute(job: Job, screen: Screen, *, keep_on: bool) -> TeamResult:
+    """Run the job to its end and return its result, however it ended.
+
+    With `keep_on` the run goes on when nobody reads the screen any more; else it is stopped then.
+    """
+    view = _view(job, screen)
+    subscribers: list[Subscriber] = [view]
+    runtime = _runtime(job, subscribers)
+    interrupts = Interrupts(runtime, view.notify)
+    runtime.subscribers = (*runtime.subscribers, interrupts)
+    if not keep_on:
+        screen.on_lost = lambda: interrupts.stop("the output was closed")
+    with _plain_log(), interrupts, view:
+        return _run(replace(job, team=replace(job.team, runtime=None)), runtime)
+
+
+def _run(job: Job, runtime: Runtime) -> TeamResult:
+    call = partial(front.run, job.team, job.request, coordinator=job.coordinator, runtime=runtime)
+    try:
+        result: Any = anyio.run(call)
+    except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - whatever the plug-ins raise is shown
+        return TeamResult(job.request.run_id, TeamStatus.FAILED, error=f"the run broke off: {explain(error)}")
+    if isinstance(result, TeamResult):
+        return result
+    wrong = f"the coordinator returned {one_line(repr(result), 80)}, not a TeamResult"
+    return TeamResult(job.request.run_id, TeamStatus.FAILED, error=wrong)
+
+
+def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
+    """Return a runtime for the run; what the team's own brings is kept."""
+    own: Runtime | None = job.team.runtime
+    theirs = own.subscribers if own is not None else ()
+    if job.model is None:
+        runtime = Runtime(subscribers=[*theirs, *subscribers])
+        runtime.models = own.models if own is not None else runtime.models
+        return runtime
+    runtime = Runtime(subscribers=[*theirs, *subscribers], models={"*": job.model})
+    try:
+        runtime.models.resolve(job.model)
+    except KairoError as error:
+        raise Refusal(str(error)) from None
+    return runtime
+
+
+def unreplaced(job: Job) -> list[str]:
+    """Return the members whose agents bring a model object, which no name replaces."""
+    if job.model is None:
+        return []
+    models = {member.id: getattr(member.agent, "model", None) for member in job.team.members}
+    return [name for name, model in models.items() if model is not None and not isinstance(model, str)]
+
+
+def _view(job: Job, screen: Screen) -> LiveView | PlainView:
+    if screen.live:
+        return LiveView(screen, limits(job.request))
+    return PlainView(screen.tell, warn_at_once)
+
+
+def limits(request: TeamExecutionRequest) -> Budget:
+    """Return the run's budget with its real deadline."""
+    budget, timeout = request.config.budget, request.config.team_timeout
+    ends = [seconds for seconds in (budget.seconds, timeout) if seconds is not None]
+    return replace(budget, seconds=min(ends, default=None))
+
+
+def warn_at_once(text: str) -> None:
+    """Print a line to stderr without going through any buffer or lock: safe in a signal handler."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.write(sys.__stderr__.fileno(), f"{text}\n".encode())  # type: ignore[union-attr]  # None is suppressed
+
+
+class _OneLine(logging.Formatter):
+    """A log record as a sentence: no traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        why = f": {explain(error)}" if error is not None else ""
+        return f"{record.levelname.lower()}: {one_line(record.getMessage())}{why}"
+
+
+class _ToStderr(logging.StreamHandler[Any]):
+    """Writes to what is stderr at the moment, which a live view replaces by its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+@contextmanager
+def _plain_log() -> Generator[None]:
+    """Show the library's log in sentences, unless the program set up logging of its own."""
+    logger = logging.getLogger("kairo_team")
+    if logger.hasHandlers():
+        yield
+        return
+    handler = _ToStderr()
+    handler.setFormatter(_OneLine())
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

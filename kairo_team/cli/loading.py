@@ -1,0 +1,145 @@
+"""`FILE.py[:TEAM]`: import a file and find the team, and what it is asked to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.errors import known
+from kairo_team.tasks import TaskGraph
+from kairo_team.team import Team, TeamExecutionRequest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What `FILE.py[:TEAM]` says."""
+
+    file: Path
+    team: str | None
+
+
+def read_spec(text: str) -> Spec:
+    """Take `FILE.py[:TEAM]` apart and see that there is such a file."""
+    file, team = Path(text), None
+    if not file.exists() and ":" in text:
+        before, _, team = text.rpartition(":")
+        file = Path(before)
+        if not team:
+            raise Refusal(f"{text!r} names no team after the colon: write FILE.py or FILE.py:TEAM")
+    if not file.exists():
+        raise Refusal(f"there is no file {str(file)!r}: give the path of a Python file that builds a kt.Team")
+    if not file.is_file() or file.suffix != ".py":
+        raise Refusal(f"{str(file)!r} is not a Python file: give the path of a .py file that builds a kt.Team")
+    return Spec(file, team)
+
+
+@contextmanager
+def importable(folder: Path) -> Generator[None]:
+    """Let files of this folder be imported, as when Python runs one of them; agents may do so while they work."""
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        if entry in sys.path:
+            sys.path.remove(entry)
+
+
+def load_module(file: Path) -> ModuleType:
+    """Import a file by its path; `Refusal` says in which line it went wrong."""
+    name = _module_name(file)
+    spec = importlib.util.spec_from_file_location(name, file.resolve())
+    assert spec is not None, "a .py file has a loader"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(name, None)
+        raise Refusal(f"{file} cannot be loaded: {_where(error, file)}{_explain_import(error)}") from error
+    return module
+
+
+def _module_name(file: Path) -> str:
+    """Return the file's own name, unless a module of that name is there already."""
+    taken = file.stem in sys.modules or file.stem in sys.stdlib_module_names or not file.stem.isidentifier()
+    return f"_kairo_file_{file.stem}" if taken else file.stem
+
+
+def _where(error: BaseException, file: Path) -> str:
+    """Say in which line of the file, or of one beside it, the error came up."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return _place(Path(error.filename), error.lineno, file)
+    folder = file.resolve().parent
+    places = [(Path(frame.filename).resolve(), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    own = [place for place in places if place[0].is_relative_to(folder) and "site-packages" not in place[0].parts]
+    return _place(*own[-1], file) if own else ""
+
+
+def _place(path: Path, line: int | None, file: Path) -> str:
+    other = "" if path.resolve() == file.resolve() else f"{path.name}, "
+    return f"{other}line {line}: " if line is not None else other
+
+
+def _explain_import(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg}"
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        return f"{explain(error)}: install {error.name!r} into this environment, or put it beside the file"
+    if isinstance(error, SystemExit):
+        return "it ended the program (SystemExit): put what it does under `if __name__ == '__main__':`"
+    return explain(error)
+
+
+def find_team(module: ModuleType, spec: Spec) -> Team:
+    """Return the team that was named, or the only one of the module."""
+    teams = {name: value for name, value in vars(module).items() if isinstance(value, Team)}
+    public = {id(team): name for name, team in reversed(teams.items()) if not name.startswith("_")}
+    names = known(public.values())
+    if spec.team is not None:
+        return _named_team(module, spec, names if public else "no team at its top level")
+    if not public:
+        raise Refusal(f'{spec.file} builds no kt.Team at its top level: add team = kt.Team("name", [kt.Member(...)])')
+    if len(public) > 1:
+        example = f"kairo run {spec.file}:{next(reversed(public.values()))}"
+        raise Refusal(f"{spec.file} builds several teams, {names}: name the one to run, as in {example}")
+    return teams[next(iter(public.values()))]
+
+
+def _named_team(module: ModuleType, spec: Spec, names: str) -> Team:
+    assert spec.team is not None
+    found = getattr(module, spec.team, None)
+    if isinstance(found, Team):
+        return found
+    is_other = f"{spec.team!r} in {spec.file} is a {type(found).__name__}, not a kt.Team"
+    wrong = is_other if hasattr(module, spec.team) else f"{spec.file} has no {spec.team!r}"
+    raise Refusal(f"{wrong}: it has {names}")
+
+
+def find_request(module: ModuleType, team: Team, goal: str | None) -> TeamExecutionRequest:
+    """Return the module's `request`, or one around its `plan`; a goal replaces theirs."""
+    request, plan = getattr(module, "request", None), getattr(module, "plan", None)
+    plan = plan if isinstance(plan, TaskGraph) else None
+    try:
+        if isinstance(request, TeamExecutionRequest):
+            request = replace(request, plan=request.plan or plan)
+            return request if goal is None else replace(request, goal=goal)
+        if goal is None and plan is None:
+            raise Refusal(
+                f"nothing says what team {team.name!r} is to do: give a goal after the file, or let the file build a "
+                "`request` (kt.TeamExecutionRequest) or a `plan` (kt.TaskGraph)"
+            )
+        return TeamExecutionRequest(goal if goal is not None else f"Carry out the plan of {team.name}.", plan=plan)
+    except ValueError as error:
+        raise Refusal(explain(error)) from None

@@ -1,0 +1,40 @@
+"""Bad input, said in one sentence."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pydantic import ValidationError
+
+from kairo_team.errors import KairoError
+from kairo_team.views.text import one_line
+
+
+class Refusal(Exception):
+    """What was asked for cannot be started; the message is the sentence to show, with the way out."""
+
+
+def explain(error: BaseException) -> str:
+    """Say in one line what an exception means to the person at the keyboard."""
+    if isinstance(error, ValidationError):
+        return one_line(_explain_validation(error))
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return one_line("; ".join(explain(inner) for inner in group.exceptions))
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return one_line(f"{error.strerror}: {str(error.filename)!r}")
+    text = one_line(str(error))
+    if isinstance(error, KairoError) and text:
+        return text
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _explain_validation(error: ValidationError) -> str:
+    problems: list[str] = []
+    for problem in error.errors(include_url=False, include_context=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        what = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        given = "" if problem["type"] == "value_error" else f", not {problem['input']!r:.80}"
+        problems.append(f"{where}: {what}{given}" if where else what)
+    return f"{error.title} is not valid: {'; '.join(dict.fromkeys(problems))}"

@@ -1,0 +1,204 @@
+"""The result for people: what came out, how each task ended, where the budget went, and the status in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from rich.padding import Padding
+from rich.text import Text
+
+from kairo_team.cli.budget_table import draw_tree
+from kairo_team.results import TeamStatus
+from kairo_team.tasks import TaskStatus
+from kairo_team.verdicts import VerdictOutcome
+from kairo_team.views.text import clean, count, one_line, say_verdict
+
+if TYPE_CHECKING:
+    from kairo_team.budget_tree import BudgetNode
+    from kairo_team.cli.streams import Screen
+    from kairo_team.results import TaskOutcome, TeamResult
+
+_COLOURS: Final = {
+    TeamStatus.COMPLETED: "green",
+    TeamStatus.DEGRADED: "yellow",
+    TeamStatus.FAILED: "red",
+    TeamStatus.TIMEOUT: "red",
+    TeamStatus.CANCELLED: "yellow",
+}
+_TASK_LOOKS: Final = {
+    TaskStatus.COMPLETED: ("+", "green", "done"),
+    TaskStatus.FAILED: ("x", "red", "failed"),
+    TaskStatus.SKIPPED: ("-", "dim", "skipped"),
+    TaskStatus.CANCELLED: ("!", "yellow", "cancelled"),
+}
+_MOST_TASKS: Final = 60
+"""Tasks of a run up to which each is listed; beyond, only those in which something went wrong are."""
+_LONGEST_ID: Final = 32
+_MOST_NODES: Final = 80
+"""Lines of a budget tree beyond which the tasks in it are counted."""
+_KEPT_LINES: Final = 12
+
+
+def show_result(result: TeamResult, screen: Screen) -> None:
+    """Print a run's result; its status comes last, next to the prompt."""
+    _show_output(result, screen)
+    _show_tasks(result, screen)
+    _show_kept(result.outcomes, screen)
+    _show_warnings(result, screen)
+    if result.budget is not None:
+        _show_budget(result.budget, screen)
+    _show_status(result, screen)
+
+
+def _head(title: str, screen: Screen) -> None:
+    screen.tell()
+    screen.tell(title, "bold")
+
+
+def _show_output(result: TeamResult, screen: Screen) -> None:
+    if result.output is None:
+        return
+    _head("Output", screen)
+    screen.tell(result.output.rstrip("\n"))
+
+
+# ---------------------------------------------------------------- tasks
+
+
+def _show_tasks(result: TeamResult, screen: Screen) -> None:
+    outcomes = result.outcomes
+    if not outcomes:
+        return
+    _head("Tasks", screen)
+    few = len(outcomes) <= _MOST_TASKS
+    shown = list(outcomes if few else filter(_is_telling, outcomes))[:_MOST_TASKS]
+    longest = min(max((len(o.task_id) for o in shown), default=0), _LONGEST_ID)
+    for outcome in shown:
+        screen.show(_task_line(outcome, longest), **screen.uncut)
+        for remark in _remarks(outcome):
+            if remark != result.error:
+                _indented(remark, screen)
+    if len(shown) < len(outcomes):
+        left = Counter(o.status for o in outcomes) - Counter(o.status for o in shown)
+        more = ", ".join(f"{number:,} {_TASK_LOOKS[status][2]}" for status, number in left.items())
+        screen.tell(f"  and {more} (--json has them all)", "dim")
+
+
+def _is_telling(outcome: TaskOutcome) -> bool:
+    """Say whether the task must be listed even where there are many: it was tried, and not all went well."""
+    went_well = outcome.status is TaskStatus.COMPLETED and not _remarks(outcome) and not _is_unpassed(outcome)
+    return outcome.attempts > 0 and not went_well
+
+
+def _task_line(outcome: TaskOutcome, longest: int) -> Text:
+    mark, colour, word = _TASK_LOOKS.get(outcome.status, ("?", "", outcome.status.value))
+    line = Text(f"  {mark} ", style=colour)
+    line.append(f"{one_line(outcome.task_id):{longest}}", style="default")
+    line.append(f"  {word:9}")
+    tried = count(outcome.attempts, "attempt") if outcome.attempts else ""
+    line.append(f"  {tried:11}", style="default")
+    said = say_verdict(outcome.verdict) if outcome.verdict else ""
+    line.append(f"  {said:18}", style="default" if said == "pass" else "yellow")
+    spent = count(outcome.usage.tokens, "token") if outcome.usage.tokens else ""
+    line.append(f"  {spent:>13}", style="default")
+    line.rstrip()
+    return line
+
+
+def _remarks(outcome: TaskOutcome) -> list[str]:
+    partial = outcome.status is TaskStatus.COMPLETED and outcome.artifact is not None and outcome.artifact.partial
+    return [
+        *([outcome.error] if outcome.error else []),
+        *outcome.warnings,
+        *(["what was accepted was cut short"] if partial else []),
+    ]
+
+
+def _indented(text: str, screen: Screen) -> None:
+    if screen.is_terminal:
+        screen.show(Padding(Text(one_line(text), style="dim"), (0, 0, 0, 6)))
+    else:
+        screen.tell(f"      {one_line(text)}")
+
+
+def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:
+    """Print what tasks that were cut short had made so far."""
+    cut = [o for o in outcomes if o.status is not TaskStatus.COMPLETED and o.artifact and o.artifact.partial]
+    kept = [(o.task_id, o.artifact.text) for o in cut if o.artifact and o.artifact.text.strip()]
+    if not kept:
+        return
+    _head("Kept of what was cut short", screen)
+    for task_id, text in kept:
+        lines = clean(text).strip().splitlines()
+        screen.tell(f"  {task_id}")
+        for line in lines[:_KEPT_LINES]:
+            _indented(line, screen)
+        if len(lines) > _KEPT_LINES:
+            _indented(f"and {count(len(lines) - _KEPT_LINES, 'more line')} (--json has them all)", screen)
+
+
+# ---------------------------------------------------------------- the team
+
+
+def _show_warnings(result: TeamResult, screen: Screen) -> None:
+    """Print the warnings that no task's line and no status line says."""
+    said = {f"task {o.task_id!r}: {text}" for o in result.outcomes for text in o.warnings}
+    said |= {f"task {o.task_id!r} {o.status.value}: {o.error}" for o in result.outcomes}
+    left = [warning for warning in result.warnings if warning not in said and warning != result.error]
+    if not left:
+        return
+    _head("Warnings", screen)
+    for warning in left:
+        _indented(warning, screen)
+
+
+def _show_budget(root: BudgetNode, screen: Screen) -> None:
+    _head("Budget", screen)
+    left_out = 0
+    if _size(root) > _MOST_NODES:
+        left_out = _size(root) - 1 - len(root.children)
+        root = replace(root, children=tuple(replace(child, children=()) for child in root.children[:_MOST_NODES]))
+    for line in draw_tree(root, ascii_only=screen.options.ascii_only):
+        screen.show(Text(f"  {clean(line)}"), **screen.uncut)
+    if left_out:
+        screen.tell(f"  and {count(left_out, 'task')} below the members (--json has them all)", "dim")
+
+
+def _size(node: BudgetNode) -> int:
+    return 1 + sum(map(_size, node.children))
+
+
+def _show_status(result: TeamResult, screen: Screen) -> None:
+    line = Text(result.status.value.upper(), style=f"bold {_COLOURS[result.status]}")
+    line.append(f"  after {result.duration:.1f} s, {result.usage}", style="not bold default")
+    screen.tell()
+    screen.show(line, soft_wrap=not screen.is_terminal)
+    reason = say_reason(result)
+    if reason:
+        _indented(reason, screen)
+
+
+def say_reason(result: TeamResult) -> str:
+    """Say in a sentence why the run is not COMPLETED; empty when it is."""
+    if result.status is TeamStatus.COMPLETED:
+        return ""
+    if result.error is not None:
+        return result.error
+    lost = [o.task_id for o in result.outcomes if o.status is not TaskStatus.COMPLETED]
+    accepted = [o for o in result.outcomes if o.status is TaskStatus.COMPLETED]
+    unpassed = [o.task_id for o in accepted if _is_unpassed(o)]
+    partial = [o.task_id for o in accepted if o.artifact is not None and o.artifact.partial]
+    reasons = [("not accepted", lost), ("accepted without a pass", unpassed), ("cut short", partial)]
+    return "; ".join(f"{what}: {_some(names)}" for what, names in reasons if names)
+
+
+def _is_unpassed(outcome: TaskOutcome) -> bool:
+    return outcome.verdict is not None and outcome.verdict.outcome is not VerdictOutcome.PASS
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

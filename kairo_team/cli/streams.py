@@ -1,0 +1,102 @@
+"""Where output goes: what people read to the screen, and with --json one document to stdout and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import IO, Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from kairo_team.views.text import clean
+
+_STDOUT: Final = 1
+_STDERR: Final = 2
+
+
+class Screen(Console):
+    """A rich console that survives its reader: once nobody reads any more, `on_lost` is called and it keeps silent."""
+
+    def __init__(self, *, to_stderr: bool = False) -> None:
+        super().__init__(stderr=to_stderr, highlight=False, emoji=False, markup=False)
+        self.lost: OSError | None = None
+        self.on_lost: Callable[[], object] = lambda: None
+
+    @property
+    def live(self) -> bool:
+        """It can be redrawn: a real terminal, and no dumb one."""
+        return is_terminal(self.file) and not self.is_dumb_terminal
+
+    def show(self, *what: Any, **how: Any) -> None:
+        """Print, or note that it cannot be done."""
+        try:
+            self.print(*what, **how)
+        except OSError as error:
+            self.lose(error)
+
+    def tell(self, text: str = "", style: str = "") -> None:
+        """Print a text; wrapped between words at a terminal, as it is anywhere else."""
+        self.show(Text(clean(text), style=style), soft_wrap=not self.is_terminal)
+
+    @property
+    def uncut(self) -> dict[str, Any]:
+        """How to print a line that must stay one: cut at a terminal's edge, whole anywhere else."""
+        return {"no_wrap": True, "overflow": "ellipsis"} if self.is_terminal else {"soft_wrap": True}
+
+    def on_broken_pipe(self) -> None:
+        """Note that the reader has gone; rich's own would end the program here."""
+        self.lose(BrokenPipeError())
+
+    def lose(self, error: OSError) -> None:
+        """Write to nowhere from now on."""
+        self.quiet = True
+        self.lost = self.lost or error
+        silence(self.file)
+        self.on_lost()
+
+
+def is_terminal(stream: IO[str] | None) -> bool:
+    """Say whether a person sits at the other end."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def silence(stream: IO[str] | None) -> None:
+    """Let what is still in the stream's buffer go nowhere, so that the program's end does not stumble over it."""
+    if stream is None:
+        return
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def claim_stdout() -> Callable[[str], None]:
+    """Keep stdout for one document and return how to write it; whatever else is printed there goes to stderr.
+
+    That holds for the rest of the process, for native code and child processes too: a thread that was left to itself
+    may still print when the document is out.
+    """
+    sys.stdout.flush()
+    own = os.dup(_STDOUT)
+    try:
+        os.dup2(_STDERR, _STDOUT)
+    except OSError:  # there is no stderr
+        silence(sys.stdout)
+    sys.stdout = sys.stderr
+
+    def write(text: str) -> None:
+        with os.fdopen(own, "w", encoding="utf-8") as stream:
+            stream.write(text)
+
+    return write
+
+
+def tolerate_narrow_encodings() -> None:
+    """Print a question mark for what the terminal's encoding does not have, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")

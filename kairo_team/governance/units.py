@@ -1,0 +1,59 @@
+"""Amounts as the ledger counts them: whole tokens, picodollars, loops and tool calls, always in this order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.budget import Budget, Usage, picodollars, to_dollars
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+Units = tuple[int, int, int, int]
+"""Amounts in ledger units: tokens, picodollars, loops, tool calls."""
+
+Limits = tuple[int | None, int | None, int | None, int | None]
+"""Limits in ledger units, in the same order; `None` is unlimited."""
+
+DIMENSIONS: Final = ("tokens", "dollars", "loops", "tool_calls")
+TOKENS: Final = 0
+DOLLARS: Final = 1
+LOOPS: Final = 2
+TOOL_CALLS: Final = 3
+
+HELD_DIMENSIONS: Final = (TOKENS, DOLLARS, TOOL_CALLS)
+"""The dimensions a call is held and charged in."""
+
+NOTHING: Final[Units] = (0, 0, 0, 0)
+UNLIMITED: Final[Limits] = (None, None, None, None)
+FREE: Final = Budget()
+
+
+def limits_of(budget: Budget) -> Limits:
+    """Turn a budget into limits in ledger units; seconds are no part of them."""
+    if budget is FREE:
+        return UNLIMITED
+    dollars = budget.dollars
+    return (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
+
+
+def units_of(limits: Limits) -> Units:
+    """Turn limits into amounts: `None` counts as nothing."""
+    tokens, dollars, loops, tool_calls = limits
+    return (tokens or 0, dollars or 0, loops or 0, tool_calls or 0)
+
+
+def budget_of(limits: Limits, seconds: float | None = None) -> Budget:
+    """Turn limits in ledger units back into a budget."""
+    tokens, dollars, loops, tool_calls = limits
+    return Budget(tokens, None if dollars is None else to_dollars(dollars), loops, tool_calls, seconds)
+
+
+def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
+    """Turn amounts in ledger units into a usage, all tokens as prompt tokens."""
+    return Usage(tokens, 0, to_dollars(dollars), loops, tool_calls)
+
+
+def shown(dim: int, units: int) -> int | Decimal:
+    """Turn ledger units into what people read: dollars as a `Decimal`, the rest as it is."""
+    return to_dollars(units) if dim == DOLLARS else units

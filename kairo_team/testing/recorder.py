@@ -1,0 +1,87 @@
+"""A subscriber that remembers, and knows what every run's events have in common."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+from typing import TypeVar
+
+from kairo_team.events import (
+    AttemptFinished,
+    AttemptStarted,
+    EvaluationResult,
+    EvaluationStarted,
+    Event,
+    TaskAssigned,
+    TaskEnded,
+    TaskEvent,
+    TeamEnded,
+    TeamStarted,
+)
+
+E = TypeVar("E", bound=Event)
+
+_FOLLOWERS: dict[type[Event], tuple[type[Event], ...]] = {
+    TaskAssigned: (AttemptStarted, TaskEnded),
+    AttemptStarted: (AttemptFinished, TaskEnded),
+    AttemptFinished: (AttemptStarted, EvaluationStarted, TaskEnded),
+    EvaluationStarted: (EvaluationResult, TaskEnded),
+    EvaluationResult: (AttemptStarted, EvaluationStarted, TaskEnded),
+    TaskEnded: (),
+}
+"""What may follow what in the life of one task; other events may stand anywhere before its end."""
+
+
+class EventRecorder:
+    """A plain subscriber that keeps every event in order: `Runtime(subscribers=[recorder])`."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        """Keep one event."""
+        self.events.append(event)
+
+    @property
+    def types(self) -> list[str]:
+        """The events' types, in order."""
+        return [event.type for event in self.events]
+
+    def of(self, kind: type[E], task_id: str | None = None) -> list[E]:
+        """Return the events of one class, in order; with `task_id` those of one task."""
+        found = [event for event in self.events if isinstance(event, kind)]
+        return [event for event in found if task_id is None or getattr(event, "task_id", None) == task_id]
+
+    def assert_lawful(self) -> None:
+        """Raise `AssertionError` unless the events are those of one or more whole runs.
+
+        Each run begins with `team.started`, ends with exactly one team event, numbers its events from 1 without gaps,
+        and gives every task one terminal event, after which nothing is said of it.
+        """
+        by_run = sorted(self.events, key=lambda event: event.run_id)  # stable: order within a run is kept
+        for run_id, events in groupby(by_run, key=lambda event: event.run_id):
+            _check_run(run_id, list(events))
+
+    def __repr__(self) -> str:
+        return f"EventRecorder({len(self.events)} events)"
+
+
+def _check_run(run_id: str, events: list[Event]) -> None:
+    where = f"run {run_id!r}"
+    assert [event.seq for event in events] == list(range(1, len(events) + 1)), f"{where}: numbers with gaps"
+    assert isinstance(events[0], TeamStarted), f"{where}: began with {events[0]!r}"
+    assert isinstance(events[-1], TeamEnded), f"{where}: ended with {events[-1]!r}"
+    started, ended = (sum(isinstance(event, kind) for event in events) for kind in (TeamStarted, TeamEnded))
+    assert (started, ended) == (1, 1), f"{where}: {started} first and {ended} last events"
+    of_tasks = [event for event in events if isinstance(event, TaskEvent)]
+    for task_id in dict.fromkeys(event.task_id for event in of_tasks):
+        _check_task(f"{where}, task {task_id!r}", [event for event in of_tasks if event.task_id == task_id])
+
+
+def _check_task(where: str, events: list[TaskEvent]) -> None:
+    ends = [event for event in events if isinstance(event, TaskEnded)]
+    assert len(ends) == 1, f"{where}: {len(ends)} terminal events"
+    assert events[-1] is ends[0], f"{where}: {events[-1].type} after its end"
+    steps = [(event, kind) for event in events for kind in _FOLLOWERS if isinstance(event, kind)]
+    assert len(events) == 1 or isinstance(events[0], TaskAssigned), f"{where}: began with {events[0].type}"
+    for (_, kind), (following, _) in pairwise(steps):
+        assert isinstance(following, _FOLLOWERS[kind]), f"{where}: {following.type} follows {kind.type or 'its end'}"

@@ -1,0 +1,173 @@
+"""The live view: a table that redraws itself while the run goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kairo_team.budget import Budget
+from kairo_team.views.progress import RowState, RunProgress, say_last
+from kairo_team.views.text import clock, one_line, say_verdict
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import Console, RenderableType
+
+    from kairo_team.events import Event
+    from kairo_team.views.progress import TaskRow
+
+WIDE: Final = 100
+"""Columns from which there is room for long words."""
+_FRAME: Final = 8
+"""Lines around the rows: team, budget, blank, heads, fold, blank, notice, and the line the cursor stands in."""
+_NEARLY: Final = 0.8
+"""Share of a limit from which the bar warns."""
+
+STYLES: Final = {
+    RowState.PENDING: "dim",
+    RowState.RUNNING: "cyan",
+    RowState.REVIEWING: "magenta",
+    RowState.DONE: "green",
+    RowState.FAILED: "red",
+    RowState.SKIPPED: "dim",
+    RowState.CANCELLED: "yellow",
+}
+"""How each state is coloured."""
+
+
+class LiveView:
+    """A subscriber that shows one run in a terminal, as long as its `with` block lasts; then it is gone.
+
+    An event costs the run one append: a thread of the view's own takes them in and draws, `rate` times a second.
+    `budget` is the team's, as the limits to measure against.
+    """
+
+    def __init__(self, console: Console, budget: Budget | None = None, *, rate: float = 8.0) -> None:
+        self.progress = RunProgress()
+        self._console = console
+        self._budget = budget or Budget()
+        self._events: deque[Event] = deque()
+        self._notice = ""
+        self._began = time.monotonic()
+        self._pause = 1.0 / rate
+        self._over = threading.Event()
+        self._live = Live(
+            console=console,
+            get_renderable=self.render,
+            auto_refresh=False,
+            transient=True,
+            vertical_overflow="crop",
+        )
+        self._painter = threading.Thread(target=self._paint, name="kairo-view", daemon=True)
+
+    def __call__(self, event: Event) -> None:
+        """Keep the event for the next drawing."""
+        self._events.append(event)
+
+    def notify(self, text: str) -> None:
+        """Show a notice under the table; safe in a signal handler."""
+        self._notice = text
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        self._painter.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._painter.join()
+        with suppress(OSError):  # the terminal is gone
+            self._live.stop()
+
+    def _paint(self) -> None:
+        with suppress(OSError):
+            while not self._over.wait(self._pause):
+                self._live.refresh()
+
+    # ------------------------------------------------------------------ drawing
+
+    def render(self) -> RenderableType:
+        """Draw how things stand; fits into the console's size."""
+        while self._events:
+            self.progress.take(self._events.popleft())
+        width, height = self._console.size
+        rows = self.progress.visible(max(1, height - _FRAME))
+        parts: list[RenderableType] = [self._head(), self._spending(width), "", _table(rows, width)]
+        folded = self.progress.say_counts(rows)
+        if folded:
+            parts.append(Text(f"and {folded}", style="dim", no_wrap=True, overflow="ellipsis"))
+        if self._notice:
+            parts.append(Text(f"\n{self._notice}", style="bold yellow", no_wrap=True, overflow="ellipsis"))
+        return Group(*parts)
+
+    def _head(self) -> RenderableType:
+        progress = self.progress
+        told = Text(one_line(progress.team) or "planning", style="bold", no_wrap=True, overflow="ellipsis")
+        if progress.rows:
+            done = progress.count(RowState.DONE)
+            told.append(f"  {done:,} of {len(progress.rows):,} done", style="not bold")
+            lost = progress.count(RowState.FAILED, RowState.SKIPPED)
+            told.append(f", {lost:,} not" if lost else "", style="not bold red")
+        limit = self._budget.seconds
+        elapsed = clock(time.monotonic() - self._began) + (f" of {clock(limit)}" if limit is not None else "")
+        grid = Table.grid(expand=True, padding=(0, 1))
+        grid.add_column(ratio=1)
+        grid.add_column(justify="right", no_wrap=True)
+        grid.add_row(told, elapsed)
+        return grid
+
+    def _spending(self, width: int) -> RenderableType:
+        used, limit = self.progress.tokens, self._budget.tokens
+        if limit is None:
+            return Text(f"{used:,} tokens, no limit")
+        grid = Table.grid(padding=(0, 1))
+        share = used / limit if limit else 1.0
+        colour = "red" if share >= 1 else "yellow" if share >= _NEARLY else "green"
+        bar = ProgressBar(
+            total=limit or 1, completed=min(used, limit), width=width // 3, complete_style=colour, finished_style=colour
+        )
+        grid.add_row("tokens", bar, f"{used:,} of {limit:,}", Text(f"{share:.0%}", style=colour))
+        return grid
+
+
+def _table(rows: list[TaskRow], width: int) -> Table:
+    wide = width >= WIDE
+    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0) if wide else (0, 1, 0, 0))
+    longest = max([len(row.id) for row in rows], default=4)
+    table.add_column("task", width=max(4, min(longest, width // 4)), no_wrap=True, overflow="ellipsis")
+    table.add_column("state", width=9, no_wrap=True)
+    table.add_column("try", justify="right", width=3, no_wrap=True)
+    table.add_column("verdict", width=18 if wide else 9, no_wrap=True, overflow="ellipsis")
+    table.add_column("tokens", justify="right", width=15 if wide else 13, no_wrap=True)
+    table.add_column("last", ratio=1, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*_cells(row, brief=not wide))
+    return table
+
+
+def _cells(row: TaskRow, *, brief: bool) -> tuple[Text, ...]:
+    style = STYLES[row.state]
+    idle = style if row.state in (RowState.PENDING, RowState.SKIPPED) else ""
+    verdict = say_verdict(row.verdict, brief=brief) if row.verdict else ""
+    spent = f"{row.tokens:,}" if row.tokens else ""
+    tokens = f"{row.tokens:,} / {row.guarantee:,}" if row.guarantee is not None else spent
+    return (
+        Text(one_line(row.id), style=idle),
+        Text(row.state, style=style),
+        Text(str(row.attempt or ""), style=idle),
+        Text(verdict, style="green" if verdict == "pass" else "yellow"),
+        Text(tokens, style=idle),
+        Text(say_last(row), style="dim"),
+    )

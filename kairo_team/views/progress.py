@@ -1,0 +1,204 @@
+"""What a run's events add up to: a row for each task and the team's totals. No terminal in here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from kairo_team import events
+from kairo_team.verdicts import VerdictOutcome
+from kairo_team.views.text import count, one_line, say_why
+
+if TYPE_CHECKING:
+    from kairo_team.events import Event
+    from kairo_team.verdicts import EvaluationVerdict
+
+
+class RowState(StrEnum):
+    """Where a task stands, in a person's words."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    REVIEWING = "reviewing"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+_END_STATES: Final[Mapping[type[events.Event], RowState]] = {
+    events.TaskCompleted: RowState.DONE,
+    events.TaskFailed: RowState.FAILED,
+    events.TaskSkipped: RowState.SKIPPED,
+    events.TaskCancelled: RowState.CANCELLED,
+}
+
+
+@dataclass(slots=True, eq=False)
+class TaskRow:
+    """One task as it stands now."""
+
+    id: str
+    number: int
+    """Its place in the plan, from 0."""
+    state: RowState = RowState.PENDING
+    member: str | None = None
+    attempt: int = 0
+    verdict: EvaluationVerdict | None = None
+    """The last review."""
+    error: str | None = None
+    """Why the last attempt gave nothing to review; None while it may."""
+    guarantee: int | None = None
+    """Tokens set aside for it; None when nothing was."""
+    booked: int = 0
+    """Tokens of its finished attempts."""
+    flying: int = 0
+    """Tokens of the calls made in the attempt under way."""
+    last: str = ""
+    """What happened last, in words."""
+    changed: int = 0
+    """Number of its latest event."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens spent so far."""
+        return self.booked + self.flying
+
+
+class RunProgress:
+    """Give it every event of one run, in order."""
+
+    def __init__(self) -> None:
+        self.team = ""
+        self.tokens = 0
+        """Spent by the whole team so far."""
+        self.rows: dict[str, TaskRow] = {}
+        """In plan order."""
+        self.ended: events.TeamEnded | None = None
+        self._by_state: dict[RowState, dict[str, TaskRow]] = {state: {} for state in RowState}
+
+    def take(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case events.TeamStarted():
+                self.team = event.team
+            case events.PlanReady():
+                self._plan(event.tasks)
+            case events.TeamEnded():
+                self.ended, self.tokens = event, event.usage.tokens
+            case events.TaskEvent():
+                self._take_task_event(event)
+            case _:
+                pass
+
+    def _take_task_event(self, event: events.TaskEvent) -> None:
+        if event.task_id:  # a member's budget and a planner's call belong to no task
+            row = self._row(event.task_id)
+            row.changed = event.seq
+            row.member = event.member or row.member
+            self._take_task(row, event)
+        elif isinstance(event, events.ModelCalled):
+            self.tokens += event.usage.tokens
+
+    def _take_task(self, row: TaskRow, event: events.TaskEvent) -> None:
+        match event:
+            case events.TaskAssigned():
+                self._move(row, RowState.RUNNING, f"assigned to {event.member}")
+            case events.BudgetCarved():
+                row.guarantee = event.tokens
+            case events.AttemptStarted():
+                row.attempt, row.error = event.attempt, None
+                self._move(row, RowState.RUNNING, f"{event.member} at work")
+            case events.AttemptProgress():
+                row.last = event.text
+            case events.EvaluationStarted():
+                self._move(row, RowState.REVIEWING, "in review")
+            case events.EvaluationResult():
+                row.verdict = event.verdict
+                row.last = "passed" if event.verdict.outcome is VerdictOutcome.PASS else say_why(event.verdict)
+            case events.TaskEscalated():
+                row.last = f"escalated: {event.cause.value.replace('_', ' ')}"
+            case events.BudgetHalted():
+                row.last = f"{event.reason.replace('_', ' ')} of {event.origin!r}"
+            case events.TaskEnded():
+                self._end(row, event)
+            case _:
+                self._take_money(row, event)
+
+    def _take_money(self, row: TaskRow, event: events.TaskEvent) -> None:
+        match event:
+            case events.ModelCalled():
+                self._spend(row, row.booked, row.flying + event.usage.tokens)
+                row.last = f"{event.model}: {'answered' if event.outcome == 'ok' else event.outcome}"
+            case events.AttemptFinished():
+                self._spend(row, row.booked + event.usage.tokens, 0)
+                row.error = event.error
+                row.last = row.last if event.error is None else f"attempt failed: {event.error}"
+            case events.BudgetReturned():
+                self._spend(row, event.usage.tokens, 0)
+            case _:
+                pass
+
+    def _plan(self, task_ids: Iterable[str]) -> None:
+        for task_id in task_ids:
+            self._row(task_id)
+
+    def _row(self, task_id: str) -> TaskRow:
+        row = self.rows.get(task_id)
+        if row is None:
+            row = self.rows[task_id] = self._by_state[RowState.PENDING][task_id] = TaskRow(task_id, len(self.rows))
+        return row
+
+    def _move(self, row: TaskRow, to: RowState, last: str) -> None:
+        del self._by_state[row.state][row.id]
+        row.state, row.last = to, last
+        self._by_state[to][row.id] = row
+
+    def _end(self, row: TaskRow, event: events.TaskEnded) -> None:
+        row.attempt = event.attempts
+        done = row.last if event.attempts <= 1 else f"after {count(event.attempts, 'attempt')}"
+        self._move(row, _END_STATES[type(event)], event.reason or done)
+
+    def _spend(self, row: TaskRow, booked: int, flying: int) -> None:
+        self.tokens += booked + flying - row.tokens
+        row.booked, row.flying = booked, flying
+
+    # ------------------------------------------------------------------ views
+
+    def count(self, *states: RowState) -> int:
+        """Return how many tasks are in one of these states."""
+        return sum(len(self._by_state[state]) for state in states)
+
+    def say_counts(self, rows: Iterable[TaskRow] = ()) -> str:
+        """Say how many tasks are in which state, without these rows: `12 done, 3 running`."""
+        left = {state: len(found) for state, found in self._by_state.items()}
+        for row in rows:
+            left[row.state] -= 1
+        order = [RowState.RUNNING, RowState.REVIEWING, RowState.DONE, RowState.FAILED]
+        order += [state for state in RowState if state not in order and state is not RowState.PENDING]
+        return ", ".join(f"{left[state]:,} {state}" for state in [*order, RowState.PENDING] if left[state])
+
+    def visible(self, most: int) -> list[TaskRow]:
+        """Pick rows, in plan order: all, or at most so many of what is worked on, what ended last and what is next."""
+        if len(self.rows) <= most:
+            return list(self.rows.values())
+        states = self._by_state
+        active = chain(states[RowState.RUNNING].values(), states[RowState.REVIEWING].values())
+        picked = list(islice(active, most))
+        picked += self._latest((most - len(picked) + 1) // 2)
+        picked += islice(states[RowState.PENDING].values(), most - len(picked))
+        return sorted(picked, key=lambda row: row.number)
+
+    def _latest(self, most: int) -> list[TaskRow]:
+        """Return the tasks that ended last."""
+        ends = (self._by_state[state] for state in (RowState.DONE, RowState.FAILED, RowState.CANCELLED))
+        latest = [row for found in ends for row in islice(reversed(found.values()), most)]
+        return sorted(latest, key=lambda row: -row.changed)[:most]
+
+
+def say_last(row: TaskRow) -> str:
+    """Say in one line what happened last to a task."""
+    return one_line(row.last)

@@ -1,0 +1,51 @@
+"""Words for people: everything that members wrote is made harmless for a terminal before it is shown."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kairo_team.verdicts import EvaluationVerdict
+
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (terminal commands begin with one), overrides of the reading direction, broken halves."""
+
+
+def clean(text: str) -> str:
+    """Return the text with everything a terminal would obey, rather than show, replaced by a question mark."""
+    return _UNSAFE.sub("?", text.replace("\r\n", "\n")).expandtabs(4)
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """Return the text in one clean line, cut to `most` characters."""
+    line = clean(" ".join(text.split()))
+    return line if most is None or len(line) <= most else line[: most - 3].rstrip() + "..."
+
+
+def count(number: int, noun: str) -> str:
+    """Say how many: `1 task`, `2,000 tasks`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def clock(seconds: float) -> str:
+    """Write a duration as minutes and seconds, with hours when there are any."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def say_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:
+    """Say what a review decided: `pass`, `revise, 2 findings`, `rounds exhausted`."""
+    if verdict.cause is not None:
+        return verdict.cause.value.replace("_", " ")
+    findings = sum(finding.severity == "blocking" for finding in verdict.findings)
+    if not findings:
+        return verdict.outcome.value
+    return f"{verdict.outcome.value} {findings}" if brief else f"{verdict.outcome.value}, {count(findings, 'finding')}"
+
+
+def say_why(verdict: EvaluationVerdict) -> str:
+    """Say what a review found wrong."""
+    observed = "; ".join(finding.observed for finding in verdict.findings if finding.observed)
+    return one_line(observed or verdict.feedback)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.coordinators import TaskDispatchCoordinator
+
+asked: list[dict[str, Any]] = []
+
+
+def build(repo: Path | None, model: str) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator, str]:
+    """Stand in for the real demo."""
+    asked.append({"repo": repo, "model": model})
+    if model == "bad:one":
+        raise ValueError("there is no history\nto be found")
+    team = kt.Team("release-notes", [kt.Member("a", lambda assignment: f"- {assignment.goal}")])
+    return team, kt.TeamExecutionRequest("Fixed it."), TaskDispatchCoordinator(), "From the history in /somewhere."
+
+
+@pytest.fixture(autouse=True)
+def fake_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("release_notes")
+    module.build = build  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kairo_team.examples.release_notes", module)
+    asked.clear()
+
+
+def test_the_demo_says_which_history_it_uses_then_runs(kairo: Any) -> None:
+    said = kairo("demo")
+    assert said.code == 0
+    assert said.out.startswith("From the history in /somewhere.\n")
+    assert "\nOutput\n- Fixed it.\n" in said.out
+    assert asked == [{"repo": None, "model": "local:smollm2"}]
+
+
+def test_repository_model_and_budget_are_handed_on(kairo: Any, tmp_path: Path) -> None:
+    said = kairo("demo", "--repo", tmp_path, "--model", "openai:gpt-x", "--budget", "loops=7,seconds=50")
+    assert asked == [{"repo": tmp_path, "model": "openai:gpt-x"}]
+    assert "1 of 7" in said.out
+
+
+def test_a_demo_that_cannot_be_set_up_is_one_sentence(kairo: Any) -> None:
+    said = kairo("demo", "--model", "bad:one")
+    assert said.code == 2
+    assert said.err == "kairo: the demo cannot be set up: ValueError: there is no history to be found\n"

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TeamFile = Callable[..., Path]
+
+TEAM = 'team = kt.Team("duo", [kt.Member("a", lambda a: "fine")])\n'
+PLAN = "plan = kt.TaskGraph([{}])\n"
+
+BAD_FILES = {
+    "no Python": ("this is no python", "team_file.py cannot be loaded: line 2: SyntaxError: "),
+    "raises": ("\n1 / 0\n", "team_file.py cannot be loaded: line 3: ZeroDivisionError: division by zero"),
+    "exits": ("raise SystemExit(0)", "line 2: it ended the program (SystemExit): put what it does under `if"),
+    "missing module": ("import no_such_module_x", "No module named 'no_such_module_x': install 'no_such_module_x' into"),
+    "no team": ("x = 1", "builds no kt.Team at its top level: add team = "),
+    "several teams": (TEAM + TEAM.replace("team =", "other ="), "builds several teams, 'other', 'team': name the one"),
+    "cycle": (
+        TEAM + PLAN.format('kt.Task("a", "x", depends_on=["b"]),\nkt.Task("b", "x", depends_on=["a"])'),
+        "line 3: TaskGraph is not valid: the tasks form a cycle: a -> b -> a",
+    ),
+    "unknown dependency": (
+        TEAM + PLAN.format('kt.Task("a", "x", depends_on=["c"])'),
+        "line 3: TaskGraph is not valid: task 'a' depends on unknown tasks 'c'; the plan has 'a'",
+    ),
+    "bad value": (TEAM + PLAN.format('kt.Task(3, "x")'), "Task is not valid: 0: Input should be a valid string, not 3"),
+    "bad team": ("team = kt.Team('x', [])", "line 2: ValueError: team 'x' has no members"),
+    "no goal": (TEAM, "nothing says what team 'duo' is to do: give a goal after the file, or let the file build"),
+    "unknown role": (
+        TEAM + PLAN.format('kt.Task("t", "x", role="editor")'),
+        "nothing was started: task 't' needs the role 'editor', which nobody offers; the team has 'a'",
+    ),
+    "unknown evaluator": (
+        TEAM + PLAN.format('kt.Task("t", "x", evaluator="legal")'),
+        "nothing was started: task 't' names the evaluator 'legal'; the team has there are none",
+    ),
+    "unknown provider": (
+        'team = kt.Team("t", [kt.Member("a", kt.MiniAgent("nonsense"))])\n' + PLAN.format('kt.Task("t", "x")'),
+        "nothing was started: member 'a': model 'nonsense' cannot be used: a model is named 'provider:name'",
+    ),
+    "budget too small": (
+        'from kairo_team.testing import ScriptedModel\n'
+        'team = kt.Team("t", [kt.Member("a", kt.MiniAgent(ScriptedModel(["x"])))])\n'
+        'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(budget=kt.Budget(tokens=1)))',
+        "nothing was started: member 'a': its first prompt alone needs about ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file_is_one_sentence(kairo: Any, team_file: TeamFile, case: str) -> None:
+    text, sentence = BAD_FILES[case]
+    said = kairo("run", team_file(text))
+    assert said.code == 2
+    assert said.err.startswith("kairo: ")
+    assert said.err.count("\n") == 1
+    assert sentence in said.err
+    assert said.out == ""
+
+
+def test_a_mistake_in_a_file_beside_it_is_found_there(kairo: Any, team_file: TeamFile, tmp_path: Path) -> None:
+    (tmp_path / "team_helper.py").write_text("\n\nprint(undefined)\n", encoding="utf-8")
+    said = kairo("run", team_file("import team_helper"), "x")
+    assert said.code == 2
+    assert "cannot be loaded: team_helper.py, line 3: NameError: name 'undefined' is not defined" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "no_such.py"], "there is no file 'no_such.py': give the path of a Python file"),
+        (["run", "no_such.py:team"], "there is no file 'no_such.py'"),
+        (["run", "."], "'.' is not a Python file"),
+        (["run", "{folder}/pyproject.toml"], "is not a Python file: give the path of a .py file"),
+        (["run", "{newsroom}:"], "names no team after the colon: write FILE.py or FILE.py:TEAM"),
+        (["run", "{newsroom}:nobody"], "newsroom.py has no 'nobody': it has 'team'"),
+        (["run", "{newsroom}:write"], "'write' in {newsroom} is a function, not a kt.Team: it has 'team'"),
+        (["run", "{newsroom}", " "], "TeamExecutionRequest is not valid: goal: the goal must not be blank"),
+        (["run", "{newsroom}", "--model", "plain"], "model 'plain' cannot be used: a model is named 'provider:name'"),
+        (["run", "{newsroom}", "--model", "local:big"], "the embedded models are 'local:smollm2'"),
+        (["run", "{newsroom}", "--budget", "tokens"], "--budget 'tokens' cannot be read at 'tokens': give it as"),
+        (["run", "{newsroom}", "--budget", "coins=3"], "not 'coins': give it as --budget tokens=20000"),
+        (["run", "{newsroom}", "--budget", "tokens=1,tokens=2"], "--budget names 'tokens' twice"),
+        (["run", "{newsroom}", "--budget", "tokens=many"], "--budget tokens must be a whole number, not 'many'"),
+        (["run", "{newsroom}", "--budget", "tokens=1.5"], "--budget tokens must be a whole number, not '1.5'"),
+        (["run", "{newsroom}", "--budget", "seconds=soon"], "--budget seconds must be a number of seconds, not 'soon'"),
+        (["run", "{newsroom}", "--budget", "seconds=nan"], "Budget.seconds must be a finite number of seconds >= 0"),
+        (["run", "{newsroom}", "--budget", "tokens=-1"], "Budget.tokens must be a whole number >= 0, not -1"),
+        (["run", "{newsroom}", "--budget", "dollars=few"], "Budget.dollars must be an amount of money such as '0.05'"),
+        (["run", "{newsroom}", "--budget", "loops=0"], "the budget allows 0 loops"),
+        (["run", "{newsroom}", "--colour"], "No such option: --colour; kairo --help and kairo COMMAND --help"),
+        (["run"], "Missing argument 'FILE.py[:TEAM]'; kairo --help"),
+        (["fly"], "No such command 'fly'; kairo --help"),
+        (["demo", "--repo", "{newsroom}"], "is not a directory: give the path of a git repository"),
+    ],
+)
+def test_a_bad_argument_is_one_sentence(kairo: Any, arguments: list[str], sentence: str) -> None:
+    newsroom = Path(__file__).parent / "data" / "newsroom.py"
+    names = {"newsroom": str(newsroom), "folder": str(newsroom.parents[3])}
+    said = kairo(*[argument.format(**names) for argument in arguments])
+    assert said.code == 2
+    assert said.err.startswith("kairo: ")
+    assert said.err.count("\n") == 1
+    assert sentence.format(**names) in said.err
+    assert said.out == ""
+
+
+def test_a_refusal_is_also_a_document(capfd: pytest.CaptureFixture[str], team_file: TeamFile) -> None:
+    from kairo_team.cli.app import run_command
+
+    for arguments in (
+        ["run", "no_such.py", "--json"],
+        ["run", "--json", "--colour"],
+        ["run", str(team_file(TEAM + PLAN.format('kt.Task("t", "x", role="editor")'))), "--json"],
+    ):
+        assert run_command(arguments) == 2
+        out, err = capfd.readouterr()
+        document = json.loads(out)
+        assert (document["status"], document["exit_code"]) == ("refused", 2)
+        assert document["error"] in err
+
+
+def test_a_missing_model_file_is_a_refusal(
+    kairo: Any, team_file: TeamFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xllamacpp", reason="the extra `local` is not installed")
+    monkeypatch.setenv("KAIRO_LOCAL_MODEL", "/no/such.gguf")
+    text = 'team = kt.Team("t", [kt.Member("a", kt.MiniAgent("local:smollm2"))])'
+    said = kairo("run", team_file(text), "x")
+    assert said.code == 2
+    assert "there is no file '/no/such.gguf': KAIRO_LOCAL_MODEL must name a GGUF file" in said.err

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kairo_team.models import resolver
+from kairo_team.runtime import Runtime
+from kairo_team.testing import ScriptedModel
+
+NEWSROOM = Path(__file__).parent / "data" / "newsroom.py"
+TeamFile = Callable[..., Path]
+
+ONE = 'team = kt.Team("duo", [kt.Member("a", lambda a: "fine")])\n'
+PLANNED = """
+def good(assignment): return "fine"
+def bad(assignment): raise ValueError("no ink")
+team = kt.Team("duo", [kt.Member("a", good), kt.Member("b", {agent})], coordinator=kt_coordinator)
+plan = kt.TaskGraph([kt.Task("first", "x", role="a"), kt.Task("second", "x", role="b")])
+"""
+NO_RETRIES = """
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+kt_coordinator = {coordinator}(failure_policy=FailurePolicy(retries=0))
+"""
+BOARD = NO_RETRIES.format(coordinator="TaskDispatchCoordinator")
+EXPERTS = NO_RETRIES.format(coordinator="ExpertTeamCoordinator")
+
+
+def test_a_completed_run_tells_what_happened_what_came_out_and_what_it_cost(kairo: Any) -> None:
+    said = kairo("run", NEWSROOM)
+    assert (said.code, said.err) == (0, "")
+    events, _, report = said.out.partition("\nOutput\n")
+    assert [line[10:] for line in events.splitlines()][:5] == [
+        "newsroom: started with 2 members",
+        "newsroom: 3 tasks planned",
+        "moon: assigned to writer",
+        "sun: assigned to writer",
+        "moon: revise, 1 finding: it has 2 words",
+    ]
+    assert events.splitlines()[-1].endswith("newsroom: completed, 360 tokens")
+    assert report.startswith("- Tides follow the moon, as everybody knows.\n")
+    assert "  + moon  done       2 attempts   pass                   240 tokens\n" in report
+    assert "360 of 2,000" in report
+    assert report.splitlines()[-1].startswith("COMPLETED  after ")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "status", "reason"),
+    [
+        (BOARD + PLANNED.format(agent="bad"), 3, "DEGRADED", "not accepted: second"),
+        (EXPERTS + PLANNED.format(agent="bad"), 4, "FAILED", "task 'second' failed: ValueError: no ink"),
+        (
+            "import anyio\n"
+            + BOARD
+            + PLANNED.format(agent="lambda a: anyio.sleep(9)")
+            + 'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(team_timeout=0.2))',
+            5,
+            "TIMEOUT",
+            "time_budget_exceeded",
+        ),
+    ],
+)
+def test_every_status_has_its_exit_code_and_says_why(
+    kairo: Any, team_file: TeamFile, text: str, code: int, status: str, reason: str
+) -> None:
+    said = kairo("run", team_file(text))
+    assert said.code == code
+    status_line, reason_line = said.out.splitlines()[-2:]
+    assert status_line.startswith(f"{status}  after ")
+    assert reason in reason_line
+
+
+def test_a_run_whose_coordinator_breaks_is_a_failed_run(kairo: Any, team_file: TeamFile) -> None:
+    said = kairo("run", team_file(ONE.replace("])", "], coordinator=object())")), "x")
+    assert said.code == 4
+    assert "the run broke off: AttributeError" in said.out
+
+
+def test_an_agent_that_ends_the_program_ends_only_the_run(kairo: Any, team_file: TeamFile) -> None:
+    quits = 'import sys\nasync def quits(assignment): sys.exit(0)\nteam = kt.Team("t", [kt.Member("a", quits)])'
+    said = kairo("run", team_file(quits), "x")
+    assert said.code == 4
+    assert "SystemExit" in said.out
+
+
+def test_the_named_team_is_run(kairo: Any, team_file: TeamFile) -> None:
+    two = ONE + 'other = kt.Team("other", [kt.Member("b", lambda a: "from the other")])\n'
+    said = kairo("run", f"{team_file(two)}:other", "x")
+    assert said.code == 0
+    assert "from the other" in said.out
+
+
+def test_one_team_under_two_names_is_one_team(kairo: Any, team_file: TeamFile) -> None:
+    assert kairo("run", team_file(ONE + "alias = team\n"), "x").code == 0
+
+
+def test_the_goal_replaces_the_requests_goal_and_keeps_its_plan(kairo: Any, team_file: TeamFile) -> None:
+    asked = 'team = kt.Team("t", [kt.Member("a", lambda a: f"{a.goal}|{a.task.id}|{dict(a.context)}")])\n'
+    asked += 'request = kt.TeamExecutionRequest("old", context={"n": 1}, plan=kt.TaskGraph([kt.Task("only", "x")]))\n'
+    path = team_file(asked)
+    assert "old|only|{'n': 1}" in kairo("run", path).out
+    assert "new|only|{'n': 1}" in kairo("run", path, "new").out
+
+
+def test_a_plan_beside_a_request_without_one_is_its_plan(kairo: Any, team_file: TeamFile) -> None:
+    text = 'team = kt.Team("t", [kt.Member("a", lambda a: f"{a.goal}|{a.task.id}")])\n'
+    text += 'request = kt.TeamExecutionRequest("do")\nplan = kt.TaskGraph([kt.Task("only", "x")])\n'
+    assert "do|only" in kairo("run", team_file(text)).out
+
+
+def test_the_files_own_folder_is_importable_then_and_while_agents_work(
+    kairo: Any, team_file: TeamFile, tmp_path: Path
+) -> None:
+    (tmp_path / "team_words.py").write_text('WORD = "early"\n', encoding="utf-8")
+    (tmp_path / "team_late_words.py").write_text('WORD = "late"\n', encoding="utf-8")
+    text = "import team_words\ndef say(a):\n    import team_late_words\n"
+    text += '    return team_words.WORD + team_late_words.WORD\nteam = kt.Team("t", [kt.Member("a", say)])'
+    before = list(sys.path)
+    try:
+        assert "earlylate" in kairo("run", team_file(text), "x").out
+    finally:
+        sys.modules.pop("team_words", None)
+        sys.modules.pop("team_late_words", None)
+    assert sys.path == before
+
+
+def test_a_file_named_like_a_module_hides_none(kairo: Any, team_file: TeamFile) -> None:
+    assert kairo("run", team_file(ONE, "json.py"), "x").code == 0
+    assert sys.modules["json"] is json
+
+
+def test_budget_overrides_single_fields_of_the_requests(kairo: Any) -> None:
+    said = kairo("run", NEWSROOM, "--budget", "tokens=150")
+    assert said.code == 4
+    assert "tokens used up" in said.out
+    assert " of 60" in said.out, "the request's seconds are kept"
+    assert " of 2,000" not in kairo("run", NEWSROOM, "--budget", "tokens=none").out
+
+
+def test_model_takes_the_place_of_every_model_the_team_names(
+    kairo: Any, team_file: TeamFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedModel(["the tide", "is high"])
+    monkeypatch.setattr(resolver, "_build", {"fake:one": model}.__getitem__)
+    text = 'team = kt.Team("t", [kt.Member("a", kt.MiniAgent("x:y")), kt.Member("b", kt.MiniAgent("p:q"))])'
+    said = kairo("run", team_file(text), "x", "--model", "fake:one")
+    assert said.code == 0
+    model.assert_complete()
+
+
+def test_a_model_object_is_not_replaced_and_that_is_said(
+    kairo: Any, team_file: TeamFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolver, "_build", {"fake:one": ScriptedModel([])}.__getitem__)
+    text = "from kairo_team.testing import ScriptedModel\n"
+    text += 'team = kt.Team("t", [kt.Member("a", kt.MiniAgent(ScriptedModel(["mine"])))])'
+    said = kairo("run", team_file(text), "x", "--model", "fake:one")
+    assert "mine" in said.out
+    assert "member 'a' brings a model object" in said.err
+
+
+def test_the_teams_own_runtime_keeps_its_subscribers_and_models(kairo: Any, team_file: TeamFile) -> None:
+    text = "from kairo_team.testing import ScriptedModel\nseen = []\n"
+    text += 'runtime = kt.Runtime(subscribers=[seen.append], models={"x:*": ScriptedModel(["a reply"])})\n'
+    text += 'team = kt.Team("t", [kt.Member("a", kt.MiniAgent("x:y"))], runtime=runtime)\n'
+    text += 'import atexit, builtins; builtins.seen_by_test = seen'
+    said = kairo("run", team_file(text), "x")
+    assert said.code == 0
+    assert "a reply" in said.out
+    import builtins
+
+    assert [event.type for event in builtins.seen_by_test][-1] == "team.completed"  # type: ignore[attr-defined]
+    del builtins.seen_by_test  # type: ignore[attr-defined]
+
+
+def test_what_members_write_cannot_command_the_terminal(kairo: Any, team_file: TeamFile) -> None:
+    text = 'team = kt.Team("t", [kt.Member("a", lambda a: "[bold]x[/bold] \\x1b[2J\\x9b31m :smile: \\ud800 end")])'
+    out = kairo("run", team_file(text), "x").out
+    assert "[bold]x[/bold] ?[2J?31m :smile: ? end" in out
+    assert "\x1b" not in out
+
+
+def test_a_long_line_is_not_wrapped_where_nobody_sits(kairo: Any, team_file: TeamFile) -> None:
+    words = "word " * 100
+    out = kairo("run", team_file(f'team = kt.Team("t", [kt.Member("a", lambda a: "{words}")])'), "x").out
+    assert words.strip() in out
+
+
+def test_partial_work_of_a_task_that_was_cut_short_is_shown(kairo: Any, team_file: TeamFile) -> None:
+    text = "import anyio\nasync def slow(a, context):\n    context.keep('half a page')\n    await anyio.sleep(9)\n"
+    text += 'team = kt.Team("t", [kt.Member("a", slow)])'
+    said = kairo("run", team_file(text), "x", "--budget", "seconds=0.2")
+    assert said.code == 5
+    assert "Kept of what was cut short\n  a\n      half a page\n" in said.out
+
+
+def test_the_librarys_log_is_sentences_on_stderr(kairo: Any, team_file: TeamFile) -> None:
+    text = "from kairo_team.evaluators import Criterion, Rubric\nfrom kairo_team.coordinators import *\n"
+    text += 'def broken(artifact): raise KeyError("no such\\nword")\n'
+    text += 'team = kt.Team("t", [kt.Member("a", lambda a: "x")],\n'
+    text += '    coordinator=ExpertTeamCoordinator(evaluator=Rubric([Criterion("c", "is c", broken)])))'
+    said = kairo("run", team_file(text), "x")
+    assert said.code == 4
+    assert said.err.startswith("warning: the check of criterion 'c' raised: KeyError")
+    assert said.err.count("\n") == 1
+
+
+def test_a_runtime_is_left_as_it_was(kairo: Any) -> None:
+    assert Runtime().subscribers == ()

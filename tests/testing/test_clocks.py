@@ -1,0 +1,98 @@
+"""Virtual time: the clock jumps, order is kept, and other threads are still heard."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import anyio
+import pytest
+
+from kairo_team.clock import loop_clock
+from kairo_team.testing import FakeClock, run_in_virtual_time, virtual_time, virtual_time_backends
+
+HOUR = 3600.0
+
+
+async def test_hours_pass_in_milliseconds() -> None:
+    clock, real = loop_clock(), time.monotonic()
+    began = clock()
+    await anyio.sleep(10 * HOUR)
+    assert clock() - began == pytest.approx(10 * HOUR)
+    assert clock() == pytest.approx(anyio.current_time())
+    assert time.monotonic() - real < 5
+
+
+async def test_timers_go_off_in_order_and_at_their_time() -> None:
+    began, woken = anyio.current_time(), []
+
+    async def sleep(seconds: float) -> None:
+        await anyio.sleep(seconds)
+        woken.append((seconds, round(anyio.current_time() - began, 6)))
+
+    async with anyio.create_task_group() as group:
+        for seconds in (HOUR, 0.5, 7.0, 30 * 24 * HOUR, 0.0):
+            group.start_soon(sleep, seconds)
+    assert woken == [(s, s) for s in (0.0, 0.5, 7.0, HOUR, 30 * 24 * HOUR)]
+
+
+async def test_time_stands_still_while_there_is_something_to_do() -> None:
+    began = anyio.current_time()
+    with anyio.move_on_after(HOUR):
+        for _ in range(1000):
+            await anyio.lowlevel.checkpoint()
+    assert anyio.current_time() == began
+
+
+async def test_a_deadline_ends_what_waits_for_ever() -> None:
+    began = anyio.current_time()
+    with anyio.move_on_after(HOUR) as scope:
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert anyio.current_time() - began == pytest.approx(HOUR)
+
+
+async def test_another_thread_is_heard_while_no_timer_is_set() -> None:
+    """A thread's post wakes the loop: without timers it waits in real time."""
+    done = anyio.Event()
+    token = anyio.lowlevel.current_token()
+
+    def work() -> None:
+        time.sleep(0.005)
+        anyio.from_thread.run_sync(done.set, token=token)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    await done.wait()
+    thread.join()
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+def test_sync_code_can_run_in_virtual_time(backend: str) -> None:
+    async def nap(hours: float) -> float:
+        await anyio.sleep(hours * HOUR)
+        return anyio.current_time()
+
+    first, second = (run_in_virtual_time(nap, 2.0, backend=backend) for _ in range(2))
+    assert first == second == pytest.approx(2 * HOUR), "every run has a clock of its own"
+
+
+def test_an_unknown_backend_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'curio'; there is 'asyncio' and 'trio'"):
+        virtual_time("curio")
+
+
+@pytest.mark.real_time
+async def test_marked_tests_run_in_real_time() -> None:
+    began = time.monotonic()
+    await anyio.sleep(0.003)
+    assert time.monotonic() - began >= 0.002
+
+
+def test_a_fake_clock_is_moved_by_hand_and_never_back() -> None:
+    clock = FakeClock(5.0)
+    clock.advance(2.5)
+    assert clock() == clock.now == 7.5
+    assert repr(clock) == "FakeClock(7.5)"
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1)
