@@ -34,9 +34,9 @@ def plan_problems(graph: TaskGraph, team: Team) -> list[str]:
 
 def _task_problems(task: Task, team: Team) -> Iterator[str]:
     if task.evaluator is not None and task.evaluator not in team.evaluators:
-        yield f"task {task.id!r} names the evaluator {task.evaluator!r}; the team has {known(team.evaluators, none='no evaluators')}"
+        yield f"task {task.id!r} names the evaluator {task.evaluator!r}; the team has {known(team.evaluators)}"
     if task.output_type is not None and task.output_type not in team.output_types:
-        yield f"task {task.id!r} names the output type {task.output_type!r}; the team has {known(team.output_types, none='no output types')}"
+        yield f"task {task.id!r} names the output type {task.output_type!r}; the team has {known(team.output_types)}"
     if not able_members(task, team):
         yield f"task {task.id!r} needs {_need(task)}, which nobody offers; the team has {_offers(team)}"
 

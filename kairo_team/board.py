@@ -9,7 +9,6 @@ from heapq import heappop, heappush
 
 from kairo_team.tasks import Task, TaskGraph
 
-
 Queued = tuple[float, int, "Entry"]
 """A task in a queue: heaps compare the first two, which no two tasks share."""
 

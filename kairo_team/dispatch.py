@@ -116,6 +116,10 @@ class Dispatcher:
         record.error = str(short)
         try:
             governor.can_proceed()
+            if short.dimension == "loops":
+                governor.pre_step()  # no loop is left: this halts the governor that ran out
+        except InsufficientBudget:
+            pass  # it is there, but set aside for other members
         except HaltError as halt:
             record.error, record.for_halt = str(halt), True
         self.end(record, TaskState.FAILED, record.error)

@@ -46,7 +46,7 @@ class ContractBreach(KairoError):
     """A plug-in, or the library itself, broke a contract."""
 
 
-def known(names: Iterable[str], *, none: str = "there are none") -> str:
+def known(names: Iterable[str], *, none: str = "none") -> str:
     """List names for an error message, sorted and quoted."""
     listed = sorted(names)
     return ", ".join(repr(name) for name in listed) if listed else none

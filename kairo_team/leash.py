@@ -23,39 +23,36 @@ def leash(
 ) -> Generator[Any, Any, T]:
     """Await `coroutine`; once `stopped()` is true and `grace` seconds are over, close it instead of going on.
 
-    It is closed sooner when it does nothing but swallow: that keeps the event loop from ever getting idle.
-
     A coroutine that swallows every cancellation would otherwise keep its task, and so the whole run, alive for ever:
-    structured concurrency waits for it. Closing throws `GeneratorExit` into it at the place where it waits.
+    structured concurrency waits for it. Closing throws `GeneratorExit` into it at the place where it waits. One that
+    does nothing but swallow is closed sooner: the event loop would never be idle.
     """
     send, throw = coroutine.send, coroutine.throw
-    try:
-        waits_for = send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # a StopIteration's value is untyped
+    sent: Any = None
+    error: BaseException | None = None
     since: float | None = None
     swallowed = 0
     while True:
-        sent = fault = None
+        try:
+            waits_for = send(sent) if error is None else throw(error)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # a StopIteration's value is untyped
+        sent = error = None
         try:
             sent = yield waits_for
         except GeneratorExit:
             coroutine.close()
             raise
-        except BaseException as error:
-            fault = error
-        fault = fault or getattr(sent, "error", None)  # trio sends what asyncio throws
-        if fault is not None and stopped():
+        except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
+            error = thrown
+        if stopped():
             since = clock() if since is None else since
-            swallowed += 1
-            if swallowed > _PATIENCE or clock() - since > grace:
+            cancelled = error or getattr(sent, "error", None)  # trio sends errors wrapped in an outcome
+            swallowed += cancelled is not None
+            if cancelled is not None and (swallowed > _PATIENCE or clock() - since > grace):
                 on_close()
                 _close(coroutine)
-                raise fault
-        try:
-            waits_for = send(sent) if fault is None else throw(fault)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # a StopIteration's value is untyped
+                raise cancelled
 
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:

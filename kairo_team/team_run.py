@@ -17,7 +17,7 @@ from kairo_team import events
 from kairo_team.attempts import Attempt, AttemptRunner, Worker
 from kairo_team.binding import able_members, evaluator_problems, plan_problems, team_problems
 from kairo_team.board import Entry, TaskBoard
-from kairo_team.budget import Budget, Usage, difference, to_picodollars
+from kairo_team.budget import Budget, HaltReason, Usage, difference, to_picodollars
 from kairo_team.bus import Bus
 from kairo_team.clock import loop_clock
 from kairo_team.dispatch import Dispatcher
@@ -433,6 +433,8 @@ class TeamRun:
 
     def _end(self, record: TaskRecord, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
         assert self._dispatcher is not None
+        if to is TaskState.FAILED and self.governor.stopped in _CUT_SHORT:
+            to = TaskState.CANCELLED
         self._dispatcher.end(record, to, reason, verdict=verdict)
 
     def _record(self, task: Task) -> TaskRecord:
@@ -451,6 +453,10 @@ _LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
     TeamStatus.TIMEOUT: events.TeamTimedOut,
     TeamStatus.CANCELLED: events.TeamCancelled,
 }
+
+
+_CUT_SHORT: Final = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
+"""Halts of the team that end a task in flight CANCELLED, not FAILED."""
 
 
 def _root_budget(request: TeamExecutionRequest) -> Budget:

@@ -125,8 +125,7 @@ def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:
     except Refusal as refusal:
         return desk.refuse(str(refusal))
     except (KeyboardInterrupt, typer.Abort):
-        desk.say("interrupted")
-        return LEFT
+        code = LEFT
     except Exception as error:
         complaint = getattr(error, "format_message", None)  # an argument typer cannot accept
         if complaint is None:
@@ -134,6 +133,8 @@ def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:
         if "--json" in arguments:
             desk.begin(json=True)
         return desk.refuse(f"{complaint().rstrip('.')}; kairo --help and kairo COMMAND --help say what there is")
+    if code == LEFT:  # some versions of typer return it, some raise
+        desk.say("interrupted")
     return code if isinstance(code, int) else 0
 
 

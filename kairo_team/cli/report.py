@@ -118,7 +118,7 @@ def _remarks(outcome: TaskOutcome) -> list[str]:
 
 
 def _indented(text: str, screen: Screen) -> None:
-    if screen.is_terminal:
+    if screen.watched:
         screen.show(Padding(Text(one_line(text), style="dim"), (0, 0, 0, 6)))
     else:
         screen.tell(f"      {one_line(text)}")
@@ -175,7 +175,7 @@ def _show_status(result: TeamResult, screen: Screen) -> None:
     line = Text(result.status.value.upper(), style=f"bold {_COLOURS[result.status]}")
     line.append(f"  after {result.duration:.1f} s, {result.usage}", style="not bold default")
     screen.tell()
-    screen.show(line, soft_wrap=not screen.is_terminal)
+    screen.show(line, soft_wrap=not screen.watched)
     reason = say_reason(result)
     if reason:
         _indented(reason, screen)

@@ -27,9 +27,14 @@ class Screen(Console):
         self.on_lost: Callable[[], object] = lambda: None
 
     @property
+    def watched(self) -> bool:
+        """A person reads along: not only coloured, as FORCE_COLOR makes a pipe."""
+        return is_terminal(self.file)
+
+    @property
     def live(self) -> bool:
         """It can be redrawn: a real terminal, and no dumb one."""
-        return is_terminal(self.file) and not self.is_dumb_terminal
+        return self.watched and not self.is_dumb_terminal
 
     def show(self, *what: Any, **how: Any) -> None:
         """Print, or note that it cannot be done."""
@@ -40,12 +45,12 @@ class Screen(Console):
 
     def tell(self, text: str = "", style: str = "") -> None:
         """Print a text; wrapped between words at a terminal, as it is anywhere else."""
-        self.show(Text(clean(text), style=style), soft_wrap=not self.is_terminal)
+        self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
 
     @property
     def uncut(self) -> dict[str, Any]:
         """How to print a line that must stay one: cut at a terminal's edge, whole anywhere else."""
-        return {"no_wrap": True, "overflow": "ellipsis"} if self.is_terminal else {"soft_wrap": True}
+        return {"no_wrap": True, "overflow": "ellipsis"} if self.watched else {"soft_wrap": True}
 
     def on_broken_pipe(self) -> None:
         """Note that the reader has gone; rich's own would end the program here."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -35,21 +36,45 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def kairo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kairo:
+def kairo(capsys: pytest.CaptureFixture[str]) -> Kairo:
     """Run a command in this process."""
-    monkeypatch.setattr(sys, "modules", sys.modules)
 
     def call(*arguments: object) -> Said:
-        before = set(sys.modules)
-        try:
-            code = run_command([str(argument) for argument in arguments])
-        finally:
-            for name in set(sys.modules) - before:
-                if Path(getattr(sys.modules[name], "__file__", None) or "/").parent.name.startswith("team"):
-                    del sys.modules[name]
+        code = run_command([str(argument) for argument in arguments])
         return Said(code, *capsys.readouterr())
 
     return call
+
+
+class SaidJson(NamedTuple):
+    """What a command with --json left behind."""
+
+    code: int
+    document: dict[str, Any]
+    err: str
+
+
+@pytest.fixture
+def kairo_json(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., SaidJson]:
+    """Run one command with --json in this process; stdout is given back when the test ends."""
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+
+    def call(*arguments: object) -> SaidJson:
+        code = run_command([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return SaidJson(code, json.loads(out), err)
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def forget_team_files() -> Iterator[None]:
+    """Let every test import its files anew."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith(("team_", "_kairo_file_", "newsroom")):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of a terminal")
+TeamFile = Callable[..., Path]
+
+SLOW = """
+import anyio
+async def slow(assignment, context):
+    context.keep("half a page")
+    print("at work", flush=True)
+    await anyio.sleep(30)
+team = kt.Team("t", [kt.Member("a", lambda a: "the first page"), kt.Member("b", slow)])
+plan = kt.TaskGraph([kt.Task("quick", "x", member="a"), kt.Task("slow", "x", member="b", depends_on=["quick"])])
+"""
+STUBBORN = """
+import time
+async def blocks(assignment):
+    print("at work", flush=True)
+    time.sleep(30)
+team = kt.Team("t", [kt.Member("a", blocks)])
+plan = kt.TaskGraph([kt.Task("slow", "x")])
+"""
+NOTICE = "stopping ... press Ctrl-C again to leave at once\n"
+
+
+def program(arguments: list[str], interrupt: signal.Handlers = signal.SIG_DFL) -> subprocess.Popen[str]:
+    """The command line as a program, in which Ctrl-C is not ignored because it is here."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kairo_team.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),  # noqa: PLW1509 - it calls the system and no more
+    )
+
+
+@contextmanager
+def started(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that has come to its slow task."""
+    with program(["run", str(path), *options]) as process:
+        stream = process.stderr if "--json" in options else process.stdout
+        assert stream is not None
+        for line in stream:
+            if line == "at work\n":
+                break
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_once_stops_the_run_and_shows_what_there_is(team_file: TeamFile) -> None:
+    with started(team_file(SLOW)) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 6
+    assert err == NOTICE
+    assert "Output\nthe first page\n" in out
+    assert "Kept of what was cut short\n  slow\n      half a page\n" in out
+    assert out.splitlines()[-2].startswith("CANCELLED  after ")
+    assert out.splitlines()[-1].strip() == "interrupted"
+
+
+def test_ctrl_c_once_still_gives_the_document(team_file: TeamFile) -> None:
+    with started(team_file(SLOW), "--json") as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 6
+    document = json.loads(out)
+    assert (document["status"], document["error"]) == ("cancelled", "interrupted")
+    assert document["outcomes"][1]["artifact"] == {
+        "text": "half a page", "data": None, "media_type": "text/plain", "partial": True,
+    }  # fmt: skip
+    assert NOTICE in err
+
+
+def test_ctrl_c_twice_leaves_at_once_whatever_the_run_does(team_file: TeamFile) -> None:
+    with started(team_file(STUBBORN)) as process:
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == NOTICE
+        before = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert time.monotonic() - before < 2
+    assert process.returncode == 130
+    assert (out, err) == ("", "")
+
+
+def test_ctrl_c_while_the_file_is_loaded_is_no_traceback(team_file: TeamFile) -> None:
+    path = team_file("import sys, time; print('loading', flush=True); time.sleep(30)")
+    with program(["run", str(path)]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err == "kairo: interrupted\n"
+
+
+def test_an_ignored_interrupt_stays_ignored(team_file: TeamFile) -> None:
+    text = "import os, signal\ndef poke(a):\n    os.kill(os.getpid(), signal.SIGINT)\n    return 'still here'\n"
+    path = team_file(text + 'team = kt.Team("t", [kt.Member("a", poke)])')
+    with program(["run", str(path), "x"], signal.SIG_IGN) as process:
+        out, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "still here" in out

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60)
+
+
+def test_version(program: Any) -> None:
+    said = program("--version")
+    assert (said.code, said.err) == (0, "")
+    assert re.fullmatch(r"kairo \d+\.\d+\.\d+\S*\n", said.out)
+
+
+def test_without_a_command_it_says_what_there_is(kairo: Any) -> None:
+    said = kairo()
+    assert (said.code, said.out) == (2, "")
+    assert "demo" in said.err
+    assert "run" in said.err
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["run"]])
+def test_help_names_the_exit_codes(kairo: Any, command: list[str]) -> None:
+    said = kairo(*command, "--help")
+    assert said.code == 0
+    assert "0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 2" in " ".join(said.out.split())
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_it_names_it(missing: str) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['kairo', 'demo']\n"
+    done = python(hide + "from kairo_team.cli import main; sys.exit(main())")
+    assert done.returncode == 2
+    assert done.stderr == "kairo: the command line needs the extra 'cli': pip install 'kairo-team[cli]'\n"
+
+
+def test_the_library_imports_neither_typer_nor_rich() -> None:
+    done = python("import kairo_team, kairo_team.cli, sys; sys.exit(bool({'typer', 'rich'} & set(sys.modules)))")
+    assert done.returncode == 0
