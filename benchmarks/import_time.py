@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from functools import partial
 
 from benchmarks.table import Row, medians

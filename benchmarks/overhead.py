@@ -18,9 +18,13 @@ MOST = 12.0
 MOST_GROWTH = 1.5
 
 
-async def nothing(assignment: kt.Assignment | None) -> str:
-    """The agent and the bare coroutine alike."""
+async def nothing(_assignment: kt.Assignment | None) -> str:
+    """Do nothing: this is the agent, and the bare coroutine."""
     return "done"
+
+
+def look_away(_event: kt.events.Event) -> None:
+    """Subscribe, and do nothing."""
 
 
 def layered_plan(tasks: int) -> kt.TaskGraph:
@@ -56,7 +60,7 @@ def measure() -> list[Row]:
     """Measure both sizes, without and with a subscriber, and how the cost of a task grows."""
     members = [kt.Member("idler", nothing)]
     quiet = kt.Team("idlers", members)
-    watched = kt.Team("idlers", members, runtime=kt.Runtime(subscribers=[lambda event: None]))
+    watched = kt.Team("idlers", members, runtime=kt.Runtime(subscribers=[look_away]))
     rows: list[Row] = []
     each: dict[tuple[int, str], float] = {}
     for tasks, repeats in SIZES.items():

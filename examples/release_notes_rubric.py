@@ -48,11 +48,11 @@ def one_sentence(sentence: str, subject: str) -> Problem | None:
     """One sentence of 4 to 28 words on one line, ending in a full stop."""
     count = len(sentence.split())
     if not 4 <= count <= 28:
-        return Problem(f"{count} words", "write 4 to 28 words")
+        return Problem(f"{count} words", "Write 4 to 28 words.")
     if not sentence.endswith(".") or sentence.endswith(".."):
-        return Problem(f"it ends in {sentence[-6:]!r}", "end with one full stop")
+        return Problem(f"it ends in {sentence[-6:]!r}", "End with one full stop.")
     if not sentence.isprintable() or re.search(r"[.!?;]['\")\]]*\s", sentence):
-        return Problem("more than one sentence or line", "write one sentence")
+        return Problem("more than one sentence or line", "Write one sentence.")
     return None
 
 
@@ -61,39 +61,41 @@ def past_tense(sentence: str, subject: str) -> Problem | None:
     first = sentence.partition(" ")[0]
     if first in PAST_TENSE:
         return None
-    return Problem(f"it begins with {first!r}", f'begin with "{past(_verb(subject)).capitalize()}"')
+    return Problem(f"it begins with {first!r}", f'Begin with "{past(_verb(subject)).capitalize()}".')
 
 
 def same_kind(sentence: str, subject: str) -> Problem | None:
     """The verb announces the change that the commit's verb announces: an addition stays an addition."""
     first, verb = sentence.partition(" ")[0].lower(), _verb(subject)
+    if first.capitalize() not in PAST_TENSE:
+        return None  # the past tense is another check's business
     if first in {past(other) for other in _alike(verb)} or _added_support(sentence, subject):
         return None
-    return Problem(f"{first!r} for a commit that says {verb!r}", f'begin with "{past(verb).capitalize()}"')
+    return Problem(f"{first!r} for a commit that says {verb!r}", f'Begin with "{past(verb).capitalize()}".')
 
 
 def names_kept(sentence: str, subject: str) -> Problem | None:
     """Numbers, versions, identifiers and names are those of the commit: every one, and no other."""
     said, given = _names(sentence), _names(subject)
     if said - given:
-        return Problem(f"{_list(said - given)} not in the commit", f"leave out {_list(said - given)}")
+        return Problem(f"{_list(said - given)} not in the commit", f"Leave out {_list(said - given)}.")
     if given - said:
-        return Problem(f"{_list(given - said)} missing", f"keep {_list(given - said)}")
+        return Problem(f"{_list(given - said)} missing", f"Keep {_list(given - said)}.")
     return None
 
 
 def words_kept(sentence: str, subject: str) -> Problem | None:
     """The commit's words come back; only fillers may be left out."""
     lost = Counter(_rest(subject)) - Counter(_said(sentence, subject))
-    missing = [word for word in lost if word not in _FILLERS]
-    return Problem(f"{_list(missing)} missing", f"keep {_list(missing)}") if missing else None
+    missing = [word for word in lost if word not in _FILLERS and not _is_name(word)]
+    return Problem(f"{_list(missing)} missing", f"Keep {_list(missing)}.") if missing else None
 
 
 def nothing_invented(sentence: str, subject: str) -> Problem | None:
     """Every word stands in the commit, articles aside."""
     given = set(_rest(subject))
-    added = [word for word in _said(sentence, subject) if word not in given]
-    return Problem(f"{_list(added)} not in the commit", f"leave out {_list(added)}") if added else None
+    added = [word for word in _said(sentence, subject) if word not in given and not _is_name(word)]
+    return Problem(f"{_list(added)} not in the commit", f"Leave out {_list(added)}.") if added else None
 
 
 def meaning_kept(sentence: str, subject: str) -> Problem | None:
@@ -101,29 +103,29 @@ def meaning_kept(sentence: str, subject: str) -> Problem | None:
     said, given = _said(sentence, subject), _rest(subject)
     for word in sorted(_NEGATIONS):
         if said.count(word) != given.count(word):
-            return Problem(f"{word!r} {said.count(word)} times, not {given.count(word)}", "keep what is denied")
+            return Problem(f"{word!r} {said.count(word)} times, not {given.count(word)}", "Keep what is denied.")
     for left, right in _OPPOSITES:
         if left in given and right in said and right not in given:
-            return Problem(f"{right!r} where the commit says {left!r}", f'keep "{left}"')
+            return Problem(f"{right!r} where the commit says {left!r}", f'Keep "{left}".')
         if right in given and left in said and left not in given:
-            return Problem(f"{left!r} where the commit says {right!r}", f'keep "{right}"')
+            return Problem(f"{left!r} where the commit says {right!r}", f'Keep "{right}".')
     common = set(said) & set(given)
     if [word for word in said if word in common] != [word for word in given if word in common]:
-        return Problem("the words are in another order", "keep the order of the words")
+        return Problem("the words are in another order", "Keep the order of the words.")
     return None
 
 
 def no_first_person(sentence: str, subject: str) -> Problem | None:
     """Nobody speaks of himself, unless the commit does."""
     found = (_FIRST_PERSON & {word.casefold() for word in _words(sentence)}) - set(_words(subject))
-    return Problem(f"{_list(found)} is first person", f"leave out {_list(found)}") if found else None
+    return Problem(f"{_list(found)} is first person", f"Leave out {_list(found)}.") if found else None
 
 
 def said_once(sentence: str, subject: str) -> Problem | None:
     """No word comes more often than in the commit."""
     said = Counter(_rest(sentence))
     again = [word for word in said - Counter(_rest(subject)) if said[word] > 1]
-    return Problem(f"{_list(again)} said twice", f"say {_list(again)} once") if again else None
+    return Problem(f"{_list(again)} said twice", f"Say {_list(again)} once.") if again else None
 
 
 CHECKS: Final[dict[str, Check]] = {

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
 from kairo_team.agents.function import FunctionAgent
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.errors import BadOutput, HaltError, InsufficientBudget, InvalidReply, KairoError
-from kairo_team.leash import leash
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
 if TYPE_CHECKING:
+    from kairo_team.leash import Leashes
     from kairo_team.tasks import Assignment
     from kairo_team.team import Member
     from kairo_team.work_context import WorkContext
@@ -77,15 +77,12 @@ class Worker:
 
 
 class AttemptRunner:
-    """Runs one attempt. `clock` is the event loop's; `grace` are seconds for an agent that ignores its end."""
+    """Runs one attempt of one member."""
 
-    __slots__ = ("clock", "grace", "stubborn")
+    __slots__ = ("_leashes",)
 
-    def __init__(self, clock: Callable[[], float], grace: float) -> None:
-        self.clock = clock
-        self.grace = grace
-        self.stubborn: list[str] = []
-        """Members that had to be closed because they swallowed their cancellation."""
+    def __init__(self, leashes: Leashes) -> None:
+        self._leashes = leashes
 
     async def run(
         self, worker: Worker, assignment: Assignment, context: WorkContext, number: int, timeout: float | None
@@ -118,17 +115,11 @@ class AttemptRunner:
         raw: Any = None
         async with governor.scope(timeout) as scope:
             context.stop_when(lambda: scope.stopped)
-            raw = await self.guard(worker.invoke(assignment, context), lambda: scope.stopped, worker.member.id)
+            work = worker.invoke(assignment, context)
+            raw = await self._leashes.hold(work, worker.member.id, lambda: scope.stopped)
         if timeout is not None and scope.timed_out:
             raise TimedOut(timeout)
         return _as_output(raw, worker.member.id)
-
-    async def guard(self, work: Awaitable[Any], stopped: Callable[[], bool], name: str) -> Any:
-        """Await a plug-in's coroutine; one that swallows its cancellation is closed after the grace, and named."""
-        if not isinstance(work, Coroutine):
-            return await work
-        coroutine = cast("Coroutine[Any, Any, Any]", work)
-        return await leash(coroutine, stopped, self.clock, self.grace, lambda: self.stubborn.append(name))
 
 
 class TimedOut(KairoError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.budget import Budget
@@ -27,17 +27,29 @@ def _is_able(task: Task, member: Member) -> bool:
     return not task.requires or set(task.requires) <= set(member.role.capabilities)
 
 
-def plan_problems(graph: TaskGraph, team: Team) -> list[str]:
-    """Return one sentence for each task that cannot be bound, or names something the team does not have."""
-    return [problem for task in graph.tasks for problem in _task_problems(task, team)]
+def bind(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
+    """Find who may do each task, by task id; tasks that ask for the same are looked up once."""
+    found: dict[object, tuple[str, ...]] = {}
+    bound: dict[str, tuple[str, ...]] = {}
+    for task in graph.tasks:
+        need = (task.member, task.role, task.requires)
+        if need not in found:
+            found[need] = able_members(task, team)
+        bound[task.id] = found[need]
+    return bound
 
 
-def _task_problems(task: Task, team: Team) -> Iterator[str]:
+def plan_problems(graph: TaskGraph, team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return one sentence for each task that nobody can do, or that names something the team does not have."""
+    return [problem for task in graph.tasks for problem in _task_problems(task, team, bound[task.id])]
+
+
+def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[str]:
     if task.evaluator is not None and task.evaluator not in team.evaluators:
         yield f"task {task.id!r} names the evaluator {task.evaluator!r}; the team has {known(team.evaluators)}"
     if task.output_type is not None and task.output_type not in team.output_types:
         yield f"task {task.id!r} names the output type {task.output_type!r}; the team has {known(team.output_types)}"
-    if not able_members(task, team):
+    if not able:
         yield f"task {task.id!r} needs {_need(task)}, which nobody offers; the team has {_offers(team)}"
 
 

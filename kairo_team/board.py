@@ -24,6 +24,8 @@ class Entry:
     """Members that may do it."""
     priority: float = 0.0
     """Weight of the heaviest path from it to the end, itself included."""
+    needed: int = 0
+    """Dependencies that must be accepted."""
     open_needs: int = 0
     """Dependencies that have not ended."""
     accepted_needs: int = 0
@@ -40,12 +42,7 @@ class Entry:
     @property
     def ready(self) -> bool:
         """All dependencies have ended and enough of them were accepted."""
-        return not self.open_needs and self.accepted_needs >= self.task.needed
-
-    @property
-    def hopeless(self) -> bool:
-        """Its needs can no longer be met."""
-        return self.accepted_needs + self.open_needs < self.task.needed
+        return not self.open_needs and self.accepted_needs >= self.needed
 
 
 @dataclass(slots=True)
@@ -112,10 +109,10 @@ class TaskBoard:
                 dependent.accepted_needs += cause.accepted
                 if dependent.ended:
                     continue
-                if dependent.hopeless:
+                if dependent.accepted_needs + dependent.open_needs < dependent.needed:
                     ended.append(self._book_end(dependent, accepted=False))
                     yield dependent, cause
-                elif dependent.ready:
+                elif not dependent.open_needs:
                     heappush(self._ready, dependent.queued)
 
     def _book_end(self, entry: Entry, accepted: bool) -> Entry:
@@ -174,7 +171,7 @@ class TaskBoard:
 def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
     entries = {task.id: Entry(task, index, candidates[task.id]) for index, task in enumerate(graph.tasks)}
     for entry in entries.values():
-        entry.open_needs = len(entry.task.depends_on)
+        entry.needed, entry.open_needs = entry.task.needed, len(entry.task.depends_on)
         for dependency in entry.task.depends_on:
             entries[dependency].dependents.append(entry)
     _set_priorities(entries)

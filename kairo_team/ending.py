@@ -105,7 +105,7 @@ def _innermost(error: Exception) -> Exception:
 def _is_dispensable(record: TaskRecord) -> bool:
     """Say whether it has dependents, and all of them met their needs without it."""
     dependents = record.entry.dependents
-    return bool(dependents) and all(dependent.accepted_needs >= dependent.task.needed for dependent in dependents)
+    return bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
 
 
 def _is_blemished(record: TaskRecord) -> bool:

@@ -174,6 +174,6 @@ class BadOutput(ContractBreach, TypeError):
 class IllegalMove(ContractBreach, RuntimeError):
     """A run or task asked for a transition that its table does not have."""
 
-    def __init__(self, subject: str, history: Sequence[str], to: str) -> None:
+    def __init__(self, name: str, history: Sequence[str], to: str) -> None:
         self.history = tuple(history)
-        super().__init__(f"{subject} cannot go from {history[-1]} to {to}; its history: {' -> '.join(history)}")
+        super().__init__(f"{name!r} cannot go from {history[-1]} to {to}; its history: {' -> '.join(history)}")

@@ -1,58 +1,149 @@
-"""Drive a coroutine that may ignore its cancellation, and end it anyway."""
+"""Hold plug-ins' coroutines, so that one that ignores its cancellation ends anyway."""
 
 from __future__ import annotations
 
 import ctypes
 import inspect
+import sys
 import types
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar, cast
+
+import anyio
+from anyio.lowlevel import current_token
 
 T = TypeVar("T")
 _PATIENCE: Final = 1000
 """Cancellations that clean-up may meet, one at each of its awaits."""
 
 
-@types.coroutine
-def leash(
-    coroutine: Coroutine[Any, Any, T],
-    stopped: Callable[[], bool],
-    clock: Callable[[], float],
-    grace: float,
-    on_close: Callable[[], object],
-) -> Generator[Any, Any, T]:
-    """Await `coroutine`; once `stopped()` is true and `grace` seconds are over, close it instead of going on.
+class _Leash:
+    """What is known of one coroutine that is held."""
 
-    A coroutine that swallows every cancellation would otherwise keep its task, and so the whole run, alive for ever:
-    structured concurrency waits for it. Closing throws `GeneratorExit` into it at the place where it waits. One that
-    does nothing but swallow is closed sooner: the event loop would never be idle.
+    __slots__ = ("closed", "pulled", "task", "waits_for")
+
+    def __init__(self, task: object) -> None:
+        self.task = task
+        self.waits_for: Any = None
+        """What it gave the event loop to wait for."""
+        self.pulled = False
+        self.closed = False
+
+
+class Leashes:
+    """Everything of one run that is held. `clock` is the event loop's; `grace` are seconds of clean-up after an end.
+
+    A coroutine that swallows every cancellation, or shields itself from it, would keep its task, and so the whole run,
+    alive for ever: structured concurrency waits for it. It is closed, which throws `GeneratorExit` into it at the
+    place where it waits.
     """
-    send, throw = coroutine.send, coroutine.throw
-    sent: Any = None
-    error: BaseException | None = None
-    since: float | None = None
-    swallowed = 0
-    while True:
+
+    __slots__ = ("_calm", "_clock", "_grace", "_held", "_task", "ending", "stubborn")
+
+    def __init__(self, clock: Callable[[], float], grace: float) -> None:
+        self._clock = clock
+        self._grace = grace
+        self._held: set[_Leash] = set()
+        self._calm = anyio.Event()
+        self._task = _task_getter()
+        self.ending = False
+        """Everything is to end, whoever wants it: a deadline, a kill, or the caller's cancellation."""
+        self.stubborn: list[str] = []
+        """Names of what had to be closed."""
+
+    async def hold(self, work: Awaitable[T], name: str, stopped: Callable[[], bool]) -> T:
+        """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
+        if not isinstance(work, Coroutine):
+            return await work
+        leash = _Leash(self._task())
+        self._held.add(leash)
         try:
-            waits_for = send(sent) if error is None else throw(error)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # a StopIteration's value is untyped
-        sent = error = None
+            result: T = await self._drive(cast("Any", work), leash, stopped)
+        finally:
+            self._held.discard(leash)
+            if self.ending and not self._held:
+                self._calm.set()
+        if leash.closed:
+            self.stubborn.append(name)
+            await anyio.sleep_forever()  # now the cancellation meets somebody who heeds it
+        return result
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator[None]:
+        """Notice when everything in the block is to end, and see to it after the grace."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch)
+            yield
+            group.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
         try:
-            sent = yield waits_for
-        except GeneratorExit:
-            coroutine.close()
-            raise
-        except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
-            error = thrown
-        if stopped():
-            since = clock() if since is None else since
-            cancelled = error or getattr(sent, "error", None)  # trio sends errors wrapped in an outcome
-            swallowed += cancelled is not None
-            if cancelled is not None and (swallowed > _PATIENCE or clock() - since > grace):
-                on_close()
+            await anyio.sleep_forever()
+        finally:
+            self.ending = True
+            with anyio.move_on_after(self._grace, shield=True):
+                while self._held:
+                    await self._calm.wait()
+            for leash in tuple(self._held):
+                _pull(leash)
+
+    @types.coroutine
+    def _drive(
+        self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, stopped: Callable[[], bool]
+    ) -> Generator[Any, Any, Any]:
+        """Run the coroutine step by step; one that does nothing but swallow is closed before the grace is over."""
+        send, throw = coroutine.send, coroutine.throw
+        sent: Any = None
+        error: BaseException | None = None
+        since: float | None = None
+        swallowed = 0
+        while True:
+            try:
+                leash.waits_for = send(sent) if error is None else throw(error)
+            except StopIteration as end:
+                return end.value
+            sent = error = None
+            try:
+                sent = yield leash.waits_for
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
+                error = thrown
+            if not (self.ending or stopped()):
+                continue
+            since = self._clock() if since is None else since
+            cancelled = error is not None or isinstance(getattr(sent, "error", None), BaseException)  # trio wraps it
+            swallowed += cancelled
+            late = cancelled and (swallowed > _PATIENCE or self._clock() - since > self._grace)
+            if leash.pulled or late:
+                leash.closed = True
                 _close(coroutine)
-                raise cancelled
+                return None
+
+
+def _task_getter() -> Callable[[], object]:
+    """Return how the running task is found where `_pull` needs it: on trio."""
+    if hasattr(current_token().native_token, "call_soon"):
+        return lambda: None
+    getter: Callable[[], object] = sys.modules["trio"].lowlevel.current_task
+    return getter
+
+
+def _pull(leash: _Leash) -> None:
+    """Wake the coroutine out of whatever it waits for, shielded or not."""
+    leash.pulled = True
+    if leash.task is None:
+        cancel: Callable[[], object] = getattr(leash.waits_for, "cancel", lambda: None)
+        cancel()  # a future; None is a bare yield, which goes on by itself
+        return
+    trio = sys.modules["trio"]
+    if getattr(leash.task, "_next_send_fn", None) is not None:
+        return  # on its way already
+    abort: Callable[[Callable[[], None]], object] | None = getattr(leash.waits_for, "abort_func", None)
+    if abort is not None and abort(lambda: None) is trio.lowlevel.Abort.SUCCEEDED:
+        trio.lowlevel.reschedule(leash.task)
 
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -11,14 +11,14 @@ from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:
-    from kairo_team.attempts import AttemptRunner
+    from kairo_team.leash import Leashes
     from kairo_team.verdicts import EvaluationContext
 
 _logger = logging.getLogger("kairo_team")
 
 
 async def review_artifact(
-    evaluator: Any, context: EvaluationContext, timeout: float | None, runner: AttemptRunner
+    evaluator: Any, context: EvaluationContext, timeout: float | None, leashes: Leashes
 ) -> EvaluationVerdict:
     """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
 
@@ -28,7 +28,7 @@ async def review_artifact(
     verdict: object = None
     try:
         with anyio.move_on_after(timeout) as scope:
-            verdict = await runner.guard(evaluator.evaluate(context), lambda: scope.cancel_called, name)
+            verdict = await leashes.hold(evaluator.evaluate(context), name, lambda: scope.cancel_called)
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
     except Exception as error:

@@ -58,8 +58,8 @@ TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {
 """From a task state to the states that may follow; what is not listed is final."""
 
 
-def check_move(subject: str, history: list[str], to: str, moves: Mapping[str, frozenset[RunState | TaskState]]) -> None:
+def check_move(name: str, history: list[str], to: str, moves: Mapping[str, frozenset[RunState | TaskState]]) -> None:
     """Append `to` to the history when the table has that move, else raise `IllegalMove`."""
     if to not in moves.get(history[-1], ()):
-        raise IllegalMove(subject, history, to)
+        raise IllegalMove(name, history, to)
     history.append(to)

@@ -26,6 +26,8 @@ class TaskRecord:
 
     entry: Entry
     task: Task = field(init=False)
+    state: str = TaskState.PENDING
+    """Where it stands."""
     history: list[str] = field(default_factory=lambda: [TaskState.PENDING])
     member: str | None = None
     leased: str | None = None
@@ -47,18 +49,14 @@ class TaskRecord:
         self.task = self.entry.task
 
     @property
-    def state(self) -> str:
-        """Where it stands."""
-        return self.history[-1]
-
-    @property
     def ended(self) -> bool:
         """No move is left."""
-        return self.history[-1] not in TASK_MOVES
+        return self.state not in TASK_MOVES
 
     def move(self, to: TaskState) -> None:
         """Go to another state; `IllegalMove` when the table does not have that move."""
-        check_move(f"task {self.entry.task.id!r}", self.history, to, TASK_MOVES)
+        check_move(self.task.id, self.history, to, TASK_MOVES)
+        self.state = to
 
     def outcome(self) -> TaskOutcome:
         """Return how it ended."""

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team import events
 from kairo_team.attempts import Attempt, AttemptRunner, Worker
-from kairo_team.binding import able_members, evaluator_problems, plan_problems, team_problems
+from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
 from kairo_team.board import Entry, TaskBoard
 from kairo_team.budget import Budget, HaltReason, Usage, difference, to_picodollars
 from kairo_team.bus import Bus
@@ -24,6 +24,7 @@ from kairo_team.dispatch import Dispatcher
 from kairo_team.ending import Ending, join_output
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget, Misuse, PlanRefused
 from kairo_team.governance.governor import Governor
+from kairo_team.leash import Leashes
 from kairo_team.prompts import Prompts
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.reviews import review_artifact
@@ -65,13 +66,15 @@ class TeamRun:
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._tools = RunTools(runtime.models, prompts, runtime.journal_for(request.run_id), self.bus.emit)
-        self._attempts = AttemptRunner(self.clock, self.config.cancel_grace)
+        self._leashes = Leashes(self.clock, self.config.cancel_grace)
+        self._attempts = AttemptRunner(self._leashes)
         self._history: list[str] = [RunState.IDLE]
         self._ending = Ending(tolerate_failures=tolerate_failures)
         self._plan_number = 0
         self._graph: TaskGraph | None = request.plan
         self._workers: dict[str, Worker] = {}
         self._dispatcher: Dispatcher | None = None
+        self._records: Mapping[str, TaskRecord] = {}
         self._runners: Runners | None = None
         self._output: Artifact | None = None
         self._result: TeamResult | None = None
@@ -103,7 +106,7 @@ class TeamRun:
                 try:
                     with run._ending.watching():
                         run._begin()
-                        async with run._interruptible(), anyio.create_task_group() as group:
+                        async with run._interruptible(), run._leashes.watching(), anyio.create_task_group() as group:
                             run._runners = Runners(group)
                             yield run
                 finally:
@@ -183,13 +186,13 @@ class TeamRun:
         return records
 
     def _warnings(self, error: str | None, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
-        stubborn = [f"{name!r} did not end when it was cancelled and was closed" for name in self._attempts.stubborn]
+        stubborn = [f"{name!r} did not end when it was cancelled and was closed" for name in self._leashes.stubborn]
         of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
         lost = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
         return tuple(dict.fromkeys([*([error] if error else []), *self._ending.warnings, *stubborn, *of_tasks, *lost]))
 
     def _move(self, to: RunState) -> None:
-        check_move(f"run {self.request.run_id!r}", self._history, to, RUN_MOVES)
+        check_move(self.request.run_id, self._history, to, RUN_MOVES)
 
     def cancel(self, reason: str = "the run was cancelled") -> None:
         """Kill the run: what is in flight is interrupted and what was kept comes back. From any thread."""
@@ -243,20 +246,29 @@ class TeamRun:
         if problems:
             raise PlanRefused(problems)
         self._plan_number += 1
-        graph = await self.step(f"plan:{self._plan_number}", make, returns=TaskGraph)
+        graph: TaskGraph = await self.step(
+            f"plan:{self._plan_number}", lambda: self._ask_planner(make), returns=TaskGraph
+        )
         self._graph = graph
-        problems = plan_problems(graph, self.team)
+        bound = bind(graph, self.team)
+        problems = plan_problems(graph, self.team, bound)
         if problems:
             raise PlanRefused(problems)
-        self._set_up(graph)
+        self._set_up(graph, bound)
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph
 
-    def _set_up(self, graph: TaskGraph) -> None:
+    async def _ask_planner(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
+        made = make()
+        if not inspect.isawaitable(made):
+            return made
+        graph: TaskGraph = await self._leashes.hold(made, "the planner", lambda: False)
+        return graph
+
+    def _set_up(self, graph: TaskGraph, bound: Mapping[str, tuple[str, ...]]) -> None:
         members = self.team.members
-        candidates = _candidates(graph, self.team)
-        board = TaskBoard(graph, candidates, {member.id: member.concurrency for member in members})
+        board = TaskBoard(graph, bound, {member.id: member.concurrency for member in members})
         governors = {member.id: self.governor.carve(member.id, member.budget or Budget()) for member in members}
         for member in members:
             if member.budget is not None:
@@ -265,6 +277,7 @@ class TeamRun:
                 self.emit(events.BudgetCarved, None, member.id, member.budget.tokens, picodollars)
         self._workers = {member.id: Worker.of(member) for member in members}
         self._dispatcher = Dispatcher(board, governors, self.config, self.emit)
+        self._records = self._dispatcher.records
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt, such as "plan" or "evaluate"."""
@@ -358,7 +371,7 @@ class TeamRun:
         record.for_halt = attempt.halt is not None
         if attempt.halt is not None:
             self.emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
-        status = attempt.output.status.value if attempt.output else "failed"
+        status = attempt.output.status if attempt.output else "failed"
         self.emit(
             events.AttemptFinished, record.task.id, record.member, attempt.number, status, attempt.usage, attempt.error
         )
@@ -371,8 +384,12 @@ class TeamRun:
         return Assignment(task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings))
 
     def _upstream(self, task: Task) -> dict[str, Artifact]:
-        records = [self._record_of(dependency) for dependency in task.depends_on]
-        return {r.task.id: r.artifact for r in records if r.entry.accepted and r.artifact is not None}
+        upstream: dict[str, Artifact] = {}
+        for dependency in task.depends_on:
+            record = self._records[dependency]
+            if record.entry.accepted and record.artifact is not None:
+                upstream[dependency] = record.artifact
+        return upstream
 
     async def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
@@ -395,7 +412,7 @@ class TeamRun:
         context = EvaluationContext(
             task, attempt.artifact, len(prior) + 1, tuple(prior), self.request.goal, self._upstream(task), self.config
         )
-        return await review_artifact(evaluator, context, self.config.review_timeout, self._attempts)
+        return await review_artifact(evaluator, context, self.config.review_timeout, self._leashes)
 
     async def pause(self, seconds: float) -> None:
         """Wait inside a task's body without holding its slot, as between two tries."""
@@ -438,12 +455,10 @@ class TeamRun:
         self._dispatcher.end(record, to, reason, verdict=verdict)
 
     def _record(self, task: Task) -> TaskRecord:
-        return self._record_of(task.id)
-
-    def _record_of(self, task_id: str) -> TaskRecord:
-        if self._dispatcher is None or task_id not in self._dispatcher.records:
-            raise Misuse(f"task {task_id!r} is not in this run's plan")
-        return self._dispatcher.records[task_id]
+        try:
+            return self._records[task.id]
+        except KeyError:
+            raise Misuse(f"task {task.id!r} is not in this run's plan") from None
 
 
 _LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
@@ -465,18 +480,6 @@ def _root_budget(request: TeamExecutionRequest) -> Budget:
     if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
         return budget
     return replace(budget, seconds=timeout)
-
-
-def _candidates(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
-    """Find who may do each task; tasks that ask for the same are looked up once."""
-    found: dict[object, tuple[str, ...]] = {}
-    candidates: dict[str, tuple[str, ...]] = {}
-    for task in graph.tasks:
-        need = (task.member, task.role, task.requires)
-        if need not in found:
-            found[need] = able_members(task, team)
-        candidates[task.id] = found[need]
-    return candidates
 
 
 def _book_again(governor: Governor | None, usage: Usage) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from kairo_team.cli.budgets import with_limits
 from kairo_team.cli.desk import USAGE_ERROR, Desk
+from kairo_team.cli.exits import QuietEnd
 from kairo_team.cli.interrupts import LEFT
 from kairo_team.cli.job import Job
 from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
@@ -109,7 +110,7 @@ def run(
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     spec = read_spec(file)
-    with importable(spec.file.parent):
+    with importable(spec.file):
         module = load_module(spec.file)
         team = find_team(module, spec)
         request = with_limits(find_request(module, team, goal), budget)
@@ -140,9 +141,10 @@ def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:
 
 def run_program(arguments: Sequence[str]) -> int:
     """Run a command as the whole of this process."""
+    end = QuietEnd()
     tolerate_narrow_encodings()
     desk = Desk()
-    code = desk.close(run_command(arguments, desk))
+    end.code = code = desk.close(run_command(arguments, desk))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is silent, so is being interrupted at it
     return code

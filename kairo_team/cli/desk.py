@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from kairo_team.cli.document import write_refusal, write_result
 from kairo_team.cli.job import EXIT_CODES, execute, unreplaced
@@ -66,10 +66,12 @@ class Desk:
 
     def say(self, sentence: str) -> None:
         """Print a sentence of the command's own to stderr."""
+        stream: TextIO | None = sys.stderr  # None when it was closed before the program began
         try:
-            print(f"kairo: {one_line(sentence)}", file=sys.stderr)
+            if stream is not None:
+                print(f"kairo: {one_line(sentence)}", file=stream)
         except OSError:
-            silence(sys.stderr)
+            silence(stream)
 
     def _put(self, document: str) -> None:
         assert self._write is not None
@@ -80,7 +82,8 @@ class Desk:
 
     def close(self, code: int) -> int:
         """Write out what is still in a buffer; return the exit code, or another when the output is lost."""
-        for stream in (sys.stdout, sys.stderr):
+        streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
+        for stream in filter(None, streams):
             try:
                 stream.flush()
             except OSError as error:

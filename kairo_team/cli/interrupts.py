@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.events import Event, TeamStarted
@@ -19,6 +19,8 @@ NOTICE: Final = "stopping ... press Ctrl-C again to leave at once"
 LEFT: Final = 130
 """Exit code of a program that was interrupted: 128 and the signal's number."""
 _SHOW_CURSOR: Final = b"\x1b[?25h"
+
+Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 
 class Interrupts:
@@ -31,7 +33,7 @@ class Interrupts:
         self._runtime = runtime
         self._notify = notify
         self._reason: str | None = None
-        self._before: object = None
+        self._before: Handler = None
         self._installed = False
 
     def __enter__(self) -> Self:
@@ -46,7 +48,7 @@ class Interrupts:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         if self._installed and self._reason is None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
 
     def __call__(self, event: Event) -> None:
         """End a run that begins after it was to be stopped."""

@@ -44,9 +44,9 @@ def read_spec(text: str) -> Spec:
 
 
 @contextmanager
-def importable(folder: Path) -> Generator[None]:
-    """Let files of this folder be imported, as when Python runs one of them; agents may do so while they work."""
-    entry = str(folder.resolve())
+def importable(file: Path) -> Generator[None]:
+    """Let files beside this one be imported, as when Python runs it; agents may do so while they work."""
+    entry = str(file.resolve().parent)
     sys.path.insert(0, entry)
     try:
         yield

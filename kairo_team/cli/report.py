@@ -36,7 +36,8 @@ _TASK_LOOKS: Final = {
 }
 _MOST_TASKS: Final = 60
 """Tasks of a run up to which each is listed; beyond, only those in which something went wrong are."""
-_LONGEST_ID: Final = 32
+_BESIDE_ID: Final = 64
+"""Columns that a task's line needs beside its id."""
 _MOST_NODES: Final = 80
 """Lines of a budget tree beyond which the tasks in it are counted."""
 _KEPT_LINES: Final = 12
@@ -75,7 +76,8 @@ def _show_tasks(result: TeamResult, screen: Screen) -> None:
     _head("Tasks", screen)
     few = len(outcomes) <= _MOST_TASKS
     shown = list(outcomes if few else filter(_is_telling, outcomes))[:_MOST_TASKS]
-    longest = min(max((len(o.task_id) for o in shown), default=0), _LONGEST_ID)
+    longest = max((len(o.task_id) for o in shown), default=0)
+    longest = min(longest, max(12, screen.width - _BESIDE_ID)) if screen.watched else longest
     for outcome in shown:
         screen.show(_task_line(outcome, longest), **screen.uncut)
         for remark in _remarks(outcome):
@@ -96,7 +98,7 @@ def _is_telling(outcome: TaskOutcome) -> bool:
 def _task_line(outcome: TaskOutcome, longest: int) -> Text:
     mark, colour, word = _TASK_LOOKS.get(outcome.status, ("?", "", outcome.status.value))
     line = Text(f"  {mark} ", style=colour)
-    line.append(f"{one_line(outcome.task_id):{longest}}", style="default")
+    line.append(f"{one_line(outcome.task_id, longest):{longest}}", style="default")
     line.append(f"  {word:9}")
     tried = count(outcome.attempts, "attempt") if outcome.attempts else ""
     line.append(f"  {tried:11}", style="default")

@@ -12,6 +12,7 @@ from typing import IO, Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from kairo_team.cli.refusal import Refusal
 from kairo_team.views.text import clean
 
 _STDOUT: Final = 1
@@ -85,8 +86,11 @@ def claim_stdout() -> Callable[[str], None]:
     That holds for the rest of the process, for native code and child processes too: a thread that was left to itself
     may still print when the document is out.
     """
-    sys.stdout.flush()
-    own = os.dup(_STDOUT)
+    try:
+        sys.stdout.flush()
+        own = os.dup(_STDOUT)
+    except (OSError, AttributeError):
+        raise Refusal("--json writes to stdout, which is closed") from None
     try:
         os.dup2(_STDERR, _STDOUT)
     except OSError:  # there is no stderr

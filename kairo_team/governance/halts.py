@@ -52,7 +52,7 @@ def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
     halts = node.tree.halts
     if not halts:
         return None
-    for one in node.path or node.lineage():
+    for one in node.line():
         halt = halts.get(one)
         if halt is not None and (halt.stopped or not stopped):
             return halt

@@ -139,5 +139,8 @@ def holds_already(node: Node, units: Units) -> bool:
 def refusal(node: Node, units: Units, minimum: Units) -> InsufficientBudget:
     """Build the refusal of `units` that do not fit; raise `HaltError` where not even `minimum` ever will."""
     check_hopeless(node, units, minimum)
-    dim = next(dim for dim in HELD_DIMENSIONS if units[dim] and node.blocked(dim, units[dim]) is not None)
-    return node.insufficient(dim, units[dim])
+    for dim in HELD_DIMENSIONS:
+        room = node.room(dim)
+        if room is not None and room < units[dim]:
+            return node.insufficient(dim, units[dim])
+    raise AssertionError(f"{units} fit after all")

@@ -90,7 +90,6 @@ class Node:
         "limited",
         "name",
         "parent",
-        "path",
         "segment",
         "started",
         "timed",
@@ -106,35 +105,33 @@ class Node:
         self.guarantee = NOTHING
         self.cells = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         self.children: dict[str, Node] | None = None
-        self.started = now = tree.clock()
+        self.started = tree.clock()
         self.ended: float | None = None
         """When it closed; `None` while it is open."""
-        self.path: tuple[Node, ...] = (self,) if parent is None else (self,) + parent.path  # noqa: RUF005 - faster
-        """This node and its ancestors, up to the root; empty once closed."""
         self.deadline: float | None = None
-        if budget is FREE and parent is not None:
-            self.limited = parent.limited
-            self.timed = parent.timed
-            return
-        self.limited: tuple[Node, ...] = tuple(node for node in self.path if node.limit != UNLIMITED)
-        """The nodes of the path with a limit in any dimension, nearest first; empty once closed."""
-        seconds = budget.seconds
-        if seconds is not None:
-            self.deadline = now + seconds
-        self.timed = any(node.deadline is not None for node in self.path)
-        """Whether any node of the path has a deadline."""
+        self.limited: tuple[Node, ...] = () if parent is None else parent.limited
+        """The nodes of its line with a limit in any dimension, nearest first."""
+        self.timed = parent is not None and parent.timed
+        """Whether any node of its line has a deadline."""
+        if budget is not FREE:
+            if limit != UNLIMITED:
+                self.limited = (self, *self.limited)
+            if budget.seconds is not None:
+                self.deadline = self.started + budget.seconds
+                self.timed = True
 
-    # -- moves --------------------------------------------------------------------------------
+    # -- moves: each goes up the line, from this node to the root ------------------------------
 
     def move(self, dim: int, amount: int, spent: int, completion: int = 0) -> None:
-        """Change on the whole path what is used (held or spent) by `amount`, and what is spent by `spent`.
+        """Change what is used (held or spent) by `amount`, and what is spent by `spent`, here and above.
 
         Of what is spent, `completion` are completion tokens. Where a guarantee covers the amount, what an
         ancestor has committed stays as it was, and its slack changes instead.
         """
         committed, slack = COMMITTED + dim, SLACK + dim
         delta = amount
-        for node in self.path:
+        node: Node | None = self
+        while node is not None:
             cells = node.cells
             if spent:
                 cells[dim] += spent
@@ -150,29 +147,17 @@ class Node:
                     delta = _beyond(floor, old, new)
             else:
                 cells[slack] -= amount
-
-    def commit(self, dim: int, delta: int) -> None:
-        """Set aside `delta` more (or less) for a child, here and above where no guarantee covers it."""
-        committed, slack = COMMITTED + dim, SLACK + dim
-        for node in self.path:
-            cells = node.cells
-            old = cells[committed]
-            cells[committed] = new = old + delta
-            cells[slack] += delta
-            floor = node.guarantee[dim]
-            if floor > old or floor > new:
-                delta = _beyond(floor, old, new)
-                if not delta:
-                    return
+            node = node.parent
 
     def claim(self, dim: int, amount: int) -> bool:
-        """Hold `amount` if it fits on the whole path: book it, and take it back where it was too much."""
+        """Hold `amount` if it fits here and above: book it, and take it back where it was too much."""
         if self.tree.overdrawn and self.walled(dim, amount) is not None:
             return False
         committed, slack = COMMITTED + dim, SLACK + dim
         fits = True
         delta = amount
-        for node in self.path:
+        node: Node | None = self
+        while node is not None:
             cells = node.cells
             if delta:
                 old = cells[committed]
@@ -187,12 +172,13 @@ class Node:
                     delta = new - floor if new > floor else 0
             else:
                 cells[slack] -= amount
+            node = node.parent
         if not fits:
             self.move(dim, -amount, 0)
         return fits
 
     def book(self, units: Units) -> bool:
-        """Hold all of `units` if they fit on the whole path; nothing otherwise."""
+        """Hold all of `units` if they fit here and above; nothing otherwise."""
         tokens, picos, _, tool_calls = units
         if tokens and not self.claim(TOKENS, tokens):
             return False
@@ -221,37 +207,65 @@ class Node:
             self.move(TOOL_CALLS, spent - hold, spent)
 
     def _settle_late(self, charged: Units, used: Units, completion: int) -> None:
-        """Correct what was charged at the close: on the closed nodes, then on the open path above them."""
-        for node in self.lineage():
+        """Correct what was charged at the close: on the closed nodes, then on the open line above them."""
+        for node in self.line():
             node.cells[COMPLETION] += completion
         for dim in HELD_DIMENSIONS:
             change = used[dim] - charged[dim]
-            for node in self.lineage():
+            for node in self.line():
                 if node.ended is None:
                     node.move(dim, change, change)
                     node.mark_overdrawn()
                     break
                 node.cells[dim] += change
 
-    # -- what there is ------------------------------------------------------------------------
+    def set_aside(self, amounts: Units) -> None:
+        """Guarantee all of `amounts` to a child here and above, or raise `InsufficientBudget`."""
+        for dim, amount in enumerate(amounts):
+            if amount and not self._pledge(dim, amount):
+                for done in range(dim):
+                    self.give_back(done, amounts[done])
+                raise self.insufficient(dim, amount)
 
-    def blocked(self, dim: int, amount: int) -> Node | None:
-        """Return the nearest node of the path on which `amount` more cannot be committed now."""
-        if self.tree.overdrawn:
-            wall = self.walled(dim, amount)
-            if wall is not None:
-                return wall
-        for node in self.path:
-            committed = node.cells[COMMITTED + dim]
+    def _pledge(self, dim: int, amount: int) -> bool:
+        """Commit `amount` that nobody uses yet if it fits; on ancestors less where a guarantee covers it."""
+        if self.tree.overdrawn and self.walled(dim, amount) is not None:
+            return False
+        committed, slack = COMMITTED + dim, SLACK + dim
+        fits = True
+        delta = amount
+        node: Node | None = self
+        while node is not None and delta:
+            cells = node.cells
+            old = cells[committed]
+            cells[committed] = new = old + delta
+            cells[slack] += delta
             limit = node.limit[dim]
-            if limit is not None and committed + amount > limit:
-                return node
+            if limit is not None and new > limit:
+                fits = False
             floor = node.guarantee[dim]
-            if floor > committed:
-                amount -= floor - committed
-                if amount <= 0:
-                    return None
-        return None
+            if floor > old:
+                delta = new - floor if new > floor else 0
+            node = node.parent
+        if not fits:
+            self.give_back(dim, amount)
+        return fits
+
+    def give_back(self, dim: int, amount: int) -> None:
+        """Take back `amount` of what was committed and is not used."""
+        committed, slack = COMMITTED + dim, SLACK + dim
+        node: Node | None = self
+        while node is not None and amount:
+            cells = node.cells
+            old = cells[committed]
+            cells[committed] = new = old - amount
+            cells[slack] -= amount
+            floor = node.guarantee[dim]
+            if floor > new:
+                amount = old - floor if old > floor else 0
+            node = node.parent
+
+    # -- what there is ------------------------------------------------------------------------
 
     def used(self, dim: int) -> int:
         """Return what is spent and held."""
@@ -281,13 +295,12 @@ class Node:
     def rooms(self, dim: int) -> Iterator[tuple[Node, int]]:
         """Yield each node limited in `dim`, nearest first, with the most it would let through now."""
         spare = 0
-        for node in self.path:
+        for node in self.line():
             limit = node.limit[dim]
-            cells = node.cells
+            committed = node.cells[COMMITTED + dim]
             if limit is not None:
-                room = spare + max(0, limit - cells[COMMITTED + dim])
-                yield node, min(room, max(0, limit - node.used(dim)))
-            spare += max(0, node.guarantee[dim] - cells[COMMITTED + dim])
+                yield node, min(spare + max(0, limit - committed), max(0, limit - node.used(dim)))
+            spare += max(0, node.guarantee[dim] - committed)
 
     def room(self, dim: int) -> int | None:
         """Return the largest amount that could be held now; `None` is unlimited."""
@@ -302,12 +315,12 @@ class Node:
         return None
 
     def insufficient(self, dim: int, asked: int) -> InsufficientBudget:
-        """Build the refusal that names the tightest node of the path and what it has left."""
+        """Build the refusal that names the tightest node of the line and what it has left."""
         node, left = min(self.rooms(dim), key=lambda pair: pair[1])
         return InsufficientBudget(DIMENSIONS[dim], shown(dim, asked), shown(dim, left), node.name)
 
     def mark_overdrawn(self) -> None:
-        """Remember that a truth booked late has passed a limit of the path, if it has."""
+        """Remember that a truth booked late has passed a limit here or above, if it has."""
         for node in self.limited:
             for dim, limit in enumerate(node.limit):
                 if limit is not None and node.cells[COMMITTED + dim] > limit:
@@ -316,7 +329,7 @@ class Node:
     # -- the tree -----------------------------------------------------------------------------
 
     def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
-        """Make a child with `guarantee` set aside on the whole path, or raise `InsufficientBudget`."""
+        """Make a child with `guarantee` set aside here and above, or raise `InsufficientBudget`."""
         if self.ended is not None:
             raise GovernorClosed(self.name)
         if guarantee is not NOTHING:
@@ -331,38 +344,6 @@ class Node:
                 child.segment = name = _another(name, siblings)
             siblings[name] = child
         return child
-
-    def set_aside(self, amounts: Units) -> None:
-        """Set all of `amounts` aside for a child on the whole path, or raise `InsufficientBudget`."""
-        for dim, amount in enumerate(amounts):
-            if amount and not self._pledge(dim, amount):
-                for done in range(dim):
-                    self.commit(done, -amounts[done])
-                raise self.insufficient(dim, amount)
-
-    def _pledge(self, dim: int, amount: int) -> bool:
-        """Set `amount` aside if it fits on the whole path: book it, and take it back where it was too much."""
-        if self.tree.overdrawn and self.walled(dim, amount) is not None:
-            return False
-        committed, slack = COMMITTED + dim, SLACK + dim
-        fits = True
-        delta = amount
-        for node in self.path:
-            cells = node.cells
-            old = cells[committed]
-            cells[committed] = new = old + delta
-            cells[slack] += delta
-            limit = node.limit[dim]
-            if limit is not None and new > limit:
-                fits = False
-            floor = node.guarantee[dim]
-            if floor > old:
-                if floor >= new:
-                    break
-                delta = new - floor
-        if not fits:
-            self.commit(dim, -amount)
-        return fits
 
     def enlarge(self, more: Units, seconds: float | None) -> None:
         """Enlarge guarantee and ceiling (of the root, the limit), or raise and change nothing."""
@@ -382,8 +363,7 @@ class Node:
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
         used = self.cells[COMMITTED:SLACK]
-        draws = [max(new[dim], used[dim]) - max(old[dim], used[dim]) for dim in range(4)]
-        tokens, dollars, loops, tool_calls = draws
+        tokens, dollars, loops, tool_calls = (max(new[dim], used[dim]) - max(old[dim], used[dim]) for dim in range(4))
         parent.set_aside((tokens, dollars, loops, tool_calls))
         self.guarantee = new
 
@@ -396,18 +376,18 @@ class Node:
         cells = self.cells
         if cells[5] != cells[0] or cells[6] != cells[1] or cells[8] != cells[3]:  # with no child open, that is held
             for dim in HELD_DIMENSIONS:
-                self.move(dim, 0, cells[COMMITTED + dim] - cells[dim])
+                self.move(dim, 0, self.held(dim))
         parent = self.parent
         if parent is not None and self.guarantee is not NOTHING:
             for dim, floor in enumerate(self.guarantee):
                 if floor and floor > cells[COMMITTED + dim]:
-                    parent.commit(dim, cells[COMMITTED + dim] - floor)
+                    parent.give_back(dim, floor - cells[COMMITTED + dim])
         self.ended = self.tree.clock()
-        self.cells = cells[:COMMITTED]
-        self.path = self.limited = ()
+        del cells[COMMITTED:]
+        self.limited = ()
 
-    def lineage(self) -> Iterator[Node]:
-        """Yield this node and its ancestors, up to the root, also when closed."""
+    def line(self) -> Iterator[Node]:
+        """Yield this node and its ancestors, up to the root."""
         node: Node | None = self
         while node is not None:
             yield node
@@ -415,20 +395,19 @@ class Node:
 
     def below(self, other: Node) -> bool:
         """Say whether this node is `other` or was carved somewhere below it."""
-        return any(node is other for node in self.lineage())
+        return any(node is other for node in self.line())
 
     def nearest_open(self) -> Node:
-        """Return the nearest open node of the lineage, or the root when none is."""
+        """Return the nearest open node of the line, or the root when none is."""
         node = self
-        for node in self.lineage():  # noqa: B007 - the last one is the answer
-            if node.ended is None:
-                break
+        while node.ended is not None and node.parent is not None:
+            node = node.parent
         return node
 
     def earliest_deadline(self) -> tuple[float, Node] | None:
         """Return the earliest deadline in the tree's clock, and whose it is (of equals, the outermost)."""
         best: tuple[float, Node] | None = None
-        for node in self.path or self.lineage():
+        for node in self.line():
             if node.deadline is not None and (best is None or node.deadline <= best[0]):
                 best = (node.deadline, node)
         return best
@@ -449,8 +428,7 @@ class Node:
         """Return what is held now, by dimension."""
         if self.ended is not None:
             return NOTHING
-        tokens, dollars, loops, tool_calls = (self.held(dim) for dim in range(4))
-        return (tokens, dollars, loops, tool_calls)
+        return (self.held(TOKENS), self.held(DOLLARS), 0, self.held(TOOL_CALLS))
 
     def overshoot_units(self) -> Units:
         """Return by how much what is spent and held passes the limits, by dimension."""
@@ -462,7 +440,7 @@ class Node:
 
     def full_path(self) -> str:
         """Return the names from the root to here, joined by slashes."""
-        return "/".join(reversed([node.escaped() for node in self.lineage()]))
+        return "/".join(reversed([node.escaped() for node in self.line()]))
 
     def escaped(self) -> str:
         """Return its segment of a path: `~1` stands for a slash inside a name, `~0` for a tilde."""

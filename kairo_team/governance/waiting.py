@@ -117,7 +117,7 @@ class Waiter:
 def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
     """Return the node of the path where somebody earlier waits for what `amount` would draw on."""
     lines = node.tree.lines
-    for place in node.path:
+    for place in node.line():
         line = lines.get((place, dim))
         if line and line[0].arrival < arrival:
             return place
@@ -132,7 +132,7 @@ def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
 def serve(node: Node) -> None:
     """Decide for those who wait on the path of `node`, as far as the lines allow. Needs the lock."""
     lines = node.tree.lines
-    for place in node.path:
+    for place in node.line():
         for dim in HELD_DIMENSIONS:
             line = lines.get((place, dim))
             while line:

@@ -58,6 +58,8 @@ class LiveView:
         self._budget = budget or Budget()
         self._events: deque[Event] = deque()
         self._notice = ""
+        self._drawn: tuple[object, ...] = ()
+        """What the last drawing showed besides events."""
         self._began = time.monotonic()
         self._pause = 1.0 / rate
         self._over = threading.Event()
@@ -94,7 +96,13 @@ class LiveView:
     def _paint(self) -> None:
         with suppress(OSError):
             while not self._over.wait(self._pause):
-                self._live.refresh()
+                if self._is_news():
+                    self._live.refresh()
+
+    def _is_news(self) -> bool:
+        """Say whether another drawing would look different; the machine may need its cores for a model."""
+        drawn, self._drawn = self._drawn, (int(time.monotonic() - self._began), self._notice, self._console.size)
+        return bool(self._events) or self._drawn != drawn
 
     # ------------------------------------------------------------------ drawing
 

@@ -30,12 +30,6 @@ Kairo = Callable[..., Said]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The command line itself runs on asyncio."""
-    return "asyncio"
-
-
-@pytest.fixture
 def kairo(capsys: pytest.CaptureFixture[str]) -> Kairo:
     """Run a command in this process."""
 

@@ -187,3 +187,12 @@ def test_partial_work_of_a_task_that_was_cut_short_is_shown(kairo: Any, team_fil
     said = kairo("run", team_file(text), "x", "--budget", "seconds=0.2")
     assert said.code == 5
     assert "Kept of what was cut short\n  a\n      half a page\n" in said.out
+
+
+def test_a_thread_that_was_left_to_itself_neither_holds_nor_spoils_the_end(program: Any, team_file: TeamFile) -> None:
+    text = "import atexit, time\ndef deaf(a): time.sleep(60)\natexit.register(print, 'registered by the file')\n"
+    text += 'team = kt.Team("t", [kt.Member("a", deaf)])\n'
+    text += 'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(team_timeout=0.1, cancel_grace=0.1))'
+    said = program("run", team_file(text))
+    assert (said.code, said.err) == (5, "")
+    assert said.out.endswith("registered by the file\n")

@@ -131,3 +131,16 @@ def test_a_narrow_encoding_costs_letters_not_the_run(program: Any, team_file: Te
     assert said.code == 0
     assert "h? ?" in said.out
     assert "  `- a" in said.out
+
+
+def test_forced_colours_colour_the_lines_and_no_color_takes_them_out(
+    kairo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = kairo("run", NEWSROOM).out
+    assert "\x1b[32mdone" in coloured or "\x1b[32m  + " in coloured
+    assert "newsroom: completed, 360 tokens" in coloured
+    assert "\x1b[?25l" not in coloured, "nothing is redrawn in a pipe"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in kairo("run", NEWSROOM).out

@@ -1,0 +1,130 @@
+"""Release notes from a git history: a small model writes, plain code judges, and nothing untrue is printed.
+
+    kairo demo                        # the repository around you, on the model inside this process
+    kairo demo --repo ../other --model openai:gpt-5-mini
+
+One `write-N` task per commit has the writer turn the commit's subject into a sentence. The rubric sends a bad one
+back with findings, three times at most; what never passes is not used. `notes` starts when every writer has ended
+and at least half of them were accepted; where a sentence is missing the commit's own subject stands, marked.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+import kairo_team as kt
+from kairo_team.coordinators import ExpertTeamCoordinator
+from kairo_team.evaluators import Criterion, Rubric
+from kairo_team.examples.release_notes_history import History, read
+from kairo_team.examples.release_notes_rubric import CHECKS, PAST_TENSE, Check
+
+PAIRS = {
+    "Drop support for Python 3.6": "Dropped support for Python 3.6.",
+    "Add --json option to the list command": "Added --json option to the list command.",
+    "Fix crash when the input file is missing": "Fixed crash when the input file is missing.",
+    "Allow users to skip the login page": "Allowed users to skip the login page.",
+    "Use os.replace to write files": "Used os.replace to write files.",
+    "Rename Client.send to Client.post": "Renamed Client.send to Client.post.",
+    "Raise KeyError if the name is unknown": "Raised KeyError if the name is unknown.",
+    "Remove the old parser": "Removed the old parser.",
+    "Make the cache size configurable": "Made the cache size configurable.",
+    "Prevent duplicate rows in reports": "Prevented duplicate rows in reports.",
+    "Enable search in large folders": "Enabled search in large folders.",
+    "Show file names in error messages": "Showed file names in error messages.",
+    "Avoid reading the same page twice": "Avoided reading the same page twice.",
+}
+"""What a model of 135 million parameters follows is not rules but examples."""
+
+ASK = "Rewrite in the past tense: "
+INSTRUCTIONS = "You rewrite commit subjects in the past tense. Examples:\n\n" + "\n\n".join(
+    f"{ASK}{subject}\n{json.dumps({'sentence': sentence})}" for subject, sentence in PAIRS.items()
+)
+TEMPLATES = {
+    "system": "{{ role.instructions }}",
+    "task": ASK + "{{ assignment.inputs.subject }}{% for finding in assignment.findings[:3] %}\n{{ finding.expected }}"
+    "{% endfor %}",
+}
+HEADINGS = {"add": "Added", "change": "Changed", "fix": "Fixed", "remove": "Removed"}
+
+
+class Sentence(BaseModel):
+    """The writer's reply. The model's runtime holds it to this shape; whether it is true, the rubric decides."""
+
+    model_config = ConfigDict(extra="forbid")
+    sentence: str = Field(max_length=160, pattern=rf"^({'|'.join(PAST_TENSE)}) [^\n]+\.$")
+
+
+def warmer(assignment: kt.Assignment) -> dict[str, Any]:
+    """Let the model try something else each time it is sent back."""
+    return {"temperature": (0, 0.4, 0.7, 0.7)[min(assignment.attempt, 4) - 1], "seed": assignment.attempt, "max_tokens": 64}
+
+
+def notes(assignment: kt.Assignment) -> str:
+    """Group the sentences by kind, every line with its commit."""
+    lines: dict[str, list[str]] = {kind: [] for kind in HEADINGS}
+    for task_id, commit in assignment.inputs["commits"].items():
+        written = assignment.upstream.get(task_id)
+        text = written.data_as(Sentence).sentence if written else f"{commit['subject']} [the commit's own words]"
+        lines[commit["kind"]].append(f"- {text} ({commit['id']})")
+    return "\n\n".join("\n".join([f"## {HEADINGS[kind]}", *said]) for kind, said in lines.items() if said)
+
+
+def gate(check: Check, artifact: kt.Artifact, context: kt.EvaluationContext) -> bool | kt.Finding:
+    """Apply one check of the rubric to a sentence and the commit it was made from."""
+    problem = check(artifact.data_as(Sentence).sentence, context.task.inputs["subject"])
+    return kt.Finding(check.__name__, observed=problem.observed, expected=problem.expected) if problem else True
+
+
+def make_team(model: str = "local:smollm2") -> kt.Team:
+    """Bring the writer, the editor and the rubric together."""
+    writer = kt.MiniAgent(model, max_turns=1, settings=warmer)
+    rubric = Rubric([Criterion(name, check.__doc__ or name, partial(gate, check)) for name, check in CHECKS.items()])
+    return kt.Team(
+        "release-notes",
+        [kt.Member(kt.Role("writer", INSTRUCTIONS), writer), kt.Member("editor", notes)],
+        coordinator=ExpertTeamCoordinator(templates=TEMPLATES),
+        evaluators={"sentence": rubric},
+        output_types={"sentence": Sentence},
+    )
+
+
+def make_plan(history: History) -> kt.TaskGraph:
+    """Give every commit a task of its own, and the notes half of them to start with."""
+    commits = {f"write-{number}": vars(commit) for number, commit in enumerate(history.commits, 1)}
+    write = [
+        kt.Task(task_id, commit["subject"], role="writer", inputs=commit, evaluator="sentence", output_type="sentence")
+        for task_id, commit in commits.items()
+    ]
+    half = (len(write) + 1) // 2
+    group = kt.Task("notes", "Group them.", role="editor", inputs={"commits": commits}, depends_on=[*commits], needs=half)
+    return kt.TaskGraph([*write, group])
+
+
+def build(
+    repo: Path | None = None, model: str = "local:smollm2"
+) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator, str]:
+    """Return the team, its request, its coordinator, and a sentence on which history is used."""
+    team, history = make_team(model), read(repo)
+    request = kt.TeamExecutionRequest(
+        "Write the release notes.",
+        plan=make_plan(history),
+        config=kt.TeamConfig(
+            budget=kt.Budget(tokens=40_000, seconds=110), risk_profile=kt.RiskProfile.MEDIUM, max_feedback_rounds=3
+        ),
+    )
+    return team, request, team.coordinator, f"{len(history.commits)} commits from {history.source}"
+
+
+team = make_team()
+
+
+def __getattr__(name: str) -> Any:
+    """Let `kairo run examples/release_notes.py` find a request; importing the file alone reads no history."""
+    if name == "request":
+        return build()[1]
+    raise AttributeError(name)

@@ -1,0 +1,32 @@
+"""How the program ends when a thread is still at work in it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from contextlib import suppress
+
+
+class QuietEnd:
+    """Make it when the program begins, set `code` when it is known.
+
+    A thread that was left to itself - an agent past its deadline, a model that does not notice in time that nobody
+    waits - may be inside native code, and taking the interpreter down under it aborts the process. So when everything
+    that was registered later has had its turn, and a daemon thread is still there, the process just ends.
+    """
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        if self.code is None or not any(thread.daemon for thread in threading.enumerate()):
+            return
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(self.code)

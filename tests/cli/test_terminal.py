@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
+TeamFile = Callable[..., Path]
+
+SLOW = """
+import anyio
+async def slow(assignment, context):
+    context.keep("half a page")
+    print("a print of the member's own", flush=True)
+    await anyio.sleep(0.5 if assignment.goal == "short" else 30)
+    return "a page"
+team = kt.Team("newsroom", [kt.Member("a", slow)])
+plan = kt.TaskGraph([kt.Task("first-page", "x")])
+request = kt.TeamExecutionRequest("long", plan=plan, config=kt.TeamConfig(budget=kt.Budget(tokens=900)))
+"""
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """What a person types into and reads from."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self.process = process
+        self.seen = ""
+        self._master = master
+
+    def press(self, key: bytes) -> None:
+        os.write(self._master, key)
+
+    def read_until(self, text: str = "\0") -> str:
+        """Read until the text was shown, or all there is."""
+        while text not in self.seen:
+            try:
+                self.seen += os.read(self._master, 65536).decode()
+            except OSError:  # the other end was closed
+                break
+        return self.seen
+
+
+@contextmanager
+def terminal(*arguments: object, **environment: str) -> Iterator[Terminal]:
+    """Run a command in a terminal of its own, 80 columns wide and 24 lines high."""
+    import fcntl
+    import termios
+
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kairo_team.cli", *map(str, arguments)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        preexec_fn=take_terminal,  # noqa: PLW1509 - it calls the system and no more
+        env={**clean, "TERM": "xterm-256color", **environment},
+    )
+    os.close(slave)
+    try:
+        yield Terminal(process, master)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def test_a_terminal_shows_the_run_live_and_then_the_result(team_file: TeamFile) -> None:
+    with terminal("run", team_file(SLOW), "short") as shown:
+        text = shown.read_until()
+        assert shown.process.wait(20) == 0
+    live, _, report = ESCAPE.sub("", text).partition("Output")
+    assert "0 of 1 done" in live
+    assert re.search(r"first-page\s+running\s+1", live)
+    assert live.count("a print of the member's own") == 1
+    assert "a page" in report
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is shown again"
+    assert "\x1b[32m" in text
+
+
+def test_ctrl_c_in_a_terminal_stops_the_run_and_a_second_one_leaves(team_file: TeamFile) -> None:
+    with terminal("run", team_file(SLOW)) as shown:
+        shown.read_until("running")
+        shown.press(b"\x03")
+        text = ESCAPE.sub("", shown.read_until())
+        assert shown.process.wait(20) == 6
+    assert "half a page" in text
+    assert "CANCELLED  after " in text
+    assert "Traceback" not in text
+
+
+def test_leaving_at_once_gives_the_cursor_back(team_file: TeamFile) -> None:
+    stubborn = SLOW.replace("await anyio.sleep(", "__import__('time').sleep(")
+    with terminal("run", team_file(stubborn)) as shown:
+        shown.read_until("running")
+        shown.press(b"\x03")
+        shown.read_until("press Ctrl-C again")
+        shown.press(b"\x03")
+        text = shown.read_until()
+        assert shown.process.wait(20) == 130
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_a_dumb_terminal_gets_lines(team_file: TeamFile) -> None:
+    with terminal("run", team_file(SLOW), "short", TERM="dumb") as shown:
+        text = shown.read_until()
+        assert shown.process.wait(20) == 0
+    assert "\x1b" not in text
+    assert "first-page: assigned to a" in text

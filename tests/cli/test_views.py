@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import io
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kairo_team import events
+from kairo_team.budget import Budget, Usage
+from kairo_team.results import TeamStatus
+from kairo_team.verdicts import Cause, EvaluationVerdict, Finding
+from kairo_team.views import LiveView, PlainView, RowState, RunProgress
+from kairo_team.views.text import clean, clock, count, one_line
+
+PASS = EvaluationVerdict.passed(1.0)
+REVISE = EvaluationVerdict.revise("", findings=[Finding("a", observed="too short"), Finding("b", observed="no verb")])
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Story:
+    """Numbers events, a tenth of a second apart, and hands them to subscribers."""
+
+    def __init__(self, *subscribers: Any) -> None:
+        self._subscribers = subscribers
+        self._seq = 0
+
+    def tell(self, kind: type[events.Event], *fields: Any) -> None:
+        event = kind("run", self._seq + 1, BEGAN + timedelta(seconds=self._seq / 10), *fields)
+        self._seq += 1
+        for subscriber in self._subscribers:
+            subscriber(event)
+
+    def plan(self, *task_ids: str, team: str = "newsroom") -> None:
+        self.tell(events.TeamStarted, team, "a goal", ("writer",))
+        self.tell(events.PlanReady, task_ids)
+
+    def start(self, task_id: str, guarantee: int | None = None) -> None:
+        self.tell(events.TaskAssigned, task_id, "writer")
+        self.tell(events.BudgetCarved, task_id, "writer", guarantee, None)
+        self.tell(events.AttemptStarted, task_id, "writer", 1)
+
+    def call(self, task_id: str | None, tokens: int) -> None:
+        self.tell(events.ModelCalled, task_id, "writer", "local:smollm2", "ok", tokens, Usage(prompt_tokens=tokens))
+
+    def review(self, task_id: str, verdict: EvaluationVerdict, tokens: int = 0, attempt: int = 1) -> None:
+        usage = Usage(prompt_tokens=tokens)
+        self.tell(events.AttemptFinished, task_id, "writer", attempt, "completed", usage, None)
+        self.tell(events.EvaluationStarted, task_id, "writer", attempt)
+        self.tell(events.EvaluationResult, task_id, "writer", attempt, verdict)
+
+    def finish(self, task_id: str, tokens: int = 0) -> None:
+        self.tell(events.BudgetReturned, task_id, "writer", Usage(prompt_tokens=tokens))
+        self.tell(events.TaskCompleted, task_id, "writer", 1, None, "pass")
+
+    def end(self, tokens: int = 0, status: TeamStatus = TeamStatus.COMPLETED) -> None:
+        self.tell(events.TeamCompleted, status, 1.0, Usage(prompt_tokens=tokens), None)
+
+
+# ---------------------------------------------------------------- what events add up to
+
+
+def test_a_tasks_row_follows_its_events() -> None:
+    progress = RunProgress()
+    story = Story(progress.take)
+    story.plan("a", "b")
+    row = progress.rows["a"]
+    assert (row.state, row.attempt, row.guarantee) == (RowState.PENDING, 0, None)
+    story.start("a", guarantee=500)
+    assert (row.state, row.attempt, row.guarantee, row.member) == (RowState.RUNNING, 1, 500, "writer")
+    story.review("a", REVISE)
+    assert (row.state, row.verdict, row.last) == (RowState.REVIEWING, REVISE, "too short; no verb")
+    story.tell(events.AttemptStarted, "a", "writer", 2)
+    assert (row.state, row.attempt, row.verdict) == (RowState.RUNNING, 2, REVISE)
+    story.review("a", PASS, attempt=2)
+    story.tell(events.TaskCompleted, "a", "writer", 2, None, "pass")
+    assert (row.state, row.verdict, row.last) == (RowState.DONE, PASS, "after 2 attempts")
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        (events.TaskFailed, RowState.FAILED),
+        (events.TaskSkipped, RowState.SKIPPED),
+        (events.TaskCancelled, RowState.CANCELLED),
+    ],
+)
+def test_a_task_that_was_not_accepted_says_why(kind: type[events.TaskEnded], state: RowState) -> None:
+    progress = RunProgress()
+    story = Story(progress.take)
+    story.plan("a")
+    story.tell(kind, "a", None, 0, "no ink")
+    assert (progress.rows["a"].state, progress.rows["a"].last) == (state, "no ink")
+    assert progress.say_counts() == f"1 {state}"
+
+
+def test_tokens_count_while_they_are_spent_and_are_set_right_at_the_end() -> None:
+    progress = RunProgress()
+    story = Story(progress.take)
+    story.plan("a", "b")
+    story.call(None, 7)
+    story.start("a")
+    story.call("a", 100)
+    story.call("a", 50)
+    assert (progress.rows["a"].tokens, progress.tokens) == (150, 157)
+    story.review("a", PASS, tokens=160)
+    assert (progress.rows["a"].tokens, progress.tokens) == (160, 167)
+    story.finish("a", tokens=165)
+    assert (progress.rows["a"].tokens, progress.tokens) == (165, 172)
+    story.end(tokens=180)
+    assert progress.tokens == 180
+
+
+def test_a_members_budget_is_no_task() -> None:
+    progress = RunProgress()
+    Story(progress.take).tell(events.BudgetCarved, None, "writer", 100, None)
+    assert progress.rows == {}
+
+
+def test_of_many_tasks_those_at_work_are_shown_then_what_ended_last_and_what_is_next() -> None:
+    progress = RunProgress()
+    story = Story(progress.take)
+    story.plan(*(f"t{n:03}" for n in range(200)))
+    for n in range(20):
+        story.start(f"t{n:03}")
+    for n in range(15):
+        story.finish(f"t{n:03}")
+    shown = [row.id for row in progress.visible(9)]
+    assert shown == ["t013", "t014", "t015", "t016", "t017", "t018", "t019", "t020", "t021"]
+    assert progress.say_counts(progress.visible(9)) == "13 done, 178 pending"
+    assert [row.id for row in progress.visible(3)] == ["t015", "t016", "t017"]
+    assert len(progress.visible(500)) == 200
+
+
+# ---------------------------------------------------------------- lines
+
+
+def lines_of(*told: Any) -> list[str]:
+    lines: list[str] = []
+    story = Story(PlainView(lines.append, lines.append))
+    for tell in told:
+        tell(story)
+    return lines
+
+
+def test_a_line_has_its_time_and_no_control_characters() -> None:
+    lines = lines_of(
+        lambda story: story.plan("a"), lambda story: story.tell(events.TaskFailed, "a", None, 0, "bad\x1b[2J\nnews")
+    )
+    assert lines == [
+        "    0.0s  newsroom: started with 1 member",
+        "    0.1s  newsroom: 1 task planned",
+        "    0.2s  a: failed: bad?[2J news",
+    ]
+
+
+def test_only_what_matters_is_a_line() -> None:
+    def told(story: Story) -> None:
+        story.plan("a")
+        story.start("a")
+        story.call("a", 10)
+        story.tell(events.AttemptFinished, "a", "writer", 1, "failed", Usage(prompt_tokens=10), "ValueError: no ink")
+        story.tell(events.AttemptStarted, "a", "writer", 2)
+        story.review("a", REVISE, tokens=20, attempt=2)
+        story.tell(events.TaskEscalated, "a", "writer", Cause.ROUNDS_EXHAUSTED)
+        story.tell(events.TaskCompleted, "a", "writer", 2, None, "review_exceeded")
+        story.end(20, TeamStatus.DEGRADED)
+
+    assert [line[10:] for line in lines_of(told)[2:]] == [
+        "a: assigned to writer",
+        "a: attempt 2, because: ValueError: no ink",
+        "a: revise, 2 findings: too short; no verb",
+        "a: done after 2 attempts, 30 tokens, accepted without a pass (review_exceeded)",
+        "newsroom: degraded, 20 tokens",
+    ]
+
+
+def test_a_run_that_was_refused_is_no_line() -> None:
+    def told(story: Story) -> None:
+        story.tell(events.TeamStarted, "newsroom", "a goal", ())
+        story.tell(events.TaskSkipped, "a", None, 0, "never bound")
+        story.end()
+
+    assert lines_of(told) == []
+
+
+# ---------------------------------------------------------------- the live table
+
+
+class Wall:
+    """A terminal of some size with a live view on it."""
+
+    def __init__(self, width: int = 80, height: int = 24, budget: Budget | None = None) -> None:
+        self._console = Console(
+            file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None, legacy_windows=False
+        )
+        self.view = LiveView(self._console, budget)
+
+    def draw(self) -> list[str]:
+        with self._console.capture() as captured:
+            self._console.print(self.view.render())
+        return captured.get().splitlines()
+
+
+@pytest.mark.parametrize(("width", "verdict"), [(80, "revise 2"), (120, "revise, 2 findings")])
+def test_a_row_shows_state_attempt_verdict_and_tokens_against_its_own(width: int, verdict: str) -> None:
+    wall = Wall(width, budget=Budget(tokens=4_000, seconds=110))
+    story = Story(wall.view)
+    story.plan("write-1", "write-2")
+    story.start("write-1", guarantee=1_250)
+    story.call("write-1", 1_000)
+    story.review("write-1", REVISE, tokens=1_000)
+    head, money, _, heads, first, second = wall.draw()
+    assert head.split() == ["newsroom", "0", "of", "2", "done", "0:00", "of", "1:50"]
+    assert money.startswith("tokens ")
+    assert money.split()[-4:] == ["1,000", "of", "4,000", "25%"]
+    assert heads.split() == ["task", "state", "try", "verdict", "tokens", "last"]
+    assert first.split() == f"write-1 reviewing 1 {verdict} 1,000 / 1,250 too short; no verb".split()
+    assert second.split() == ["write-2", "pending"]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 12), (20, 5)])
+def test_many_tasks_fit_any_terminal(width: int, height: int) -> None:
+    wall = Wall(width, height, Budget(tokens=4_000))
+    story = Story(wall.view)
+    story.plan(*(f"a-rather-long-name-of-a-task-{n}" for n in range(200)))
+    for n in range(150):
+        story.start(f"a-rather-long-name-of-a-task-{n}", guarantee=1_000_000)
+    wall.view.notify("stopping ... press Ctrl-C again to leave at once")
+    drawn = wall.draw()
+    assert max(map(len, drawn)) <= width
+    assert len(drawn) <= max(height, 9)
+    assert any(line.startswith("and ") for line in drawn)
+    assert any(line.startswith("stopping") for line in drawn)
+
+
+def test_an_event_costs_the_run_no_drawing() -> None:
+    view = Wall().view
+    Story(view).plan("a")
+    assert view.progress.rows == {}
+    view.render()
+    assert list(view.progress.rows) == ["a"]
+
+
+def test_without_a_limit_there_is_no_bar() -> None:
+    assert Wall().draw()[1] == "0 tokens, no limit"
+
+
+class SlowTerminal(io.StringIO):
+    """A terminal whose reader sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken = threading.Event()
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name == "kairo-view":
+            self.woken.wait(10)
+        return super().write(text)
+
+
+def test_a_terminal_that_hangs_does_not_stop_the_run() -> None:
+    terminal = SlowTerminal()
+    view = LiveView(Console(file=terminal, force_terminal=True), rate=1000)
+    story = Story(view)
+    with view:
+        time.sleep(0.05)
+        before = time.monotonic()
+        story.plan(*(f"t{n}" for n in range(1000)))
+        for n in range(1000):
+            story.start(f"t{n}")
+        assert time.monotonic() - before < 1
+        terminal.woken.set()
+
+
+class BrokenTerminal(io.StringIO):
+    """A terminal that was closed."""
+
+    def write(self, text: str) -> int:
+        if threading.current_thread().name == "kairo-view":
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+def test_a_terminal_that_goes_away_does_not_stop_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    with LiveView(Console(file=BrokenTerminal(), force_terminal=True), rate=1000) as view:
+        time.sleep(0.05)
+        Story(view).plan("a")
+    assert capfd.readouterr().err == ""
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_words() -> None:
+    assert clean("a\r\nb\tc\x00\x7f\u202e\ud800") == "a\nb   c????"
+    assert one_line("  a\n b  ") == "a b"
+    assert one_line("x" * 50, 10) == "xxxxxxx..."
+    assert (count(1, "task"), count(0, "task"), count(2000, "task")) == ("1 task", "0 tasks", "2,000 tasks")
+    assert (clock(0.9), clock(61), clock(3661)) == ("0:00", "1:01", "1:01:01")
