@@ -10,6 +10,7 @@ from kairo_team.coordinators.planners import RolePlanner
 from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import SimpleEvaluationStrategy
+from kairo_team.prompts import Prompts
 from kairo_team.team_run import TeamRun
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ExpertTeamCoordinator:
         self.evaluator = evaluator if evaluator is not None else SimpleEvaluationStrategy()
         self.failure_policy = failure_policy
         self.templates = dict(templates or {})
+        Prompts(self.templates)  # refuses unknown names
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""

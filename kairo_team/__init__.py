@@ -49,6 +49,7 @@ from kairo_team.verdicts import Finding as Finding
 from kairo_team.verdicts import VerdictOutcome as VerdictOutcome
 
 if TYPE_CHECKING:
+    __version__: str
     from kairo_team.agents.mini import MiniAgent as MiniAgent
     from kairo_team.front import run as run
     from kairo_team.front import run_sync as run_sync
@@ -59,7 +60,59 @@ if TYPE_CHECKING:
     from kairo_team.runtime import Runtime as Runtime
     from kairo_team.team_run import TeamRun as TeamRun
 
-__version__ = "0.1.0"
+__all__ = [
+    "Agent",
+    "AgentOutput",
+    "AgentStatus",
+    "Artifact",
+    "Assignment",
+    "Budget",
+    "BudgetNode",
+    "BudgetPolicy",
+    "Cause",
+    "ChatModel",
+    "CriterionResult",
+    "EvaluationContext",
+    "EvaluationStrategy",
+    "EvaluationVerdict",
+    "Finding",
+    "HaltError",
+    "HaltReason",
+    "InsufficientBudget",
+    "KairoError",
+    "Member",
+    "MemberContext",
+    "Message",
+    "MiniAgent",
+    "ModelRequest",
+    "ModelResponse",
+    "Planner",
+    "RiskProfile",
+    "Role",
+    "Run",
+    "RunExists",
+    "RunFinished",
+    "RunNotFound",
+    "Runtime",
+    "Task",
+    "TaskGraph",
+    "TaskOutcome",
+    "TaskStatus",
+    "Team",
+    "TeamConfig",
+    "TeamCoordinator",
+    "TeamExecutionRequest",
+    "TeamFailed",
+    "TeamResult",
+    "TeamRun",
+    "TeamStatus",
+    "Usage",
+    "VerdictOutcome",
+    "__version__",
+    "events",
+    "run",
+    "run_sync",
+]
 
 _LAZY = {
     "Message": "kairo_team.models.chat_model",
@@ -76,11 +129,19 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_LAZY[name]), name)
     globals()[name] = found
     return found
+
+
+def _version() -> str:
+    from importlib.metadata import version  # slow to import, and rarely asked for
+
+    return version("kairo-team")
 
 
 def __dir__() -> list[str]:

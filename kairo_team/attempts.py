@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kairo_team.agents.function import FunctionAgent
 from kairo_team.budget import HaltReason, Usage
-from kairo_team.errors import BadOutput, HaltError, InsufficientBudget, InvalidReply, KairoError
+from kairo_team.errors import BadOutput, HaltError, InsufficientBudget, InvalidReply, KairoError, innermost
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
 if TYPE_CHECKING:
@@ -94,17 +94,8 @@ class AttemptRunner:
     async def _end(self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None) -> _End:
         try:
             return _judge_output(context, await self._call(worker, assignment, context, timeout))
-        except HaltError as halt:
-            return _failed(context, str(halt), halt.reason, halt.origin)
-        except InsufficientBudget as short:
-            return _failed(context, str(short), _HALT_OF[short.dimension], short.origin)
-        except BadOutput as bad:
-            return _failed(context, str(bad), final=True)
-        except (TimedOut, InvalidReply) as error:
-            return _failed(context, str(error))
         except Exception as error:
-            _logger.debug("an attempt at task %r failed", assignment.task.id, exc_info=True)
-            return _failed(context, f"{type(error).__name__}: {error}")
+            return _explain_failure(context, innermost(error))
 
     async def _call(
         self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None
@@ -157,6 +148,18 @@ def _failed(
     status = AgentStatus.HALTED if halt else AgentStatus.GRACEFUL_EXIT
     kept = AgentOutput(Artifact(context.kept, partial=True), status) if context.kept else None
     return _End(kept, error, halt, origin, final or halt is not None)
+
+
+def _explain_failure(context: WorkContext, error: Exception) -> _End:
+    """Describe the try that ended with an exception."""
+    if isinstance(error, HaltError):
+        return _failed(context, str(error), error.reason, error.origin)
+    if isinstance(error, InsufficientBudget):
+        return _failed(context, str(error), _HALT_OF[error.dimension], error.origin)
+    if isinstance(error, TimedOut | InvalidReply | BadOutput):
+        return _failed(context, str(error), final=isinstance(error, BadOutput))
+    _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
+    return _failed(context, f"{type(error).__name__}: {error}")
 
 
 _NEVER_REVIEWED = {AgentStatus.HALTED: "was halted", AgentStatus.BLOCKED: "was blocked by a guardrail"}

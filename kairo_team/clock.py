@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from anyio.lowlevel import current_token
 
 
-def loop_clock() -> Callable[[], float]:
-    """Return the running event loop's clock: seconds, monotonic, virtual where the loop's time is."""
-    native: Any = current_token().native_token
-    own: Callable[[], float] | None = getattr(native, "time", None)
-    if own is not None:
-        return own
-    clock: Callable[[], float] = sys.modules["trio"].lowlevel.current_clock().current_time
-    return clock
+class LoopClock:
+    """The running event loop's clock: seconds, monotonic, virtual where the loop's time is.
+
+    It also remembers whose clock it is, so that what happens in that loop need not ask for it again.
+    """
+
+    __slots__ = ("loop", "read", "thread")
+
+    def __init__(self) -> None:
+        self.loop: Any = current_token().native_token
+        self.thread = threading.get_ident()
+        own: Callable[[], float] | None = getattr(self.loop, "time", None)  # asyncio
+        self.read: Callable[[], float] = own or sys.modules["trio"].lowlevel.current_clock().current_time
+
+    def __call__(self) -> float:
+        """Read the clock, from any thread."""
+        return self.read()

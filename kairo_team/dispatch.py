@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -53,19 +53,23 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ out
 
-    async def ready(self) -> AsyncIterator[Task]:
-        """Yield tasks as they can start, until every task has ended."""
+    def __aiter__(self) -> Dispatcher:
+        return self
+
+    async def __anext__(self) -> Task:
+        """Return the next task that can start; the iteration is over when every task has ended."""
         while self.board.unended:
             record = self._next()
             if record is not None:
-                yield record.task
-            elif self.active:
+                return record.task
+            if self.active:
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
             elif self._short:
                 self._requeue(len(self._short))
             elif self.board.unended:
                 raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
+        raise StopAsyncIteration
 
     def _next(self) -> TaskRecord | None:
         while self._slots is None or self._slots_taken < self._slots:

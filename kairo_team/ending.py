@@ -6,9 +6,9 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from kairo_team.errors import HaltError, PlanRefused
+from kairo_team.errors import HaltError, PlanRefused, innermost
 from kairo_team.results import Artifact, TaskOutcome, TeamStatus
 from kairo_team.states import TaskState
 from kairo_team.status import RunFacts, decide_status
@@ -41,7 +41,7 @@ class Ending:
         try:
             yield
         except Exception as error:
-            self.error = _innermost(error)
+            self.error = innermost(error)
             _logger.debug("a run ended early", exc_info=True)
         except BaseException:
             self.caller_cancelled = True
@@ -58,21 +58,24 @@ class Ending:
             return TaskState.CANCELLED
         return TaskState.FAILED
 
-    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome]) -> str | None:
-        """Say in a sentence why the run did not complete."""
+    def cut_short_by(self, halt: HaltReason | None) -> str | None:
+        """Say in a sentence what ended the run before its time."""
         if self.caller_cancelled:
             return "the caller was cancelled"
         if self.reason is not None:
             return self.reason
         if self.error is not None:
             return str(self.error) or type(self.error).__name__
+        return f"the team was halted: {halt.value}" if halt is not None else None
+
+    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome]) -> str:
+        """Say in a sentence why the run did not complete."""
         failed = [outcome for outcome in outcomes if outcome.status is TaskStatus.FAILED]
-        if failed:
+        if failed and self.cut_short_by(None) is None:
             more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
             return f"task {failed[0].task_id!r} failed: {failed[0].error}{more}"
-        if halt is not None:
-            return f"the team was halted: {halt.value}"
-        return None if outcomes else "nothing was planned"
+        skipped = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
+        return self.cut_short_by(halt) or next(iter(skipped), "nothing was planned")
 
     def status(self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig) -> TeamStatus:
         """Decide the status."""
@@ -92,14 +95,6 @@ class Ending:
             tolerate_failures=self.tolerate_failures,
         )
         return decide_status(facts)
-
-
-def _innermost(error: Exception) -> Exception:
-    """Unwrap groups of one."""
-    if not isinstance(error, ExceptionGroup):
-        return error
-    errors = cast("ExceptionGroup[Exception]", error).exceptions
-    return _innermost(errors[0]) if len(errors) == 1 else error
 
 
 def _is_dispensable(record: TaskRecord) -> bool:

@@ -21,7 +21,7 @@ KairoError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -177,3 +177,14 @@ class IllegalMove(ContractBreach, RuntimeError):
     def __init__(self, name: str, history: Sequence[str], to: str) -> None:
         self.history = tuple(history)
         super().__init__(f"{name!r} cannot go from {history[-1]} to {to}; its history: {' -> '.join(history)}")
+
+
+def innermost(error: Exception) -> Exception:
+    """Unwrap what task groups wrapped: groups of one, and groups of nothing but halts and shortages."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    group = cast("ExceptionGroup[Exception]", error)
+    first = innermost(group.exceptions[0])
+    others = [innermost(other) for other in group.exceptions[1:]]
+    only_budget = all(isinstance(leaf, HaltError | InsufficientBudget) for leaf in (first, *others))
+    return first if only_budget or not others else error

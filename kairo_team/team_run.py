@@ -19,7 +19,7 @@ from kairo_team.binding import bind, evaluator_problems, plan_problems, team_pro
 from kairo_team.board import Entry, TaskBoard
 from kairo_team.budget import Budget, HaltReason, Usage, difference, to_picodollars
 from kairo_team.bus import Bus
-from kairo_team.clock import loop_clock
+from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
 from kairo_team.ending import Ending, join_output
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget, Misuse, PlanRefused
@@ -59,7 +59,7 @@ class TeamRun:
         self.request = request
         self.team = team
         self.config = request.config
-        self.clock = loop_clock()
+        self.clock = LoopClock()
         self.started = self.clock()
         self.governor = Governor(_root_budget(request), name=team.name, clock=self.clock)
         self.bus = Bus(request.run_id, runtime.subscribers)
@@ -166,7 +166,7 @@ class TeamRun:
         if self._dispatcher is None:
             return self._skip_unplanned()
         records = list(self._dispatcher.records.values())
-        reason = self._ending.explain(self.governor.halted, ()) or "the run ended"
+        reason = self._ending.cut_short_by(self.governor.halted) or "the run ended"
         for record in records:
             if record.state == TaskState.PENDING:
                 self._dispatcher.end(record, TaskState.SKIPPED, reason)
@@ -246,10 +246,7 @@ class TeamRun:
         if problems:
             raise PlanRefused(problems)
         self._plan_number += 1
-        graph: TaskGraph = await self.step(
-            f"plan:{self._plan_number}", lambda: self._ask_planner(make), returns=TaskGraph
-        )
-        self._graph = graph
+        self._graph = graph = await self._make_plan(f"plan:{self._plan_number}", make)
         bound = bind(graph, self.team)
         problems = plan_problems(graph, self.team, bound)
         if problems:
@@ -257,6 +254,18 @@ class TeamRun:
         self._set_up(graph, bound)
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
+        return graph
+
+    async def _make_plan(self, key: str, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
+        """Get the plan, and record what it cost: a replay asks nobody and books the same."""
+        before = self.governor.status()[0]
+        graph: TaskGraph = await self.step(key, lambda: self._ask_planner(make), returns=TaskGraph)
+        spent = difference(self.governor.status()[0], before, 0.0)
+        if spent != Usage():
+            self._tools.journal.put(f"{key}:usage", spent)
+        else:
+            recorded = self._tools.journal.get(f"{key}:usage", None)
+            _book_again(self.governor, cast("Usage", recorded or Usage()))
         return graph
 
     async def _ask_planner(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
@@ -286,13 +295,12 @@ class TeamRun:
 
     # ------------------------------------------------------------------ tasks
 
-    async def ready(self, graph: TaskGraph) -> AsyncIterator[Task]:
-        """Yield tasks as their needs, a slot, a member and budget are there, until all have ended."""
+    def ready(self, graph: TaskGraph) -> AsyncIterator[Task]:
+        """Iterate over tasks as their needs, a slot, a member and budget are there, until all have ended."""
         if self._dispatcher is None or graph is not self._graph:
             raise Misuse("plan first: `ready` takes the graph that `plan` returned")
         self._move(RunState.RUNNING)
-        async for task in self._dispatcher.ready():
-            yield task
+        return self._dispatcher
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""

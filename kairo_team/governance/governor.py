@@ -331,8 +331,12 @@ class Governor:
         """
         node = self._node
         with node.tree.lock:
-            found = ((dim, node.unallotted(dim)) for dim in range(len(DIMENSIONS)))
-            return tuple((dim, *limit_and_left) for dim, limit_and_left in found if limit_and_left is not None)
+            shares: list[tuple[int, int, int]] = []
+            for dim in (TOKENS, DOLLARS, LOOPS, TOOL_CALLS):
+                found = node.unallotted(dim)
+                if found is not None:
+                    shares.append((dim, *found))
+            return tuple(shares)
 
     @property
     def guarantee(self) -> Budget:

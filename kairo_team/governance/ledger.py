@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from kairo_team.clock import LoopClock
 from kairo_team.budget import Budget, Usage, to_dollars
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance.units import NOTHING as NOTHING
@@ -55,10 +56,12 @@ class Tree:
     operations, so that a signal handler can stop the tree while its own thread holds the lock.
     """
 
-    __slots__ = ("acquire", "clock", "final", "halts", "lines", "lock", "overdrawn", "release", "scopes", "waiters")
+    __slots__ = ("acquire", "clock", "final", "halts", "home", "lines", "lock", "overdrawn", "release", "scopes", "waiters")
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+        self.home = clock if isinstance(clock, LoopClock) else None
+        """The event loop this tree lives in, where the clock says so."""
+        self.clock = self.home.read if self.home else clock
         self.lock = threading.RLock()
         self.acquire = self.lock.acquire
         self.release = self.lock.release
@@ -432,6 +435,8 @@ class Node:
 
     def overshoot_units(self) -> Units:
         """Return by how much what is spent and held passes the limits, by dimension."""
+        if self.limit is UNLIMITED:
+            return NOTHING
         tokens, dollars, loops, tool_calls = (
             0 if most is None else max(0, spent + held - most)
             for most, spent, held in zip(self.limit, self.cells, self.held_units(), strict=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 import anyio
@@ -46,9 +47,11 @@ class GovernorScope:
         if self._scope is not None:
             raise RuntimeError("this scope was entered before: every block needs a scope() of its own")
         node = self.node
-        self._loop = current_loop()
+        home = node.tree.home
+        at_home = home is not None and home.thread == get_ident()
+        self._loop = home.loop if home is not None and at_home else current_loop()
         if self._timeout is not None:
-            self._ends = anyio.current_time() + self._timeout
+            self._ends = self._timeout + (node.tree.clock() if at_home else anyio.current_time())
         self._scope = scope = anyio.CancelScope()
         if node.timed or self._timeout is not None:
             scope.deadline = self._deadline()

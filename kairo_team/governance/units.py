@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
@@ -43,14 +44,20 @@ def units_of(limits: Limits) -> Units:
     return (tokens or 0, dollars or 0, loops or 0, tool_calls or 0)
 
 
+@lru_cache(maxsize=256)
 def budget_of(limits: Limits, seconds: float | None = None) -> Budget:
     """Turn limits in ledger units back into a budget."""
     tokens, dollars, loops, tool_calls = limits
     return Budget(tokens, None if dollars is None else to_dollars(dollars), loops, tool_calls, seconds)
 
 
+_NO_USAGE: Final = Usage()
+
+
 def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
     """Turn amounts in ledger units into a usage, all tokens as prompt tokens."""
+    if not (tokens or dollars or loops or tool_calls):
+        return _NO_USAGE
     return Usage(tokens, 0, to_dollars(dollars), loops, tool_calls)
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,13 +30,13 @@ from kairo_team.threads import run_in_thread
 DEFAULT_MAX_TOKENS: Final = 512
 """Most tokens of a reply when the request does not say; a small model may otherwise never stop."""
 SLOTS: Final = 2
-"""Replies made side by side; further calls wait for a slot."""
+"""Prompts remembered: one that begins like the last in its slot is read from there on."""
 SLOT_TOKENS: Final = 4096
 """Prompt and reply of one call together."""
-BATCH_TOKENS: Final = 128
+BATCH_TOKENS: Final = 64
 """Prompt tokens read in one go; between two such batches a call can be stopped."""
-EXIT_SECONDS: Final = 2.0
-"""How long the ending process waits for running calls to notice; native code torn down under a call crashes."""
+EXIT_SECONDS: Final = 10.0
+"""How long the ending process waits at most for a call to notice; native code torn down under a call crashes."""
 FILE_VARIABLE: Final = "KAIRO_LOCAL_MODEL"
 
 
@@ -61,9 +62,9 @@ class LocalModel:
     """A `ChatModel` on this machine's processor.
 
     All models of one file share one native engine, loaded at the first call (about a second) and kept until the
-    process ends. A cancelled call returns at once, and the engine drops the reply at its next token; only while it
-    reads the prompt does that take longer (about a second: it looks up every `BATCH_TOKENS`). Nothing of a dropped
-    reply is delivered or counted.
+    process ends. It answers one call at a time, in the order they came: two at once would read a shared prompt twice
+    and share the same processor. A cancelled call returns at once, and the engine drops the reply at its next token,
+    or at the next `BATCH_TOKENS` of the prompt. Nothing of a dropped reply is delivered or counted.
 
     A reply is held to `output_schema` while it is made. Cut off at `max_tokens` it may still be no valid JSON:
     `finish_reason` is then "length".
@@ -133,12 +134,13 @@ def _body(request: ModelRequest) -> dict[str, Any]:
 
 
 class _Engine:
-    """One loaded model file. Its methods block and may be called from several threads at once."""
+    """One loaded model file. Its methods block; called from several threads, they take turns."""
 
     def __init__(self, file: Path) -> None:
         native: Any = importlib.import_module("xllamacpp")
         self.file = file
         self._key = secrets.token_hex(16)
+        self._turn = threading.Lock()
         self._server = native.Server(_parameters(native, file, self._key))
         self._to_grammar: Callable[[str], str] = native.json_schema_to_grammar
 
@@ -153,7 +155,10 @@ class _Engine:
             chunks.append(chunk)
             return stop.is_set()
 
-        self._server.handle_chat_completions({**native, **_IN_PIECES}, take)
+        with self._turn:
+            if not stop.is_set():
+                with _inside():
+                    self._server.handle_chat_completions({**native, **_IN_PIECES}, take)
         return chunks
 
     def count(self, body: Mapping[str, Any]) -> int:
@@ -186,17 +191,24 @@ def _parameters(native: Any, file: Path, key: str) -> Any:
     parameters.n_ctx = SLOTS * SLOT_TOKENS
     parameters.n_parallel = SLOTS
     parameters.n_batch = parameters.n_ubatch = BATCH_TOKENS
-    parameters.cpuparams.n_threads = _cores()
+    parameters.cpuparams.n_threads = _threads()
+    parameters.cpuparams.poll = 0
     parameters.cache_ram_mib = 0  # each slot keeps its own last prompt; no second cache beside them
     parameters.api_keys = [key]
     parameters.verbosity = -1
     return parameters
 
 
-def _cores() -> int:
-    """Processors this process may use."""
+def _threads() -> int:
+    """Processors this process may use, less those that are busy.
+
+    The engine's threads wait for one another at every step: where one of them has to share its processor, two
+    threads were measured three times slower than one.
+    """
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    busy = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
+    return max(1, cores - busy)
 
 
 _engines: dict[tuple[int, Path], _Engine] = {}
@@ -210,7 +222,8 @@ def _engine(name: str) -> _Engine:
     with _loading:
         if place not in _engines:
             try:
-                _engines[place] = _Engine(file)
+                with _inside():
+                    _engines[place] = _Engine(file)
             except ImportError as error:
                 raise ModelUnavailable(name, f"xllamacpp does not load here: {error}") from error
             except RuntimeError as error:
@@ -232,46 +245,64 @@ def _checked(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Call:
-    """One blocking call, known to the module while it runs so that the ending process can stop it."""
-
-    running: ClassVar[set[_Call]] = set()
-    changed: ClassVar[threading.Condition] = threading.Condition()
+    """One blocking call. Set `stop` to end it early."""
 
     def __init__(self, name: str, body: Mapping[str, Any]) -> None:
         self._name = name
         self._body = body
         self.stop = threading.Event()
+        _calls.add(self)
 
     def complete(self) -> ModelResponse:
         """Have the model answer."""
-        with self._listed():
-            engine = _engine(self._name)
-            return _response(engine.chat(self._body, self.stop), engine.file.stem)
+        engine = _engine(self._name)
+        return _response(engine.chat(self._body, self.stop), engine.file.stem)
 
     def count(self) -> int:
         """Have the prompt's tokens counted."""
-        with self._listed():
-            return _engine(self._name).count(self._body)
+        return _engine(self._name).count(self._body)
+
+
+_calls: weakref.WeakSet[_Call] = weakref.WeakSet()
+
+
+class _Native:
+    """How many threads are inside native code, where the end of the process must not find them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
 
     @contextmanager
-    def _listed(self) -> Iterator[None]:
-        with self.changed:
-            self.running.add(self)
+    def __call__(self) -> Iterator[None]:
+        with self._changed:
+            while self._closed:  # the process ends: this thread with it
+                self._changed.wait()
+            self._inside += 1
         try:
             yield
         finally:
-            with self.changed:
-                self.running.discard(self)
-                self.changed.notify_all()
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def close(self, seconds: float) -> None:
+        """Let nobody in any more and wait until all are out."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._inside, seconds)
+
+
+_inside = _Native()
 
 
 @atexit.register
 def _stop_calls() -> None:
     """Let no call be inside native code when the interpreter takes that down."""
-    with _Call.changed:
-        for call in _Call.running:
-            call.stop.set()
-        _Call.changed.wait_for(lambda: not _Call.running, EXIT_SECONDS)
+    for call in list(_calls):
+        call.stop.set()
+    _inside.close(EXIT_SECONDS)
 
 
 def _response(chunks: list[dict[str, Any]], model: str) -> ModelResponse:

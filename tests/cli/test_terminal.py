@@ -15,15 +15,16 @@ pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
 TeamFile = Callable[..., Path]
 
 SLOW = """
-import anyio
+import anyio, pathlib
 async def slow(assignment, context):
     context.keep("half a page")
     print("a print of the member's own", flush=True)
-    await anyio.sleep(0.5 if assignment.goal == "short" else 30)
+    while not pathlib.Path(assignment.goal).exists():
+        await anyio.sleep(0.02)
     return "a page"
 team = kt.Team("newsroom", [kt.Member("a", slow)])
 plan = kt.TaskGraph([kt.Task("first-page", "x")])
-request = kt.TeamExecutionRequest("long", plan=plan, config=kt.TeamConfig(budget=kt.Budget(tokens=900)))
+request = kt.TeamExecutionRequest("/no/such/file", plan=plan, config=kt.TeamConfig(budget=kt.Budget(tokens=900)))
 """
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -81,8 +82,10 @@ def terminal(*arguments: object, **environment: str) -> Iterator[Terminal]:
         os.close(master)
 
 
-def test_a_terminal_shows_the_run_live_and_then_the_result(team_file: TeamFile) -> None:
-    with terminal("run", team_file(SLOW), "short") as shown:
+def test_a_terminal_shows_the_run_live_and_then_the_result(team_file: TeamFile, tmp_path: Path) -> None:
+    with terminal("run", team_file(SLOW), tmp_path / "go") as shown:
+        shown.read_until("running")
+        (tmp_path / "go").touch()
         text = shown.read_until()
         assert shown.process.wait(20) == 0
     live, _, report = ESCAPE.sub("", text).partition("Output")
@@ -96,7 +99,7 @@ def test_a_terminal_shows_the_run_live_and_then_the_result(team_file: TeamFile) 
 
 def test_ctrl_c_in_a_terminal_stops_the_run_and_a_second_one_leaves(team_file: TeamFile) -> None:
     with terminal("run", team_file(SLOW)) as shown:
-        shown.read_until("running")
+        shown.read_until("a print of the member's own")
         shown.press(b"\x03")
         text = ESCAPE.sub("", shown.read_until())
         assert shown.process.wait(20) == 6
@@ -106,7 +109,7 @@ def test_ctrl_c_in_a_terminal_stops_the_run_and_a_second_one_leaves(team_file: T
 
 
 def test_leaving_at_once_gives_the_cursor_back(team_file: TeamFile) -> None:
-    stubborn = SLOW.replace("await anyio.sleep(", "__import__('time').sleep(")
+    stubborn = SLOW.replace("await anyio.sleep(0.02)", "__import__('time').sleep(30)")
     with terminal("run", team_file(stubborn)) as shown:
         shown.read_until("running")
         shown.press(b"\x03")
@@ -118,7 +121,7 @@ def test_leaving_at_once_gives_the_cursor_back(team_file: TeamFile) -> None:
 
 
 def test_a_dumb_terminal_gets_lines(team_file: TeamFile) -> None:
-    with terminal("run", team_file(SLOW), "short", TERM="dumb") as shown:
+    with terminal("run", team_file(SLOW), os.devnull, TERM="dumb") as shown:
         text = shown.read_until()
         assert shown.process.wait(20) == 0
     assert "\x1b" not in text

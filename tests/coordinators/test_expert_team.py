@@ -295,7 +295,7 @@ def member(name: str, capabilities: Sequence[str] = (), role: str | None = None,
         (kt.Task("t", "do", requires={"flying"}), "needs the capabilities 'flying'"),
         (kt.Task("t", "do", member="ann", requires={"sums"}), "needs the member 'ann' with the capabilities 'sums'"),
         (kt.Task("t", "do", role="writer", requires={"sums"}), "the role 'writer' with the capabilities 'sums'"),
-        (kt.Task("t", "do", evaluator="legal"), "names the evaluator 'legal'; the team has there are none"),
+        (kt.Task("t", "do", evaluator="legal"), "names the evaluator 'legal'; the team has none"),
         (kt.Task("t", "do", output_type="report"), "names the output type 'report'"),
     ],
 )

@@ -8,14 +8,14 @@ import time
 import anyio
 import pytest
 
-from kairo_team.clock import loop_clock
+from kairo_team.clock import LoopClock
 from kairo_team.testing import FakeClock, run_in_virtual_time, virtual_time, virtual_time_backends
 
 HOUR = 3600.0
 
 
 async def test_hours_pass_in_milliseconds() -> None:
-    clock, real = loop_clock(), time.monotonic()
+    clock, real = LoopClock(), time.monotonic()
     began = clock()
     await anyio.sleep(10 * HOUR)
     assert clock() - began == pytest.approx(10 * HOUR)

@@ -1,0 +1,456 @@
+"""`TeamRun`: what a coordinator of one's own can rely on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+import kairo_team as kt
+from kairo_team import events
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.errors import ContractBreach, Misuse
+from kairo_team.evaluators import SimpleEvaluationStrategy
+from kairo_team.journal import MemoryJournal
+from kairo_team.testing import EventRecorder, ScriptedAgent, ScriptedModel
+
+Body = Callable[[kt.TeamRun], Any]
+
+
+class Debate:  # the example of the documentation, to the letter
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            graph = await run.plan(
+                lambda: kt.TaskGraph(
+                    [
+                        kt.Task("pro", "Argue for.", member="a"),
+                        kt.Task("con", "Argue against.", member="b"),
+                        kt.Task("vote", "Decide.", member="c", depends_on=["pro", "con"]),
+                    ]
+                )
+            )
+            async for task in run.ready(graph):
+                run.go(self.one, run, task)
+        return run.result
+
+    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
+        attempt = await run.attempt(task, 1)
+        if attempt.error:
+            return run.fail(task, attempt.error)
+        verdict = await run.review(task, attempt, SimpleEvaluationStrategy())
+        return run.accept(task, attempt, verdict)
+
+
+class Coordinator:
+    """A coordinator whose block is one function."""
+
+    def __init__(self, block: Body, **options: Any) -> None:
+        self.block = block
+        self.options = options
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team, **self.options) as run:
+            await self.block(run)
+        return run.result
+
+
+def bench(*agents: Any, **runtime: Any) -> tuple[kt.Team, EventRecorder]:
+    recorder = EventRecorder()
+    members = [kt.Member(name, agent) for name, agent in zip("abc", agents, strict=False)]
+    return kt.Team("team", members, runtime=kt.Runtime(subscribers=[recorder], **runtime)), recorder
+
+
+async def good(assignment: kt.Assignment) -> str:
+    return f"made {assignment.task.id}"
+
+
+async def hang(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    context.keep("half of it")
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+def graph_of(*ids: str) -> kt.TaskGraph:
+    return kt.TaskGraph([kt.Task(name, "do") for name in ids])
+
+
+async def test_the_debate_example_runs() -> None:
+    agents = [ScriptedAgent(["for"]), ScriptedAgent(["against"]), ScriptedAgent(["settled"])]
+    team, recorder = bench(*agents)
+    result = (await Debate().execute(kt.TeamExecutionRequest("Cats or dogs?"), team)).check()
+    assert result.output == "settled"
+    assert {name: artifact.text for name, artifact in agents[2].calls[0].upstream.items()} == {
+        "pro": "for",
+        "con": "against",
+    }
+    recorder.assert_lawful()
+    assert recorder.types[:2] == ["team.started", "plan.ready"]
+
+
+async def test_the_debate_example_fails_as_it_says() -> None:
+    team, recorder = bench(good, ScriptedAgent([OSError("hoarse")]), good)
+    result = await Debate().execute(kt.TeamExecutionRequest("Cats or dogs?"), team)
+    assert (result.status, result.error) == (kt.TeamStatus.FAILED, "task 'con' failed: OSError: hoarse")
+    assert [outcome.status.value for outcome in result.outcomes] == ["completed", "failed", "skipped"]
+    recorder.assert_lawful()
+
+
+# ---------------------------------------------------------------- however the block ends
+
+
+async def nothing(run: kt.TeamRun) -> None:
+    pass
+
+
+async def plan_only(run: kt.TeamRun) -> None:
+    await run.plan(lambda: graph_of("x", "y"))
+
+
+async def raises(run: kt.TeamRun) -> None:
+    await plan_only(run)
+    raise LookupError("the coordinator is broken")
+
+
+async def raises_a_base_exception_group(run: kt.TeamRun) -> None:
+    async with anyio.create_task_group():
+        raise LookupError("from a group")
+
+
+async def leaves_while_tasks_run(run: kt.TeamRun) -> None:
+    graph = await run.plan(lambda: graph_of("x", "y"))
+    async for task in run.ready(graph):
+        run.go(forget, run, task)
+        break
+
+
+async def forget(run: kt.TeamRun, task: kt.Task) -> None:
+    await anyio.sleep(3)
+
+
+async def body_raises(run: kt.TeamRun) -> None:
+    async def body(run: kt.TeamRun, task: kt.Task) -> None:
+        raise LookupError(task.id)
+
+    async for task in run.ready(await run.plan(lambda: graph_of("x", "y"))):
+        run.go(body, run, task)
+
+
+async def body_forgets(run: kt.TeamRun) -> None:
+    async for task in run.ready(await run.plan(lambda: graph_of("x", "y"))):
+        run.go(forget, run, task)
+
+
+async def skips_all(run: kt.TeamRun) -> None:
+    async for task in run.ready(await run.plan(lambda: graph_of("x", "y"))):
+        run.skip(task, "not today")
+
+
+@pytest.mark.parametrize(
+    ("block", "error", "tasks"),
+    [
+        (nothing, "nothing was planned", []),
+        (plan_only, "task 'x' skipped: the run ended", ["skipped", "skipped"]),
+        (raises, "the coordinator is broken", ["skipped", "skipped"]),
+        (raises_a_base_exception_group, "from a group", []),
+        (leaves_while_tasks_run, "returned without accepting", ["failed", "skipped"]),
+        (body_raises, "the coordinator raised LookupError: x", ["failed", "failed"]),
+        (body_forgets, "returned without accepting, failing or skipping it", ["failed", "failed"]),
+        (skips_all, "task 'x' skipped: not today", ["skipped", "skipped"]),
+    ],
+    ids=lambda p: getattr(p, "__name__", None),
+)
+async def test_whatever_the_block_does_a_failed_result_comes_of_it(block: Body, error: str, tasks: list[str]) -> None:
+    team, recorder = bench(good)
+    result = await Coordinator(block).execute(kt.TeamExecutionRequest("goal"), team)
+    assert result.status is kt.TeamStatus.FAILED
+    assert [outcome.status.value for outcome in result.outcomes] == tasks
+    assert error in (result.error or "")
+    assert result.error, "a run that did not complete says why"
+    assert result.warnings[0] == result.error
+    recorder.assert_lawful()
+    assert recorder.types[-1] == "team.failed"
+
+
+async def test_the_result_is_there_only_after_the_block() -> None:
+    team, _ = bench(good)
+    async with kt.TeamRun.open(kt.TeamExecutionRequest("goal"), team) as run:
+        with pytest.raises(Misuse, match="has not ended"):
+            _ = run.result
+    assert run.result.status is kt.TeamStatus.FAILED
+
+
+async def test_nothing_follows_the_last_event() -> None:
+    team, recorder = bench(good)
+    async with kt.TeamRun.open(kt.TeamExecutionRequest("goal"), team) as run:
+        pass
+    count = len(recorder.events)
+    run.emit(events.PlanReady, ())
+    assert len(recorder.events) == count
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda run: run.go(forget, run),
+        lambda run: run.accept(kt.Task("ghost", "do"), None),
+        lambda run: run.skip(kt.Task("ghost", "do"), "why"),
+    ],
+)
+async def test_misuse_is_refused_in_words(misuse: Callable[[kt.TeamRun], object]) -> None:
+    team, _ = bench(good)
+
+    async def block(run: kt.TeamRun) -> None:
+        await plan_only(run)
+        with pytest.raises(Misuse, match=r"`go` takes|is not in this run's plan"):
+            misuse(run)
+
+    await Coordinator(block).execute(kt.TeamExecutionRequest("goal"), team)
+
+
+async def test_ready_wants_the_graph_that_plan_returned() -> None:
+    team, _ = bench(good)
+
+    async def block(run: kt.TeamRun) -> None:
+        await plan_only(run)
+        async for _ in run.ready(graph_of("x", "y")):
+            raise AssertionError
+
+    result = await Coordinator(block).execute(kt.TeamExecutionRequest("goal"), team)
+    assert "plan first" in (result.error or "")
+
+
+@pytest.mark.parametrize("value", ["my own", kt.Artifact("my own", data={"x": 1})])
+async def test_the_output_can_be_set(value: Any) -> None:
+    team, _ = bench(good)
+
+    async def block(run: kt.TeamRun) -> None:
+        async for task in run.ready(await run.plan(lambda: graph_of("x"))):
+            run.accept(task, await run.attempt(task, 1))
+        run.output = value
+
+    result = await Coordinator(block).execute(kt.TeamExecutionRequest("goal"), team)
+    assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "my own")
+
+
+async def test_tolerate_failures_makes_a_failed_task_a_blemish() -> None:
+    async def block(run: kt.TeamRun) -> None:
+        async for task in run.ready(await run.plan(lambda: graph_of("x", "y"))):
+            attempt = await run.attempt(task, 1)
+            run.accept(task, attempt) if task.id == "x" else run.fail(task, "no")
+
+    for tolerate, status in [(True, kt.TeamStatus.DEGRADED), (False, kt.TeamStatus.FAILED)]:
+        team, _ = bench(good)
+        result = await Coordinator(block, tolerate_failures=tolerate).execute(kt.TeamExecutionRequest("goal"), team)
+        assert result.status is status
+
+
+# ---------------------------------------------------------------- recorded steps
+
+
+class Replay(kt.Runtime):
+    """A runtime whose runs all record into one journal."""
+
+    def __init__(self, journal: MemoryJournal, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.journal = journal
+
+    def journal_for(self, run_id: str) -> MemoryJournal:
+        return self.journal
+
+
+class Editor:
+    """Sends the first artifact of every task back."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed(0.9)
+
+
+class Broken:
+    async def run(self, *_: Any) -> str:
+        raise AssertionError("a member was called")
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        raise AssertionError("an evaluator was called")
+
+    async def plan(self, *_: Any) -> kt.TaskGraph:
+        raise AssertionError("a planner was called")
+
+
+class PlanOnce:
+    async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:
+        reply = await context.model("test:m").complete(kt.ModelRequest([kt.Message.user("plan it")]))
+        return kt.TaskGraph([kt.Task(name, "do", role="a") for name in reply.text.split()])
+
+
+async def flaky(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    if assignment.attempt == 2 and not assignment.findings:
+        raise AssertionError
+    if assignment.task.id == "bad":
+        raise OSError("no way")
+    reply = await context.model("test:m").complete(kt.ModelRequest([kt.Message.user(assignment.task.id)]))
+    return reply.text
+
+
+CONFIGS: list[dict[str, Any]] = [
+    {},
+    {"risk_profile": kt.RiskProfile.LOW},
+    {"budget": kt.Budget(tokens=100, loops=40, dollars="1")},
+    {"max_feedback_rounds": 0},
+    {"budget": kt.Budget(tokens=12)},
+    {"max_parallel_tasks": 1},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+async def test_replaying_a_runs_records_gives_the_same_result_and_calls_nobody(config: dict[str, Any]) -> None:
+    """The law of recorded steps; duration and budget split aside."""
+    journal = MemoryJournal()
+    replies = ["one two bad", *["some words"] * 20]
+    request = kt.TeamExecutionRequest("goal", config=kt.TeamConfig(**config), run_id="r")
+    policy = FailurePolicy(retries=2, backoff=0.5)
+    real = ExpertTeamCoordinator(planner=PlanOnce(), evaluator=Editor(), failure_policy=policy)
+    runtime = Replay(journal, models={"test:m": ScriptedModel(replies)})
+    first = await real.execute(request, kt.Team("team", [kt.Member("a", flaky)], runtime=runtime))
+    records = dict(journal.records)
+    broken: Any = Broken()
+    again = ExpertTeamCoordinator(planner=broken, evaluator=broken, failure_policy=policy)
+    team = kt.Team("team", [kt.Member("a", broken)], runtime=Replay(MemoryJournal(records)))
+    second = await again.execute(request, team)
+    assert comparable(second) == comparable(first)
+
+
+def comparable(result: kt.TeamResult) -> kt.TeamResult:
+    outcomes = tuple(replace(outcome, usage=replace(outcome.usage, seconds=0.0)) for outcome in result.outcomes)
+    return replace(result, outcomes=outcomes, usage=replace(result.usage, seconds=0.0), budget=None)
+
+
+async def test_the_records_keys_are_those_of_the_design() -> None:
+    journal = MemoryJournal()
+    runtime = Replay(journal, models={"test:m": ScriptedModel(["one bad", *["words"] * 4])})
+    coordinator = ExpertTeamCoordinator(
+        planner=PlanOnce(), evaluator=Editor(), failure_policy=FailurePolicy(retries=1, backoff=0.0)
+    )
+    await coordinator.execute(kt.TeamExecutionRequest("g"), kt.Team("t", [kt.Member("a", flaky)], runtime=runtime))
+    keys = [key for key in journal.records if not key.startswith("call:")]
+    assert sorted(keys) == [
+        "attempt:1:bad:1", "attempt:1:bad:2", "attempt:1:one:1", "attempt:1:one:2",
+        "plan:1", "plan:1:usage", "review:1:one:1", "review:1:one:2",
+    ]  # fmt: skip
+    calls = [key for key in journal.records if key.startswith("call:")]
+    assert calls[0].startswith("call:plan")
+    assert all(len(key.rsplit(":", 2)[1]) == 16 for key in calls)
+
+
+async def test_a_step_is_made_once_and_checked() -> None:
+    team, _ = bench(good)
+    made: list[str] = []
+
+    async def slow() -> str:
+        await anyio.sleep(1)
+        made.append("slow")
+        return "value"
+
+    async def block(run: kt.TeamRun) -> None:
+        assert await run.step("k", slow, returns=str) == await run.step("k", slow) == "value"
+        assert await run.step("plain", lambda: 5) == 5
+        with pytest.raises(ContractBreach, match="step 'n' made 5, not a str"):
+            await run.step("n", lambda: 5, returns=str)
+
+    await Coordinator(block).execute(kt.TeamExecutionRequest("goal"), team)
+    assert made == ["slow"]
+
+
+async def test_a_failed_try_is_recorded_and_the_next_one_has_a_number_of_its_own() -> None:
+    """A failure is never replayed in the place of a later try: N counts every try and never restarts."""
+    journal, agent = MemoryJournal(), ScriptedAgent([OSError("busy"), "draft", OSError("busy"), "better"])
+    coordinator = ExpertTeamCoordinator(evaluator=Editor(), failure_policy=FailurePolicy(retries=1, backoff=0.0))
+    team = kt.Team("t", [kt.Member("a", agent)], runtime=Replay(journal))
+    result = await coordinator.execute(kt.TeamExecutionRequest("g"), team)
+    assert (result.output, result["a"].attempts) == ("better", 4)
+    attempts = [cast("Any", journal.records[f"attempt:1:a:{number}"]) for number in (1, 2, 3, 4)]
+    assert [attempt.error is None for attempt in attempts] == [False, True, False, True]
+    assert [key for key in journal.records if key.startswith("review")] == ["review:1:a:2", "review:1:a:4"]
+
+
+# ---------------------------------------------------------------- cancellation against halts
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.5])
+async def test_kf_u05_the_callers_cancellation_wins_over_a_halt(delay: float) -> None:
+    """Killed and cancelled at once, or one just after the other: the caller's cancellation is never swallowed."""
+    team, recorder = bench(hang)
+    reached = False
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+
+            async def strike() -> None:
+                await anyio.sleep(1)
+                team.runtime.runs["r"].cancel("killed")
+                await anyio.sleep(delay) if delay else None
+                scope.cancel()
+
+            group.start_soon(strike)
+
+            async def run() -> None:
+                nonlocal reached
+                await TaskDispatchCoordinator().execute(kt.TeamExecutionRequest("g", run_id="r"), team)
+                await anyio.sleep(2)
+                reached = True
+
+            await run()
+    assert scope.cancelled_caught
+    assert not reached
+    recorder.assert_lawful()
+    assert recorder.types[-1] == "team.cancelled"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_kf_u05_a_native_asyncio_cancel_wins_too(anyio_backend: Any) -> None:
+    """`task.cancel()` on the task that awaits `execute`, in the same breath as a kill."""
+    team, recorder = bench(hang)
+    task = asyncio.ensure_future(TaskDispatchCoordinator().execute(kt.TeamExecutionRequest("g", run_id="r"), team))
+    await asyncio.sleep(0.01)
+    team.runtime.runs["r"].cancel("killed")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    recorder.assert_lawful()
+    assert recorder.types[-1] == "team.cancelled"
+
+
+async def halts_in_a_group(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    context.keep("so far")
+
+    async def spend() -> None:
+        context.governor.record_usage(prompt_tokens=60)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(spend)
+    raise AssertionError("the group must have raised")
+
+
+async def is_short_in_a_group(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    context.keep("so far")
+    async with anyio.create_task_group():
+        context.governor.reserve(tokens=60)
+        context.governor.reserve(tokens=60)
+    raise AssertionError("the group must have raised")
+
+
+@pytest.mark.parametrize("agent", [halts_in_a_group, is_short_in_a_group])
+async def test_kf_u06_a_halt_out_of_a_task_group_is_a_halt(agent: Any) -> None:
+    """It is unwrapped from its ExceptionGroup: the attempt is HALTED with reason and partial work, not retried."""
+    team, recorder = bench(agent)
+    request = kt.TeamExecutionRequest("g", config=kt.TeamConfig(budget=kt.Budget(tokens=100)))
+    result = await TaskDispatchCoordinator().execute(request, team)
+    outcome = result.outcomes[0]
+    assert (outcome.attempts, outcome.artifact) == (1, kt.Artifact("so far", partial=True))
+    assert [event.reason for event in recorder.of(events.BudgetHalted)] == ["token_budget_exceeded"]
+    assert result.status is kt.TeamStatus.FAILED
+    if agent is halts_in_a_group:
+        assert result.halt is kt.HaltReason.TOKEN_BUDGET_EXCEEDED
