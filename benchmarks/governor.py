@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-import anyio
-
 from kairo_team.budget import Budget
 from kairo_team.governance import Governor
 

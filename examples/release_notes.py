@@ -61,7 +61,11 @@ class Sentence(BaseModel):
 
 def warmer(assignment: kt.Assignment) -> dict[str, Any]:
     """Let the model try something else each time it is sent back."""
-    return {"temperature": (0, 0.4, 0.7, 0.7)[min(assignment.attempt, 4) - 1], "seed": assignment.attempt, "max_tokens": 64}
+    return {
+        "temperature": (0, 0.4, 0.7, 0.7)[min(assignment.attempt, 4) - 1],
+        "seed": assignment.attempt,
+        "max_tokens": 64,
+    }
 
 
 def notes(assignment: kt.Assignment) -> str:
@@ -101,7 +105,9 @@ def make_plan(history: History) -> kt.TaskGraph:
         for task_id, commit in commits.items()
     ]
     half = (len(write) + 1) // 2
-    group = kt.Task("notes", "Group them.", role="editor", inputs={"commits": commits}, depends_on=[*commits], needs=half)
+    group = kt.Task(
+        "notes", "Group them.", role="editor", inputs={"commits": commits}, depends_on=[*commits], needs=half
+    )
     return kt.TaskGraph([*write, group])
 
 

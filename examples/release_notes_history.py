@@ -23,26 +23,30 @@ LOOKED_AT: Final = 500
 """Commits read from a history, newest first."""
 SHIPPED: Final = Path(__file__).with_name("release_notes_data") / "history.json"
 
+SHORTEST, LONGEST, WIDEST = 4, 16, 100
+"""Words of a subject from which a sentence can be made, and characters of a line."""
+
 KINDS: Final = {
-    "add": "accept add allow enable expose implement introduce offer permit provide support",
-    "change": "cache change convert deprecate disable display enforce extend hide ignore improve include increase keep "
-    "let limit log lower make move normalize optimize preserve print raise reduce refuse reject rename replace "
-    "report require respect restrict return reuse send set shorten show simplify skip sort speed split start stop "
-    "store switch treat update upgrade use validate verify warn write",
+    "add": "accept add allow enable expose implement introduce permit provide support",
+    "change": "change convert deprecate disable enforce extend hide ignore improve include increase keep let lower make "
+    "move normalize optimize preserve raise reduce refuse reject rename replace require respect restrict return reuse "
+    "send set shorten show simplify skip speed stop treat use validate verify warn write",
     "fix": "avoid correct ensure fix handle prevent repair resolve restore",
     "remove": "delete drop remove",
 }
-"""The verbs a commit may begin with, by the kind of change they announce."""
+"""The verbs a commit may begin with, by the kind of change they announce.
 
-_IRREGULAR: Final = dict(
-    pair.split("-")
-    for pair in "drop-dropped hide-hid keep-kept let-let log-logged make-made permit-permitted send-sent set-set "
-    "skip-skipped speed-sped split-split stop-stopped write-wrote".split()
-)
+Words that are nouns as often ("Cache invalidation for tenants", "Log rotation") are left out: plain rules cannot tell.
+"""
+
+_IRREGULAR: Final = {
+    "drop": "dropped", "hide": "hid", "keep": "kept", "let": "let", "make": "made", "permit": "permitted", "send": "sent",
+    "set": "set", "skip": "skipped", "speed": "sped", "stop": "stopped", "write": "wrote",
+}  # fmt: skip
 
 
 def past(verb: str) -> str:
-    """The verb in the past tense: fix -> fixed."""
+    """Return the verb in the past tense: fix -> fixed."""
     regular = verb[:-1] + "ied" if verb.endswith("y") and verb[-2] not in "aeou" else verb + "ed"
     return _IRREGULAR.get(verb) or (verb + "d" if verb.endswith("e") else regular)
 
@@ -72,6 +76,11 @@ _DECORATIONS: Final = re.compile(
 )
 _TYPE: Final = re.compile(r"^(?P<type>[\w./+-]+)(?:\((?P<scope>[^()]*)\))?!?:\s+")
 _REFERENCE: Final = re.compile(r"\s*(?:\((?:[^()]*#|gh-|bpo-)\d+[^()]*\)|#\d+)$", re.IGNORECASE)
+_NOUN: Final = re.compile(
+    r"^\w+ (?:for|of|in|on|and|or|types?|values?|codes?|cases?|buttons?|lists?|order|pages?|views?)\b", re.IGNORECASE
+)
+"""What follows a verb that is none: "Support for tags", "Return type of parse"."""
+_SECOND_VERB: Final = re.compile(rf"(?:\band|,|&|\+)\s+(?:{'|'.join(KIND_OF)})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,7 @@ def read(repo: Path | None = None) -> History:
 
 
 def _of(place: Path) -> History:
-    """The history of the repository at, or around, a directory."""
+    """Read the history of the repository at, or around, a directory."""
     if not place.expanduser().is_dir():
         raise Misuse(f"there is no directory {str(place)!r}")
     root = Path(_git(place.expanduser(), "rev-parse", "--show-toplevel").rstrip("\n"))
@@ -134,7 +143,7 @@ def pick(log: Iterable[tuple[str, str]], most: int = MOST) -> Iterator[Commit]:
 
 
 def understand(commit_id: str, subject: str) -> Commit | None:
-    """The commit behind a subject line, or None when it is not one to write about."""
+    """Return the commit behind a subject line, or None when it is not one to write about."""
     bare = _undecorated(subject)
     if bare is None or NOISE.search(bare) or not _is_plain(bare):
         return None
@@ -146,7 +155,7 @@ def understand(commit_id: str, subject: str) -> Commit | None:
 
 
 def _undecorated(subject: str) -> str | None:
-    """The subject without tracker numbers and type prefix; None when the type is about the workshop."""
+    """Take tracker numbers and type prefix off; None when the type is about the workshop."""
     bare = _DECORATIONS.sub("", subject.strip())
     prefix = _TYPE.match(bare)
     if prefix:
@@ -159,13 +168,14 @@ def _undecorated(subject: str) -> str | None:
 
 
 def _is_plain(bare: str) -> bool:
-    """Whether it is one readable line of 4 to 16 words: nothing cut off, glued together or undecodable."""
-    in_one_piece = not re.search(r"[;\ufffd]|://|\.{3}|\u2026|[.!?] ", bare) and bare.isprintable()
-    return in_one_piece and len(bare) <= 100 and 4 <= len(bare.split()) <= 16
+    """Tell whether it is one readable line: nothing cut off, glued together or undecodable, and one verb."""
+    in_one_piece = not re.search(r"[;\ufffd]|://|\.\.|\u2026|[.!?] ", bare) and bare.isprintable()
+    fits = len(bare) <= WIDEST and SHORTEST <= len(bare.split()) <= LONGEST
+    return in_one_piece and fits and not _NOUN.match(bare) and not _SECOND_VERB.search(bare)
 
 
 def _shipped(why: str) -> History:
-    """The small history that comes with the example."""
+    """Read the small history that comes with the example."""
     log = json.loads(SHIPPED.read_text(encoding="utf-8"))
     return History(tuple(pick(log.items())), f"a small history shipped as data ({why})")
 

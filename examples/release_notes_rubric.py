@@ -1,6 +1,7 @@
 """What a sentence of the release notes must be. Plain code decides, so that no sentence says what its commit does not.
 
-Every check takes the sentence and the commit's subject and returns None, or a `Problem` the writer can act on.
+Every check takes the sentence and the commit's subject and returns None, or a `Problem` the writer can act on. Together
+they let through little more than the commit's own words in their own order, led by its own verb in the past tense.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kairo_team.examples.release_notes_history import KIND_OF, past
 
 
 class Problem(NamedTuple):
-    """What was found, and what the writer should do about it."""
+    """What was found, and what the writer is to do about it."""
 
     observed: str
     expected: str
@@ -22,33 +23,40 @@ class Problem(NamedTuple):
 
 Check = Callable[[str, str], Problem | None]
 
-PAST_TENSE: Final = tuple(sorted({past(verb).capitalize() for verb in KIND_OF} | {"Corrected", "Resolved"}))
+SHORTEST: Final = 4
+LONGEST: Final = 28
+"""Words of a sentence."""
+PAST_TENSE: Final = tuple(sorted(past(verb).capitalize() for verb in KIND_OF))
 """Every verb a sentence may begin with."""
 
-_SAME: Final = [{"add", "introduce"}, {"delete", "drop", "remove"}, {"correct", "fix", "repair", "resolve"}]
-"""Verbs that may stand for one another at the head of a sentence."""
+_STAND_INS: Final = {
+    "add": {"introduce"},
+    "correct": {"fix"},
+    "delete": {"remove"},
+    "drop": {"remove"},
+    "fix": {"correct", "repair"},
+    "introduce": {"add"},
+    "repair": {"fix"},
+}
+"""Verbs that may stand for the commit's own."""
 _FREE: Final = frozenset({"a", "an", "the"})
 """Words that may come and go."""
-_FILLERS: Final = frozenset({"also", "just", "new", "now", "properly", "simply", "some"})
-"""Words of a commit that may be left out."""
 _NEGATIONS: Final = frozenset(
-    "barely except hardly less longer neither never no nobody none nor not nothing only unless until without".split()
+    {"cannot", "except", "hardly", "neither", "never", "no", "none", "nor", "not", "only", "unless", "until", "without"}
 )
-_OPPOSITES: Final = [
-    tuple(pair.split("-"))
-    for pair in "allow-forbid allow-refuse allow-prevent accept-reject enable-disable add-remove show-hide start-stop "
-    "increase-decrease increase-reduce raise-lower before-after from-to with-without more-less above-below on-off "
-    "include-exclude require-allow open-close lock-unlock first-last minimum-maximum min-max always-never "
-    "newer-older true-false to-from after-before".split()
-]
+_OPPOSITES: Final = {
+    "above": "below", "accept": "reject", "after": "before", "allow": "refuse", "always": "never", "disable": "enable",
+    "exclude": "include", "first": "last", "from": "to", "hide": "show", "increase": "decrease", "larger": "smaller",
+    "less": "more", "longer": "shorter", "maximum": "minimum", "newer": "older", "off": "on", "with": "without",
+}  # fmt: skip
 _FIRST_PERSON: Final = frozenset({"i", "i'm", "i've", "me", "my", "our", "ours", "us", "we", "we're", "we've"})
 
 
-def one_sentence(sentence: str, subject: str) -> Problem | None:
-    """One sentence of 4 to 28 words on one line, ending in a full stop."""
+def one_sentence(sentence: str, subject: str) -> Problem | None:  # noqa: ARG001 - every check takes both
+    """Write one sentence of 4 to 28 words on one line, ending in a full stop."""
     count = len(sentence.split())
-    if not 4 <= count <= 28:
-        return Problem(f"{count} words", "Write 4 to 28 words.")
+    if not SHORTEST <= count <= LONGEST:
+        return Problem(f"{count} words", f"Write {SHORTEST} to {LONGEST} words.")
     if not sentence.endswith(".") or sentence.endswith(".."):
         return Problem(f"it ends in {sentence[-6:]!r}", "End with one full stop.")
     if not sentence.isprintable() or re.search(r"[.!?;]['\")\]]*\s", sentence):
@@ -57,7 +65,7 @@ def one_sentence(sentence: str, subject: str) -> Problem | None:
 
 
 def past_tense(sentence: str, subject: str) -> Problem | None:
-    """The first word is a verb in the past tense."""
+    """Begin with a verb in the past tense."""
     first = sentence.partition(" ")[0]
     if first in PAST_TENSE:
         return None
@@ -65,18 +73,19 @@ def past_tense(sentence: str, subject: str) -> Problem | None:
 
 
 def same_kind(sentence: str, subject: str) -> Problem | None:
-    """The verb announces the change that the commit's verb announces: an addition stays an addition."""
-    first, verb = sentence.partition(" ")[0].lower(), _verb(subject)
-    if first.capitalize() not in PAST_TENSE:
-        return None  # the past tense is another check's business
-    if first in {past(other) for other in _alike(verb)} or _added_support(sentence, subject):
+    """Announce the change that the commit announces: an addition stays an addition."""
+    first, verb = sentence.partition(" ")[0], _verb(subject)
+    if first not in PAST_TENSE:
+        return None  # another check's business
+    allowed = {past(other).capitalize() for other in {verb} | _STAND_INS.get(verb, set())}
+    if first in allowed or _added_support(sentence, subject):
         return None
     return Problem(f"{first!r} for a commit that says {verb!r}", f'Begin with "{past(verb).capitalize()}".')
 
 
 def names_kept(sentence: str, subject: str) -> Problem | None:
-    """Numbers, versions, identifiers and names are those of the commit: every one, and no other."""
-    said, given = _names(sentence), _names(subject)
+    """Use the numbers, versions, identifiers and names of the commit: every one, and no other."""
+    said, given = (Counter(filter(_is_name, words)) for words in (_said(sentence, subject), _given(subject)))
     if said - given:
         return Problem(f"{_list(said - given)} not in the commit", f"Leave out {_list(said - given)}.")
     if given - said:
@@ -85,30 +94,29 @@ def names_kept(sentence: str, subject: str) -> Problem | None:
 
 
 def words_kept(sentence: str, subject: str) -> Problem | None:
-    """The commit's words come back; only fillers may be left out."""
-    lost = Counter(_rest(subject)) - Counter(_said(sentence, subject))
-    missing = [word for word in lost if word not in _FILLERS and not _is_name(word)]
+    """Keep the words of the commit."""
+    lost = Counter(_given(subject)) - Counter(_said(sentence, subject))
+    missing = [word for word in lost if not _is_name(word)]
     return Problem(f"{_list(missing)} missing", f"Keep {_list(missing)}.") if missing else None
 
 
 def nothing_invented(sentence: str, subject: str) -> Problem | None:
-    """Every word stands in the commit, articles aside."""
-    given = set(_rest(subject))
+    """Add no word of your own but a, an and the."""
+    given = set(_given(subject))
     added = [word for word in _said(sentence, subject) if word not in given and not _is_name(word)]
     return Problem(f"{_list(added)} not in the commit", f"Leave out {_list(added)}.") if added else None
 
 
 def meaning_kept(sentence: str, subject: str) -> Problem | None:
-    """Nothing is turned round: the same negations, no opposites, and the words in the commit's order."""
-    said, given = _said(sentence, subject), _rest(subject)
+    """Turn nothing round: keep what is denied, take no opposites, leave the words in their order."""
+    said, given = _said(sentence, subject), _given(subject)
     for word in sorted(_NEGATIONS):
         if said.count(word) != given.count(word):
             return Problem(f"{word!r} {said.count(word)} times, not {given.count(word)}", "Keep what is denied.")
-    for left, right in _OPPOSITES:
-        if left in given and right in said and right not in given:
-            return Problem(f"{right!r} where the commit says {left!r}", f'Keep "{left}".')
-        if right in given and left in said and left not in given:
-            return Problem(f"{left!r} where the commit says {right!r}", f'Keep "{right}".')
+    for one, other in _OPPOSITES.items():
+        for mine, theirs in ((one, other), (other, one)):
+            if mine in said and mine not in given and theirs in given:
+                return Problem(f"{mine!r} where the commit says {theirs!r}", f'Write "{theirs}".')
     common = set(said) & set(given)
     if [word for word in said if word in common] != [word for word in given if word in common]:
         return Problem("the words are in another order", "Keep the order of the words.")
@@ -116,36 +124,26 @@ def meaning_kept(sentence: str, subject: str) -> Problem | None:
 
 
 def no_first_person(sentence: str, subject: str) -> Problem | None:
-    """Nobody speaks of himself, unless the commit does."""
-    found = (_FIRST_PERSON & {word.casefold() for word in _words(sentence)}) - set(_words(subject))
+    """Do not speak of yourself."""
+    found = sorted((_FIRST_PERSON & {word.lower() for word in _words(sentence)}) - set(_words(subject)))
     return Problem(f"{_list(found)} is first person", f"Leave out {_list(found)}.") if found else None
 
 
 def said_once(sentence: str, subject: str) -> Problem | None:
-    """No word comes more often than in the commit."""
-    said = Counter(_rest(sentence))
-    again = [word for word in said - Counter(_rest(subject)) if said[word] > 1]
+    """Say nothing twice."""
+    said = Counter(_said(sentence, subject))
+    again = [word for word in said - Counter(_given(subject)) if said[word] > 1]
     return Problem(f"{_list(again)} said twice", f"Say {_list(again)} once.") if again else None
 
 
-CHECKS: Final[dict[str, Check]] = {
-    check.__name__.replace("_", "-"): check
-    for check in (
-        one_sentence,
-        past_tense,
-        same_kind,
-        names_kept,
-        words_kept,
-        nothing_invented,
-        meaning_kept,
-        no_first_person,
-        said_once,
-    )
-}
+_ALL: Final[tuple[Check, ...]] = (
+    one_sentence, past_tense, same_kind, names_kept, words_kept, nothing_invented, meaning_kept, no_first_person, said_once,
+)  # fmt: skip
+CHECKS: Final[dict[str, Check]] = {check.__name__.replace("_", "-"): check for check in _ALL}
 
 
 def problems(sentence: str, subject: str) -> dict[str, Problem]:
-    """All that is wrong with a sentence, by the name of the check; nothing when it may be printed."""
+    """Return all that is wrong with a sentence, by the name of the check; nothing when it may be printed."""
     found = ((name, check(sentence, subject)) for name, check in CHECKS.items())
     return {name: problem for name, problem in found if problem}
 
@@ -154,45 +152,37 @@ def _verb(subject: str) -> str:
     return subject.partition(" ")[0].lower()
 
 
-def _alike(verb: str) -> set[str]:
-    """The verb and those that may stand for it."""
-    return {verb}.union(*(group for group in _SAME if verb in group))
+def _given(subject: str) -> list[str]:
+    """Return the commit's words after its verb."""
+    return _words(subject)[1:]
+
+
+def _said(sentence: str, subject: str) -> list[str]:
+    """Return the sentence's words after its verb, or what stands for it."""
+    return _words(sentence)[3 if _added_support(sentence, subject) else 1 :]
 
 
 def _added_support(sentence: str, subject: str) -> bool:
-    """Whether it is the one rewording allowed: "Support X" may become "Added support for X"."""
+    """Tell the one rewording that is allowed: "Added support for X" for "Support X"."""
     return _verb(subject) == "support" and sentence.startswith("Added support for ")
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text without quotation marks and punctuation around them, articles left out."""
-    bare = (_bare(_bare(word)) for word in text.split())
-    return [word for word in bare if word and word.lower() not in _FREE]
+    """Split a text into words, without articles and without quotation marks and punctuation around them."""
+    return [word for word in map(_bare, text.split()) if word and word not in _FREE]
 
 
 def _bare(word: str) -> str:
-    word = word.strip("\"'`\u2018\u2019\u201c\u201d,;:!?").rstrip(".")
-    whole = word.count("(") == word.count(")") and not word.startswith("(")
-    return word if whole else word.removeprefix("(").removesuffix(")")
-
-
-def _rest(text: str) -> list[str]:
-    """The words after the leading verb; plain words in lower case, names as they are."""
-    return [word if _is_name(word) else word.lower() for word in _words(text)[1:]]
-
-
-def _said(sentence: str, subject: str) -> list[str]:
-    """The sentence's words after the verb, or what stands for it."""
-    return _rest(sentence)[2:] if _added_support(sentence, subject) else _rest(sentence)
+    marks = "\"'`\u2018\u2019\u201c\u201d"
+    word = word.lstrip(marks).rstrip(marks + ",;:!?").rstrip(".").rstrip(marks)
+    if word.startswith("(") or word.count("(") != word.count(")"):
+        word = word.removeprefix("(").removesuffix(")").strip(marks)
+    return word
 
 
 def _is_name(word: str) -> bool:
-    """Whether a word is a number, a version, an identifier, an option or a name."""
+    """Tell numbers, versions, identifiers, options and names from plain words."""
     return not re.fullmatch(r"[a-z]+(?:[-'\u2019][a-z]+)*", word)
-
-
-def _names(text: str) -> Counter[str]:
-    return Counter(filter(_is_name, _words(text)[1:]))
 
 
 def _list(words: Iterable[str]) -> str:

@@ -94,7 +94,7 @@ class AttemptRunner:
     async def _end(self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None) -> _End:
         try:
             return _judge_output(context, await self._call(worker, assignment, context, timeout))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
             return _explain_failure(context, innermost(error))
 
     async def _call(

@@ -55,8 +55,7 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
         raise ValueError(f"{field} must be a finite amount >= 0, not {amount!r}")
     if exact > _LARGEST:
         raise ValueError(f"{field} must be at most {_LARGEST:,} dollars, not {amount!r}")
-    whole = int(exact.scaleb(12, _EXACT).to_integral_value(rounding=ROUND_CEILING if round_up else ROUND_FLOOR))
-    return whole
+    return int(exact.scaleb(12, _EXACT).to_integral_value(rounding=ROUND_CEILING if round_up else ROUND_FLOOR))
 
 
 picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)

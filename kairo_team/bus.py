@@ -67,7 +67,7 @@ class _Mailbox:
             self._news = anyio.Event()
             await self._news.wait()
             return
-        if self._missed:
+        while self._missed:
             first, missed, self._missed = self.buffer[0], self._missed, 0
             await self._subscriber(Lagged(first.run_id, first.seq - 1, first.at, missed))
         await self._subscriber(self.buffer.popleft())

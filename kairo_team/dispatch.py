@@ -10,7 +10,7 @@ import anyio
 
 from kairo_team import events
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
-from kairo_team.governance.ledger import NOTHING, Units
+from kairo_team.governance.units import NOTHING, Units
 from kairo_team.states import TaskState
 from kairo_team.task_record import TaskRecord
 

@@ -187,4 +187,4 @@ def innermost(error: Exception) -> Exception:
     first = innermost(group.exceptions[0])
     others = [innermost(other) for other in group.exceptions[1:]]
     only_budget = all(isinstance(leaf, HaltError | InsufficientBudget) for leaf in (first, *others))
-    return first if only_budget or not others else error
+    return first if only_budget or not others else group

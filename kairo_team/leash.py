@@ -23,9 +23,9 @@ class _Leash:
 
     __slots__ = ("closed", "pulled", "task", "waits_for")
 
-    def __init__(self, task: object) -> None:
+    def __init__(self, task: object, waits_for: Any) -> None:
         self.task = task
-        self.waits_for: Any = None
+        self.waits_for = waits_for
         """What it gave the event loop to wait for."""
         self.pulled = False
         self.closed = False
@@ -56,10 +56,15 @@ class Leashes:
         """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
         if not isinstance(work, Coroutine):
             return await work
-        leash = _Leash(self._task())
+        coroutine = cast("Coroutine[Any, Any, T]", work)
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as end:
+            return cast("T", end.value)  # it never waited for anything
+        leash = _Leash(self._task(), waits_for)
         self._held.add(leash)
         try:
-            result: T = await self._drive(cast("Any", work), leash, stopped)
+            result: T = await self._drive(coroutine, leash, stopped)
         finally:
             self._held.discard(leash)
             if self.ending and not self._held:
@@ -92,18 +97,13 @@ class Leashes:
     def _drive(
         self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, stopped: Callable[[], bool]
     ) -> Generator[Any, Any, Any]:
-        """Run the coroutine step by step; one that does nothing but swallow is closed before the grace is over."""
+        """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
         send, throw = coroutine.send, coroutine.throw
-        sent: Any = None
-        error: BaseException | None = None
         since: float | None = None
         swallowed = 0
         while True:
-            try:
-                leash.waits_for = send(sent) if error is None else throw(error)
-            except StopIteration as end:
-                return end.value
-            sent = error = None
+            sent: Any = None
+            error: BaseException | None = None
             try:
                 sent = yield leash.waits_for
             except GeneratorExit:
@@ -111,16 +111,20 @@ class Leashes:
                 raise
             except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
                 error = thrown
-            if not (self.ending or stopped()):
-                continue
-            since = self._clock() if since is None else since
-            cancelled = error is not None or isinstance(getattr(sent, "error", None), BaseException)  # trio wraps it
-            swallowed += cancelled
-            late = cancelled and (swallowed > _PATIENCE or self._clock() - since > self._grace)
-            if leash.pulled or late:
-                leash.closed = True
-                _close(coroutine)
-                return None
+            if self.ending or stopped():
+                since = self._clock() if since is None else since
+                wrapped = getattr(sent, "error", None)  # trio sends what asyncio throws
+                cancelled = error is not None or isinstance(wrapped, BaseException)
+                swallowed += cancelled
+                late = cancelled and (swallowed > _PATIENCE or self._clock() - since > self._grace)
+                if leash.pulled or late:
+                    leash.closed = True
+                    _close(coroutine)
+                    return None
+            try:
+                leash.waits_for = send(sent) if error is None else throw(error)
+            except StopIteration as end:
+                return end.value
 
 
 def _task_getter() -> Callable[[], object]:

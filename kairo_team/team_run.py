@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -222,7 +222,11 @@ class TeamRun:
 
     # ------------------------------------------------------------------ recorded steps
 
-    async def step(self, key: str, make: Callable[[], Awaitable[T] | T], *, returns: Any = None) -> T:
+    @overload
+    async def step(self, key: str, make: Callable[[], Awaitable[T]], *, returns: Any = None) -> T: ...
+    @overload
+    async def step(self, key: str, make: Callable[[], T], *, returns: Any = None) -> T: ...
+    async def step(self, key: str, make: Callable[[], Any], *, returns: Any = None) -> Any:
         """Return what was recorded under `key`, else make it and record it.
 
         Whatever a coordinator learns from outside goes through here (attempts and reviews do by themselves), so that
@@ -230,14 +234,14 @@ class TeamRun:
         """
         recorded = self._tools.journal.get(key, _MISSING)
         if recorded is not _MISSING:
-            return cast("T", recorded)
+            return recorded
         made: Any = make()
         if inspect.isawaitable(made):
             made = await made
         if returns is not None and not isinstance(made, returns):
             raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
         self._tools.journal.put(key, made)
-        return cast("T", made)
+        return made
 
     async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
         """Plan the run and bind every task; raises `PlanRefused` for what cannot start: let it end the run."""

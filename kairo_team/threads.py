@@ -142,7 +142,7 @@ class _Pool:
             self.abandon(call)
 
     def abandon(self, call: _Call[Any]) -> None:
-        """The caller leaves: forget a waiting call, stop counting a running one, pass on a finished one."""
+        """Let the caller leave: forget a waiting call, stop counting a running one, pass on a finished one."""
         started: tuple[_Worker | None, _Call[Any]] | None = None
         with self._lock:
             before, call.state = call.state, "abandoned"
@@ -159,7 +159,7 @@ class _Pool:
             call.tell_late()
 
     def retire(self, worker: _Worker) -> bool:
-        """True when the idle thread may end; False when a call is on its way to it."""
+        """Return True when the idle thread may end, False when a call is on its way to it."""
         with self._lock:
             if worker not in self._idle:
                 return False
@@ -190,13 +190,15 @@ class _Pool:
 
 
 def _poster() -> Callable[[Callable[[], object]], object]:
-    """How another thread runs a callback in the event loop of this one; raises `RuntimeError` once that loop is gone."""
+    """Say how another thread runs a callback in this event loop; `RuntimeError` once the loop is gone."""
     native: Any = current_token().native_token
-    return getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+    post: Callable[[Callable[[], object]], object]
+    post = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+    return post
 
 
 def _context() -> contextvars.Context:
-    """A copy of the caller's context variables, without sniffio's claim that an event loop runs here."""
+    """Copy the caller's context variables, without sniffio's claim that an event loop runs here."""
     context = contextvars.copy_context()
     sniffio = sys.modules.get("sniffio")
     if sniffio is not None:
@@ -208,7 +210,7 @@ _pool = _Pool()
 
 
 def _forget_threads() -> None:
-    """A forked child has none of its parent's threads."""
+    """Begin anew: a forked child has none of its parent's threads."""
     global _pool  # noqa: PLW0603 - one pool per process is the point
     _pool = _Pool()
 
@@ -238,7 +240,7 @@ async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None
 
 
 def _outcome(call: _Call[T]) -> T:
-    """The call's result, or its error raised without leaving a reference cycle behind."""
+    """Return the call's result, or raise its error without leaving a reference cycle behind."""
     if call.error is None:
         return call.result  # type: ignore[return-value]  # None only when T allows it
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import os
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from kairo_team import threads
@@ -45,25 +47,21 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.001)
 
 
-@pytest.mark.anyio
 async def test_result_comes_back_from_another_daemon_thread() -> None:
     thread = await run_in_thread(threading.current_thread)
     assert thread is not threading.current_thread()
     assert thread.daemon
 
 
-@pytest.mark.anyio
 async def test_an_error_is_raised_where_it_was_awaited() -> None:
     with pytest.raises(ZeroDivisionError):
         await run_in_thread(lambda: 1 // 0)
 
 
-@pytest.mark.anyio
 async def test_none_and_arguments_pass_through() -> None:
     assert await run_in_thread(lambda a, b: None if a == b else a, 1, 1) is None
 
 
-@pytest.mark.anyio
 async def test_context_variables_are_copied_not_shared() -> None:
     variable.set("caller")
 
@@ -76,17 +74,15 @@ async def test_context_variables_are_copied_not_shared() -> None:
     assert variable.get() == "caller"
 
 
-@pytest.mark.anyio
 async def test_a_function_may_run_an_event_loop_of_its_own() -> None:
     async def inner() -> str:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return await run_in_thread(lambda: "nested")
 
     assert await run_in_thread(partial(anyio.run, inner)) == "nested"
     assert await run_in_thread(partial(anyio.run, inner, backend="trio")) == "nested"
 
 
-@pytest.mark.anyio
 async def test_the_event_loop_goes_on_meanwhile() -> None:
     gate = Gate()
     async with anyio.create_task_group() as group:
@@ -95,7 +91,6 @@ async def test_the_event_loop_goes_on_meanwhile() -> None:
         gate.go.set()
 
 
-@pytest.mark.anyio
 async def test_cancelled_before_it_begins_nothing_runs() -> None:
     ran: list[int] = []
     with anyio.CancelScope() as scope:
@@ -105,7 +100,6 @@ async def test_cancelled_before_it_begins_nothing_runs() -> None:
     assert ran == []
 
 
-@pytest.mark.anyio
 async def test_cancellation_returns_at_once_and_the_late_result_is_told() -> None:
     gate, late = Gate(), list[tuple[object, BaseException | None]]()
     began = time.monotonic()
@@ -119,7 +113,6 @@ async def test_cancellation_returns_at_once_and_the_late_result_is_told() -> Non
     assert late == [("late", None)]
 
 
-@pytest.mark.anyio
 async def test_a_late_error_is_told_and_raised_nowhere() -> None:
     gate, late = Gate(), list[tuple[object, BaseException | None]]()
 
@@ -134,7 +127,6 @@ async def test_a_late_error_is_told_and_raised_nowhere() -> None:
     assert isinstance(late[0][1], LookupError)
 
 
-@pytest.mark.anyio
 async def test_a_result_that_arrives_together_with_the_cancellation_is_told_once() -> None:
     for _ in range(50):
         came, late = list[str](), list[object]()
@@ -147,7 +139,7 @@ async def test_a_result_that_arrives_together_with_the_cancellation_is_told_once
             token = _Poster()
             came.append(await run_in_thread(both, on_late=lambda result, _: late.append(result)))
         await until(lambda: bool(came or late))
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         assert len(came) + len(late) == 1
 
 
@@ -158,7 +150,6 @@ class _Poster:
         self.call_soon = threads._poster()  # noqa: SLF001 - the very means the module uses
 
 
-@pytest.mark.anyio
 async def test_a_callback_that_raises_is_logged_and_the_thread_lives_on(caplog: pytest.LogCaptureFixture) -> None:
     gate = Gate()
     with anyio.move_on_after(0.05):
@@ -168,14 +159,12 @@ async def test_a_callback_that_raises_is_logged_and_the_thread_lives_on(caplog: 
     assert await run_in_thread(lambda: "still here") == "still here"
 
 
-@pytest.mark.anyio
 async def test_threads_are_reused() -> None:
     first = await run_in_thread(threading.get_ident)
     await anyio.sleep(0.05)
     assert await run_in_thread(threading.get_ident) == first
 
 
-@pytest.mark.anyio
 async def test_an_idle_thread_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
@@ -184,7 +173,6 @@ async def test_an_idle_thread_ends_after_a_while(monkeypatch: pytest.MonkeyPatch
     assert await run_in_thread(lambda: "a new one") == "a new one"
 
 
-@pytest.mark.anyio
 async def test_above_the_limit_calls_wait_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
     monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
@@ -200,7 +188,6 @@ async def test_above_the_limit_calls_wait_in_order(monkeypatch: pytest.MonkeyPat
     assert order == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.anyio
 async def test_an_abandoned_call_does_not_count_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
     monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
@@ -218,7 +205,6 @@ async def test_an_abandoned_call_does_not_count_against_the_limit(monkeypatch: p
     gate.go.set()
 
 
-@pytest.mark.anyio
 async def test_cancelled_while_it_waits_a_call_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
     monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
@@ -233,7 +219,6 @@ async def test_cancelled_while_it_waits_a_call_never_starts(monkeypatch: pytest.
     assert ran == []
 
 
-@pytest.mark.anyio
 async def test_many_at_once_all_come_back() -> None:
     came: list[int] = []
 
@@ -246,7 +231,6 @@ async def test_many_at_once_all_come_back() -> None:
     assert sorted(came) == [2 * number for number in range(600)]
 
 
-@pytest.mark.anyio
 async def test_where_no_thread_can_be_started_the_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -287,13 +271,13 @@ def test_the_process_ends_although_a_thread_hangs(backend: str) -> None:
 
         anyio.run(main, backend={backend!r})
     """
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")
 
 
-@pytest.mark.skipif(not hasattr(threads.os, "fork"), reason="no fork on this system")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_has_threads_of_its_own() -> None:
     program = """
         import os, warnings, anyio
@@ -310,7 +294,7 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
             assert os.waitpid(child, 0)[1] == 0
             print("both")
     """
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr

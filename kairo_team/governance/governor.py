@@ -9,9 +9,10 @@ from kairo_team.budget import Budget, HaltReason, Money, Usage, picodollars
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import GovernorClosed
 from kairo_team.governance import halts
-from kairo_team.governance.holds import Reservation as Reservation
-from kairo_team.governance.holds import holds_already, refusal
+from kairo_team.governance.holds import Reservation, holds_already, refusal
 from kairo_team.governance.ledger import COMMITTED, Node, Tree
+from kairo_team.governance.report import guarantee_of, write_down
+from kairo_team.governance.scope import GovernorScope
 from kairo_team.governance.units import (
     DIMENSIONS,
     DOLLARS,
@@ -29,12 +30,12 @@ from kairo_team.governance.units import (
     units_of,
     usage_of,
 )
-from kairo_team.governance.report import guarantee_of, write_down
-from kairo_team.governance.scope import GovernorScope
 from kairo_team.governance.waiting import Waiter, dismiss, serve, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__all__ = ["Governor", "Reservation"]
 
 _ONE_LOOP: Final[Units] = (0, 0, 1, 0)
 _ONE_OF_EACH: Final[Units] = (1, 1, 1, 1)
@@ -219,7 +220,7 @@ class Governor:
         tree = node.tree
         tree.acquire()
         try:
-            child._node = node.carve(name, budget, limit, guarantee)
+            child._node = node.carve(name, budget, limit, guarantee)  # noqa: SLF001 - another of its own kind
         finally:
             tree.release()
         return child

@@ -38,8 +38,8 @@ class Reservation:
         """The settled truth was more than was held."""
         outer = _mine.get()
         while outer is not None and not outer.open:
-            outer = outer._outer
-        self._outer = outer
+            outer = outer._outer  # noqa: SLF001 - another of its own kind
+        self._outer: Reservation | None = outer
         _mine.set(self)
 
     @property
@@ -116,14 +116,13 @@ class Reservation:
         """Say whether it, or one taken before it in the same context, still holds any of these dimensions."""
         mine: Reservation | None = self
         while mine is not None:
-            if (
-                mine.open
-                and mine._node.tree is node.tree
-                and any(a and b for a, b in zip(mine._units, units, strict=True))
-            ):
+            if mine.open and mine._shares(node, units):  # noqa: SLF001 - another of its own kind
                 return True
-            mine = mine._outer
+            mine = mine._outer  # noqa: SLF001
         return False
+
+    def _shares(self, node: Node, units: Units) -> bool:
+        return self._node.tree is node.tree and any(a and b for a, b in zip(self._units, units, strict=True))
 
     def __repr__(self) -> str:
         amounts = f"{self.tokens} tokens, ${self.dollars}, {self.tool_calls} tool calls"

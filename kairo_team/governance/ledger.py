@@ -18,26 +18,27 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.clock import LoopClock
 from kairo_team.budget import Budget, Usage, to_dollars
+from kairo_team.clock import LoopClock
 from kairo_team.errors import GovernorClosed, InsufficientBudget
-from kairo_team.governance.units import NOTHING as NOTHING
-from kairo_team.governance.units import Units as Units
 from kairo_team.governance.units import (
     DIMENSIONS,
     DOLLARS,
     FREE,
     HELD_DIMENSIONS,
+    NOTHING,
     TOKENS,
     TOOL_CALLS,
     UNLIMITED,
     Limits,
+    Units,
     budget_of,
     shown,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
     from kairo_team.governance.halts import Halt
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.governance.waiting import Waiter
@@ -56,7 +57,19 @@ class Tree:
     operations, so that a signal handler can stop the tree while its own thread holds the lock.
     """
 
-    __slots__ = ("acquire", "clock", "final", "halts", "home", "lines", "lock", "overdrawn", "release", "scopes", "waiters")
+    __slots__ = (
+        "acquire",
+        "clock",
+        "final",
+        "halts",
+        "home",
+        "lines",
+        "lock",
+        "overdrawn",
+        "release",
+        "scopes",
+        "waiters",
+    )
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.home = clock if isinstance(clock, LoopClock) else None
@@ -114,7 +127,7 @@ class Node:
         self.deadline: float | None = None
         self.limited: tuple[Node, ...] = () if parent is None else parent.limited
         """The nodes of its line with a limit in any dimension, nearest first."""
-        self.timed = parent is not None and parent.timed
+        self.timed: bool = parent is not None and parent.timed
         """Whether any node of its line has a deadline."""
         if budget is not FREE:
             if limit != UNLIMITED:

@@ -20,10 +20,13 @@ def send(loop: object, function: Callable[..., object], *args: object) -> None:
 
     Nothing happens when the loop has ended: whoever was to be told has ended with it.
     """
-    post: Callable[..., object] | None = getattr(loop, "call_soon_threadsafe", None)  # asyncio
-    if post is None:
-        post = getattr(loop, "run_sync_soon")  # noqa: B009 - trio; the token is typed as an object
+    post: Callable[..., object] = getattr(loop, "call_soon_threadsafe", None) or _post_to_trio(loop)
     try:
         post(function, *args)
     except RuntimeError:
         return
+
+
+def _post_to_trio(loop: object) -> Callable[..., object]:
+    post: Callable[..., object] = getattr(loop, "run_sync_soon")  # noqa: B009 - its type is anyio's secret
+    return post

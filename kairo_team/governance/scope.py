@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, cast
 
 import anyio
 
@@ -16,7 +16,8 @@ from kairo_team.governance.loops import current_loop, send
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kairo_team.governance.ledger import Halt, Node
+    from kairo_team.governance.halts import Halt
+    from kairo_team.governance.ledger import Node
 
 
 class GovernorScope:
@@ -43,7 +44,7 @@ class GovernorScope:
         self.cancelled = False
         """`cancel` ended the body."""
 
-    async def __aenter__(self) -> GovernorScope:
+    async def __aenter__(self) -> Self:
         if self._scope is not None:
             raise RuntimeError("this scope was entered before: every block needs a scope() of its own")
         node = self.node
@@ -69,7 +70,8 @@ class GovernorScope:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> bool:
         scope = self._scope
-        assert scope is not None
+        if scope is None:
+            raise RuntimeError("this scope was not entered")
         self.node.tree.scopes.pop(self, None)
         try:
             swallowed = bool(scope.__exit__(exc_type, exc, tb))
@@ -81,10 +83,9 @@ class GovernorScope:
         halt = self._conclude(scope)
         if halt is not None and scope.cancelled_caught:
             raise halt.error() from None
-        if not swallowed and isinstance(exc, BaseExceptionGroup):
-            first = first_halt(exc)
-            if first is not None:
-                raise first from None
+        first = None if swallowed or exc is None else first_halt(exc)
+        if first is not None and first is not exc:
+            raise first from None
         return swallowed
 
     @property
@@ -143,12 +144,11 @@ class GovernorScope:
         return None
 
 
-def first_halt(group: BaseExceptionGroup[BaseException]) -> HaltError | None:
-    """Return the first error of a group of nothing but `HaltError`s, however nested."""
-    first: HaltError | None = None
-    for error in group.exceptions:
-        inner = first_halt(error) if isinstance(error, BaseExceptionGroup) else error
-        if not isinstance(inner, HaltError):
-            return None
-        first = first or inner
-    return first
+def first_halt(error: BaseException) -> HaltError | None:
+    """Return the error itself, or the first of a group of nothing but `HaltError`s, however nested."""
+    if isinstance(error, HaltError):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    found = [first_halt(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions]
+    return None if None in found else found[0]

@@ -17,8 +17,8 @@ from kairo_team.budget import HaltReason
 from kairo_team.errors import InsufficientBudget, KairoError
 from kairo_team.governance.halts import check, check_hopeless, snapshot, stop
 from kairo_team.governance.ledger import COMMITTED, Node
-from kairo_team.governance.units import DIMENSIONS, HELD_DIMENSIONS, NOTHING, Units, shown
 from kairo_team.governance.loops import current_loop, send
+from kairo_team.governance.units import DIMENSIONS, HELD_DIMENSIONS, NOTHING, Units, shown
 
 Place = tuple[Node, int]
 

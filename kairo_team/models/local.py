@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kairo_team.budget import Usage
@@ -100,7 +100,7 @@ class LocalModel:
 
 
 def _model_file(name: str) -> Path:
-    """The file to load; raises `ModelUnavailable` when there is none."""
+    """Find the file to load; raises `ModelUnavailable` when there is none."""
     chosen = os.environ.get(FILE_VARIABLE)
     if chosen:
         file, hint = Path(chosen), f"{FILE_VARIABLE} must name a GGUF file"
@@ -119,7 +119,7 @@ def _model_file(name: str) -> Path:
 
 
 def _body(request: ModelRequest) -> dict[str, Any]:
-    """The request in the words of llama.cpp's chat interface."""
+    """Say the request in the words of llama.cpp's chat interface."""
     unknown = request.settings.keys() - _SETTINGS
     if unknown:
         raise ValueError(f"unknown settings {known(unknown)}: the embedded model knows {known(_SETTINGS)}")
@@ -145,7 +145,7 @@ class _Engine:
         self._to_grammar: Callable[[str], str] = native.json_schema_to_grammar
 
     def chat(self, body: Mapping[str, Any], stop: threading.Event) -> list[dict[str, Any]]:
-        """The native reply to a request body, chunk by chunk; ends early once `stop` is set."""
+        """Return the native reply to a request body, chunk by chunk; ends early once `stop` is set."""
         native = {name: value for name, value in body.items() if name != "output_schema"}
         if body["output_schema"] is not None:
             native["grammar"] = self._to_grammar(json.dumps({**body["output_schema"], **_ONE_LINE}))
@@ -216,7 +216,7 @@ _loading = threading.Lock()
 
 
 def _engine(name: str) -> _Engine:
-    """The engine of the model's file, loaded once per process (a forked child loads its own)."""
+    """Return the engine of the model's file, loaded once per process (a forked child loads its own)."""
     file = _model_file(name)
     place = os.getpid(), file.resolve()
     with _loading:
@@ -232,7 +232,7 @@ def _engine(name: str) -> _Engine:
 
 
 def _checked(reply: dict[str, Any]) -> dict[str, Any]:
-    """The reply, unless it is an error: that is raised."""
+    """Return the reply, unless it is an error: that is raised."""
     error = reply.get("error")
     if error is None:
         return reply

@@ -111,7 +111,8 @@ class RunProgress:
                 row.guarantee = event.tokens
             case events.AttemptStarted():
                 row.attempt, row.error = event.attempt, None
-                self._move(row, RowState.RUNNING, f"{event.member} at work")
+                told = say_why(row.verdict) if row.verdict else ""  # what the member is to mend
+                self._move(row, RowState.RUNNING, told or f"{event.member} at work")
             case events.AttemptProgress():
                 row.last = event.text
             case events.EvaluationStarted():
@@ -134,7 +135,7 @@ class RunProgress:
                 self._spend(row, row.booked, row.flying + event.usage.tokens)
                 row.last = f"{event.model}: {'answered' if event.outcome == 'ok' else event.outcome}"
             case events.AttemptFinished():
-                self._spend(row, row.booked + event.usage.tokens, 0)
+                self._spend(row, event.usage.tokens, 0)
                 row.error = event.error
                 row.last = row.last if event.error is None else f"attempt failed: {event.error}"
             case events.BudgetReturned():

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
+import kairo_team as kt
+from kairo_team.coordinators import ExpertTeamCoordinator
+from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.models import resolver
+from kairo_team.models.chat_model import Message, ModelRequest
+from kairo_team.results import TeamStatus
 from kairo_team.testing import ScriptedModel
+from kairo_team.views import RunProgress
 
 NEWSROOM = Path(__file__).parent / "data" / "newsroom.py"
 TeamFile = Callable[..., Path]
@@ -196,3 +202,21 @@ def test_a_thread_that_was_left_to_itself_neither_holds_nor_spoils_the_end(progr
     said = program("run", team_file(text))
     assert (said.code, said.err) == (5, "")
     assert said.out.endswith("registered by the file\n")
+
+
+def test_a_real_runs_tokens_only_grow_up_to_what_the_result_says() -> None:
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        reply = await context.model(ScriptedModel(["x"])).complete(ModelRequest([Message.user("?")]))
+        return reply.text * (3 if assignment.attempt > 2 else 1)
+
+    def long_enough(artifact: kt.Artifact) -> bool:
+        return len(artifact.text) > 1
+
+    progress = RunProgress()
+    seen: list[int] = []
+    runtime = kt.Runtime(subscribers=[progress.take, lambda event: seen.append(progress.tokens)])
+    coordinator = ExpertTeamCoordinator(evaluator=Rubric([Criterion("long", "is long", check=long_enough)]))
+    result = kt.run_sync(kt.Team("t", [kt.Member("a", work)]), "x", coordinator=coordinator, runtime=runtime)
+    assert (result.status, result.outcomes[0].attempts) == (TeamStatus.COMPLETED, 3)
+    assert seen == sorted(seen)
+    assert seen[-1] == progress.rows["a"].tokens == result.usage.tokens > 0

@@ -14,7 +14,6 @@ from kairo_team.budget import Budget, Usage
 from kairo_team.results import TeamStatus
 from kairo_team.verdicts import Cause, EvaluationVerdict, Finding
 from kairo_team.views import LiveView, PlainView, RowState, RunProgress
-from kairo_team.views.text import clean, clock, count, one_line
 
 PASS = EvaluationVerdict.passed(1.0)
 REVISE = EvaluationVerdict.revise("", findings=[Finding("a", observed="too short"), Finding("b", observed="no verb")])
@@ -75,6 +74,7 @@ def test_a_tasks_row_follows_its_events() -> None:
     assert (row.state, row.verdict, row.last) == (RowState.REVIEWING, REVISE, "too short; no verb")
     story.tell(events.AttemptStarted, "a", "writer", 2)
     assert (row.state, row.attempt, row.verdict) == (RowState.RUNNING, 2, REVISE)
+    assert row.last == "too short; no verb", "what is to be mended stays in sight"
     story.review("a", PASS, attempt=2)
     story.tell(events.TaskCompleted, "a", "writer", 2, None, "pass")
     assert (row.state, row.verdict, row.last) == (RowState.DONE, PASS, "after 2 attempts")
@@ -164,7 +164,7 @@ def test_only_what_matters_is_a_line() -> None:
         story.call("a", 10)
         story.tell(events.AttemptFinished, "a", "writer", 1, "failed", Usage(prompt_tokens=10), "ValueError: no ink")
         story.tell(events.AttemptStarted, "a", "writer", 2)
-        story.review("a", REVISE, tokens=20, attempt=2)
+        story.review("a", REVISE, tokens=30, attempt=2)
         story.tell(events.TaskEscalated, "a", "writer", Cause.ROUNDS_EXHAUSTED)
         story.tell(events.TaskCompleted, "a", "writer", 2, None, "review_exceeded")
         story.end(20, TeamStatus.DEGRADED)
@@ -290,14 +290,3 @@ def test_a_terminal_that_goes_away_does_not_stop_the_run(capfd: pytest.CaptureFi
         time.sleep(0.05)
         Story(view).plan("a")
     assert capfd.readouterr().err == ""
-
-
-# ---------------------------------------------------------------- words
-
-
-def test_words() -> None:
-    assert clean("a\r\nb\tc\x00\x7f\u202e\ud800") == "a\nb   c????"
-    assert one_line("  a\n b  ") == "a b"
-    assert one_line("x" * 50, 10) == "xxxxxxx..."
-    assert (count(1, "task"), count(0, "task"), count(2000, "task")) == ("1 task", "0 tasks", "2,000 tasks")
-    assert (clock(0.9), clock(61), clock(3661)) == ("0:00", "1:01", "1:01:01")

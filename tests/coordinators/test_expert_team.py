@@ -92,9 +92,7 @@ async def test_failed_tries_cost_no_round_and_do_not_count_as_artifacts() -> Non
     """`attempts` counts every try; `Assignment.attempt` and `EvaluationContext.attempt` count reviewed artifacts."""
     agent = ScriptedAgent([ConnectionError("busy"), "one", "", ConnectionError("busy"), "two"])
     evaluator = Verdicts([REVISE, PASS])
-    result = await run(
-        evaluator, agent, max_feedback_rounds=1, policy=FailurePolicy(retries=2, backoff=0.0)
-    )
+    result = await run(evaluator, agent, max_feedback_rounds=1, policy=FailurePolicy(retries=2, backoff=0.0))
     assert (result.status, result["writer"].attempts) == (kt.TeamStatus.COMPLETED, 5)
     assert [call.attempt for call in agent.calls] == [1, 1, 2, 2, 2]
     assert [context.attempt for context in evaluator.contexts] == [1, 2]
@@ -189,7 +187,10 @@ async def test_an_escalation_is_decided_by_risk_and_the_verdict_stays(
 
 @pytest.mark.parametrize(
     ("broken", "cause"),
-    [(RuntimeError("judge is down"), kt.Cause.EVALUATOR_ERROR), (kt.InsufficientBudget("tokens", 9, 1, "team"), kt.Cause.JUDGE_BUDGET)],
+    [
+        (RuntimeError("judge is down"), kt.Cause.EVALUATOR_ERROR),
+        (kt.InsufficientBudget("tokens", 9, 1, "team"), kt.Cause.JUDGE_BUDGET),
+    ],
 )
 async def test_an_evaluator_that_fails_never_passes_and_its_error_reaches_no_member(
     broken: Exception, cause: kt.Cause
@@ -313,7 +314,11 @@ async def test_kf_t10_what_nobody_can_do_is_refused_at_plan_time(task: kt.Task, 
 async def test_a_task_goes_to_its_member_else_its_role_else_whoever_is_able() -> None:
     team = kt.Team(
         "t",
-        [member("ann", ["prose"], "writer"), member("bea", ["prose", "rhyme"], "writer"), member("cy", ["sums"], "analyst")],
+        [
+            member("ann", ["prose"], "writer"),
+            member("bea", ["prose", "rhyme"], "writer"),
+            member("cy", ["sums"], "analyst"),
+        ],
     )
     plan = kt.TaskGraph(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -113,7 +114,9 @@ class SlowPlanner:
         return kt.TaskGraph([task("a")])
 
 
-@pytest.mark.parametrize("limit", [{"team_timeout": 10.0}, {"budget": kt.Budget(seconds=10)}], ids=["timeout", "budget"])
+@pytest.mark.parametrize(
+    "limit", [{"team_timeout": 10.0}, {"budget": kt.Budget(seconds=10)}], ids=["timeout", "budget"]
+)
 async def test_kf_t03_the_deadline_covers_planning_and_is_a_timeout(limit: dict[str, Any]) -> None:
     """A planner slower than the deadline ends the run at the deadline, TIMEOUT and not FAILED."""
     bench = Bench(a=good)
@@ -384,7 +387,7 @@ async def test_kf_t23_retries_wait_with_backoff_and_jitter(kind: Coordinator) ->
     bench = Bench(a=agent)
     policy = FailurePolicy(retries=4, backoff=2.0, backoff_max=10.0)
     await bench.run(kind(failure_policy=policy), [task("a"), task("b")])
-    waits = {name: [y - x for x, y in zip(t, t[1:], strict=False)] for name, t in times.items()}
+    waits = {name: [y - x for x, y in pairwise(t)] for name, t in times.items()}
     for full, first, second in zip([2.0, 4.0, 8.0, 10.0], waits["a"], waits["b"], strict=True):
         assert full / 2 <= first <= full
         assert full / 2 <= second <= full

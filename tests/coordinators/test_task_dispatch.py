@@ -54,9 +54,7 @@ async def test_nothing_is_reviewed_unless_the_task_names_an_evaluator() -> None:
         async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
             return kt.EvaluationVerdict.passed()
 
-    team = kt.Team(
-        "t", [kt.Member("a", good)], evaluators={"ed": Editor()}, runtime=kt.Runtime(subscribers=[recorder])
-    )
+    team = kt.Team("t", [kt.Member("a", good)], evaluators={"ed": Editor()}, runtime=kt.Runtime(subscribers=[recorder]))
     plan = kt.TaskGraph([kt.Task("plain", "do"), kt.Task("seen", "do", evaluator="ed")])
     result = await TaskDispatchCoordinator().execute(kt.TeamExecutionRequest("g", plan=plan), team)
     assert [event.task_id for event in recorder.of(events.EvaluationStarted)] == ["seen"]
@@ -67,7 +65,11 @@ async def test_nothing_is_reviewed_unless_the_task_names_an_evaluator() -> None:
 async def test_a_failed_task_makes_the_board_degraded_at_any_risk(risk: kt.RiskProfile) -> None:
     result = await run(
         [kt.Member("good", good), kt.Member("bad", bad)],
-        [kt.Task("a", "do", role="good"), kt.Task("b", "do", role="bad"), kt.Task("c", "do", role="good", depends_on=["b"])],
+        [
+            kt.Task("a", "do", role="good"),
+            kt.Task("b", "do", role="bad"),
+            kt.Task("c", "do", role="good", depends_on=["b"]),
+        ],
         FailurePolicy(retries=0),
         risk_profile=risk,
     )
@@ -141,7 +143,7 @@ async def test_a_task_in_backoff_gives_its_slot_to_others() -> None:
     result = await run(
         [kt.Member("w", work)],
         [kt.Task(name, "do") for name in "abcd"],
-        FailurePolicy(retries=1, backoff=1.5, backoff_max=1.5),
+        FailurePolicy(retries=1, backoff=2.0),  # 1 to 2 seconds
         max_parallel_tasks=1,
     )
     assert result.status is kt.TeamStatus.COMPLETED

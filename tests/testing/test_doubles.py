@@ -63,7 +63,7 @@ async def test_a_function_model_may_be_async_and_has_a_price() -> None:
     async def answer(request: kt.ModelRequest) -> str:
         return request.messages[-1].text.upper()
 
-    model = FunctionModel(answer, dollars_per_token="0.01")
+    model = FunctionModel(answer, dollars_per_token=Decimal("0.01"))
     assert await model.count_tokens(ASK) == 5
     reply = await model.complete(ASK)
     assert reply.text == "WHAT ARE TIDES"

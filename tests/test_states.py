@@ -1,0 +1,59 @@
+"""The moves a run and a task can make: the tables, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kairo_team.errors import IllegalMove
+from kairo_team.results import TeamStatus
+from kairo_team.states import RUN_MOVES, TASK_MOVES, RunState, TaskState, check_move
+from kairo_team.tasks import TaskStatus
+
+RUN_TABLE = """
+idle -> planning
+planning -> plan_ready running failed timeout cancelled
+plan_ready -> planning running failed timeout cancelled
+running -> completed degraded failed timeout cancelled
+"""
+"""Semantics 3, without SUSPENDED, which comes with the human gate."""
+
+
+def test_the_runs_table_is_the_designs() -> None:
+    expected = {}
+    for line in RUN_TABLE.split("\n"):
+        if line:
+            start, _, ends = line.partition(" -> ")
+            expected[start] = set(ends.split())
+    assert {str(start): {str(end) for end in ends} for start, ends in RUN_MOVES.items()} == expected
+
+
+def test_every_way_a_run_can_end_is_a_status_and_the_other_way_round() -> None:
+    assert {state.value for state in RunState if state not in RUN_MOVES} == {status.value for status in TeamStatus}
+
+
+def test_every_state_of_a_task_that_can_be_told_is_a_status() -> None:
+    told = {state.value for state in TaskState} - {"generating", "evaluating"}
+    assert told == {status.value for status in TaskStatus}
+
+
+def test_a_task_that_never_started_is_never_cancelled_or_accepted() -> None:
+    assert not {TaskState.CANCELLED, TaskState.COMPLETED} & TASK_MOVES[TaskState.PENDING]
+
+
+@given(st.data())
+def test_any_walk_along_the_table_is_recorded_and_any_other_step_is_refused(data: st.DataObject) -> None:
+    history: list[str] = [TaskState.PENDING]
+    while history[-1] in TASK_MOVES and len(history) < 12:
+        to = data.draw(st.sampled_from(TaskState))
+        before = list(history)
+        if to in TASK_MOVES[history[-1]]:
+            check_move("t", history, to, TASK_MOVES)
+            assert history == [*before, to]
+        else:
+            with pytest.raises(IllegalMove) as caught:
+                check_move("t", history, to, TASK_MOVES)
+            assert history == before
+            assert caught.value.history == tuple(before)
+            assert f"'t' cannot go from {before[-1]} to {to}" in str(caught.value)
