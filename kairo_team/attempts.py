@@ -72,8 +72,9 @@ class Worker:
     @classmethod
     def of(cls, member: Member) -> Worker:
         """Prepare a member: a bare function becomes an agent."""
-        agent = member.agent if hasattr(member.agent, "run") else FunctionAgent(member.agent)
-        return cls(member, agent.run, bool(getattr(agent, "own_loop", False)))
+        if not hasattr(member.agent, "run"):
+            return cls(member, FunctionAgent(member.agent).invoke, own_loop=False)
+        return cls(member, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
 
 
 class AttemptRunner:
@@ -88,14 +89,11 @@ class AttemptRunner:
         self, worker: Worker, assignment: Assignment, context: WorkContext, number: int, timeout: float | None
     ) -> Attempt:
         """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
-        end = await self._end(worker, assignment, context, timeout)
-        return Attempt(assignment.task.id, number, worker.member.id, *end, context.governor.status()[0])
-
-    async def _end(self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None) -> _End:
         try:
-            return _judge_output(context, await self._call(worker, assignment, context, timeout))
+            end = _judge_output(context, await self._call(worker, assignment, context, timeout))
         except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
-            return _explain_failure(context, innermost(error))
+            end = _explain_failure(context, innermost(error))
+        return Attempt(assignment.task.id, number, worker.member.id, *end, context.governor.usage)
 
     async def _call(
         self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None

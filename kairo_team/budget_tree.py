@@ -61,5 +61,5 @@ def _cells(node: BudgetNode) -> tuple[str, ...]:
 
 def _cell(label: str, used: object, limit: object, sign: str = "") -> str:
     if limit is None:
-        return f"{label} {sign}{used:,}" if used else ""  # type: ignore[str-format]
-    return f"{label} {sign}{used:,} of {sign}{limit:,}"  # type: ignore[str-format]
+        return f"{label} {sign}{used:,}" if used else ""
+    return f"{label} {sign}{used:,} of {sign}{limit:,}"

@@ -10,7 +10,6 @@ import anyio
 
 from kairo_team import events
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
-from kairo_team.governance.units import NOTHING, Units
 from kairo_team.states import TaskState
 from kairo_team.task_record import TaskRecord
 
@@ -86,7 +85,7 @@ class Dispatcher:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
         governor = self._governors[member]
         try:
-            guarantee = self._guarantee(record.task, governor)
+            guarantee = governor.share(record.task.weight / self._weight_left, self._reserve)
             record.governor = governor.carve_units(record.task.id, record.task.budget, guarantee)
         except InsufficientBudget as short:
             self.board.release(member)
@@ -103,18 +102,6 @@ class Dispatcher:
         self._emit(events.TaskAssigned, record.task.id, member)
         self._emit(events.BudgetCarved, record.task.id, member, guarantee[0] or None, guarantee[1] or None)
         return True
-
-    def _guarantee(self, task: Task, governor: Governor) -> Units:
-        """Return the task's share of what is not set aside yet (reserve aside): at least a unit of what is limited."""
-        shares = governor.shares()
-        if not shares:
-            return NOTHING
-        units = [0, 0, 0, 0]
-        part = task.weight / self._weight_left
-        for dim, limit, unallotted in shares:
-            fair = int((unallotted - int(limit * self._reserve)) * part)
-            units[dim] = max(fair, 1) if limit else 0
-        return (units[0], units[1], units[2], units[3])
 
     def _fail_unpaid(self, record: TaskRecord, governor: Governor, short: InsufficientBudget) -> None:
         record.error = str(short)

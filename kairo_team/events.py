@@ -106,11 +106,18 @@ class PlanReady(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskEvent(Event):
+class WorkEvent(Event):
+    """Base of what paid work reports: an attempt at a task, or work without a task or member, such as planning."""
+
+    task_id: str | None
+    member: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent(WorkEvent):
     """Base of everything that happens to one task."""
 
     task_id: str
-    member: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,7 @@ class AttemptStarted(TaskEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptProgress(TaskEvent):
+class AttemptProgress(WorkEvent):
     """Something the member reported itself (`MemberContext.emit`)."""
 
     type: ClassVar[str] = "attempt.progress"
@@ -215,7 +222,7 @@ class EvaluationResult(TaskEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetCarved(TaskEvent):
+class BudgetCarved(WorkEvent):
     """Budget was set aside for a member (no `task_id`) or a task; None is nothing guaranteed."""
 
     type: ClassVar[str] = "budget.carved"
@@ -243,7 +250,7 @@ class BudgetHalted(TaskEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCalled(TaskEvent):
+class ModelCalled(WorkEvent):
     """A governed model call ended; `held` are the tokens set aside for it before it was made."""
 
     type: ClassVar[str] = "model.called"

@@ -34,7 +34,7 @@ def freeze(value: Any) -> Any:
     if isinstance(value, FrozenDict):
         return value
     if isinstance(value, Mapping):
-        mapping = cast("Mapping[Any, Any]", value)
+        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
         return FrozenDict({key: freeze(item) for key, item in mapping.items()}) if mapping else EMPTY
     if isinstance(value, list | tuple):
         items = cast("Iterable[Any]", value)
@@ -57,7 +57,7 @@ def _check_json(value: Any, where: str) -> None:
     if isinstance(value, float) and math.isfinite(value):
         return
     if isinstance(value, Mapping):
-        mapping = cast("Mapping[Any, Any]", value)
+        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
         for key, item in mapping.items():
             if not isinstance(key, str):
                 raise ValueError(f"key {key!r}{where} must be a string to go through JSON")

@@ -362,7 +362,8 @@ class TeamRun:
         assert dispatcher is not None
         assert record.member is not None
         assert record.governor is not None
-        await dispatcher.lease(record, record.member)
+        if record.leased != record.member:
+            await dispatcher.lease(record, record.member)
         worker = self._workers[record.member]
         context = WorkContext(
             self._tools, record.governor, worker.member.role, step=key, task_id=task.id, member=record.member

@@ -105,6 +105,12 @@ async def test_a_kill_brings_back_what_was_kept_and_what_was_finished() -> None:
 # ---------------------------------------------------------------- U07
 
 
+def wait_until_running(runtime: kt.Runtime) -> None:
+    while "r" not in runtime.runs:
+        time.sleep(0.001)
+    time.sleep(0.003)  # the event loop is asleep by now
+
+
 @pytest.mark.real_time
 @BOTH
 async def test_kf_u07_a_thread_can_kill_a_run_that_sleeps(coordinator: Any) -> None:
@@ -114,7 +120,7 @@ async def test_kf_u07_a_thread_can_kill_a_run_that_sleeps(coordinator: Any) -> N
 
     def kill() -> None:
         try:
-            time.sleep(0.005)
+            wait_until_running(runtime)
             runtime.runs["r"].cancel("from a thread")
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             problems.append(error)
@@ -134,13 +140,18 @@ async def test_kf_u07_a_signal_handler_can_kill_a_run_that_sleeps(coordinator: A
     """The handler may run at any place in the main thread, also in the middle of the ledger."""
     team, runtime = make_team(hang)
     before = signal.signal(signal.SIGUSR1, lambda *_: runtime.runs["r"].cancel("by signal"))
-    timer = threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGUSR1))
-    timer.start()
+
+    def send() -> None:
+        wait_until_running(runtime)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    thread = threading.Thread(target=send)
+    thread.start()
     try:
         with anyio.fail_after(5):
             result = await coordinator.execute(kt.TeamExecutionRequest("goal", run_id="r"), team)
     finally:
-        timer.join()
+        thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert (result.status, result.error) == (kt.TeamStatus.CANCELLED, "by signal")
 

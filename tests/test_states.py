@@ -42,13 +42,12 @@ def test_a_task_that_never_started_is_never_cancelled_or_accepted() -> None:
     assert not {TaskState.CANCELLED, TaskState.COMPLETED} & TASK_MOVES[TaskState.PENDING]
 
 
-@given(st.data())
-def test_any_walk_along_the_table_is_recorded_and_any_other_step_is_refused(data: st.DataObject) -> None:
+@given(st.lists(st.sampled_from(TaskState)))
+def test_any_walk_along_the_table_is_recorded_and_any_other_step_is_refused(steps: list[TaskState]) -> None:
     history: list[str] = [TaskState.PENDING]
-    while history[-1] in TASK_MOVES and len(history) < 12:
-        to = data.draw(st.sampled_from(TaskState))
+    for to in steps:
         before = list(history)
-        if to in TASK_MOVES[history[-1]]:
+        if to in TASK_MOVES.get(history[-1], ()):
             check_move("t", history, to, TASK_MOVES)
             assert history == [*before, to]
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.threads import run_in_thread
@@ -25,48 +25,36 @@ class FunctionAgent:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._pass_context = _context_passing(function)
-        self._is_async = _is_async(function)
+        self._call = _with_context(function)
+        self.invoke: Call = self._call if _is_async(function) else self.run
+        """What makes the awaitable a run waits for: an async function needs nothing around it."""
 
     async def run(self, assignment: Assignment, context: MemberContext) -> Any:
         """Call the function; what it returns is checked by the run."""
-        call = self._pass_context(self.function, assignment, context)
-        if self._is_async:
-            return await call()
-        result = await run_in_thread(call)
+        if self.invoke is self._call:
+            return await self._call(assignment, context)
+        result = await run_in_thread(functools.partial(self._call, assignment, context))
         return await result if inspect.isawaitable(result) else result
 
     def __repr__(self) -> str:
         return f"FunctionAgent({getattr(self.function, '__qualname__', self.function)!s})"
 
 
-_Bind = Callable[[Callable[..., Any], "Assignment", "MemberContext"], Callable[[], Awaitable[Any]]]
+Call = Callable[["Assignment", "MemberContext"], Any]
 
 
-def _without(function: Callable[..., Any], assignment: Assignment, _context: MemberContext) -> Callable[[], Any]:
-    return functools.partial(function, assignment)
-
-
-def _second(function: Callable[..., Any], assignment: Assignment, context: MemberContext) -> Callable[[], Any]:
-    return functools.partial(function, assignment, context)
-
-
-def _named(function: Callable[..., Any], assignment: Assignment, context: MemberContext) -> Callable[[], Any]:
-    return functools.partial(function, assignment, context=context)
-
-
-def _context_passing(function: Callable[..., Any]) -> _Bind:
-    """Return how this function wants the context, from its signature."""
+def _with_context(function: Callable[..., Any]) -> Call:
+    """Return the function as one of assignment and context, whichever of them its signature asks for."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
-        return _without
+        return lambda assignment, _: function(assignment)
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) > 1 and (positional[1].default is inspect.Parameter.empty or positional[1].name == "context"):
-        return _second
+        return function
     if any(p.name == "context" and p.kind is not p.POSITIONAL_ONLY for p in parameters[1:]):
-        return _named
-    return _without
+        return lambda assignment, context: function(assignment, context=context)
+    return lambda assignment, _: function(assignment)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

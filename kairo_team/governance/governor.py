@@ -339,6 +339,24 @@ class Governor:
                     shares.append((dim, *found))
             return tuple(shares)
 
+    def share(self, part: float, reserve: float) -> Units:
+        """Return a part of what is not allotted yet, the reserve aside, in ledger units: for `carve_units`.
+
+        `part` and `reserve` are shares (0 to 1) of what is left and of the limit. Rounded down, but at least one
+        unit of each limited dimension that is not limited to 0.
+        """
+        node = self._node
+        if not node.limited:
+            return NOTHING
+        units = [0, 0, 0, 0]
+        with node.tree.lock:
+            for dim in (TOKENS, DOLLARS, LOOPS, TOOL_CALLS):
+                found = node.unallotted(dim)
+                if found is not None and found[0]:
+                    units[dim] = max(1, int((found[1] - int(found[0] * reserve)) * part))
+        tokens, dollars, loops, tool_calls = units
+        return (tokens, dollars, loops, tool_calls)
+
     @property
     def guarantee(self) -> Budget:
         """What was set aside for it, top-ups included; `None` in dimensions without a guarantee."""
@@ -365,6 +383,11 @@ class Governor:
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._node.ended is not None
+
+    @property
+    def usage(self) -> Usage:
+        """What it and everything below it spent."""
+        return self._node.usage()
 
     def status(self) -> tuple[Usage, HaltReason | None]:
         """Return what it and everything below it spent, and why it halted (or `None`)."""

@@ -89,12 +89,12 @@ class RunProgress:
                 self._plan(event.tasks)
             case events.TeamEnded():
                 self.ended, self.tokens = event, event.usage.tokens
-            case events.TaskEvent():
+            case events.WorkEvent():
                 self._take_task_event(event)
             case _:
                 pass
 
-    def _take_task_event(self, event: events.TaskEvent) -> None:
+    def _take_task_event(self, event: events.WorkEvent) -> None:
         if event.task_id:  # a member's budget and a planner's call belong to no task
             row = self._row(event.task_id)
             row.changed = event.seq
@@ -103,7 +103,7 @@ class RunProgress:
         elif isinstance(event, events.ModelCalled):
             self.tokens += event.usage.tokens
 
-    def _take_task(self, row: TaskRow, event: events.TaskEvent) -> None:
+    def _take_task(self, row: TaskRow, event: events.WorkEvent) -> None:
         match event:
             case events.TaskAssigned():
                 self._move(row, RowState.RUNNING, f"assigned to {event.member}")
@@ -129,7 +129,7 @@ class RunProgress:
             case _:
                 self._take_money(row, event)
 
-    def _take_money(self, row: TaskRow, event: events.TaskEvent) -> None:
+    def _take_money(self, row: TaskRow, event: events.WorkEvent) -> None:
         match event:
             case events.ModelCalled():
                 self._spend(row, row.booked, row.flying + event.usage.tokens)
