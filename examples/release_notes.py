@@ -38,16 +38,25 @@ PAIRS = {
     "Show file names in error messages": "Showed file names in error messages.",
     "Avoid reading the same page twice": "Avoided reading the same page twice.",
 }
-"""What a model of 135 million parameters follows is not rules but examples."""
+REVISIONS = [
+    ('Begin with "Moved".', "Move the log file to the data folder", "Moved the log file to the data folder."),
+    ('Leave out "page". Keep "wrong".', "Fix wrong margin in reports", "Fixed wrong margin in reports."),
+    ('Begin with "Kept".', "Keep open tabs after a restart", "Kept open tabs after a restart."),
+]
+"""A model of 135 million parameters follows examples, not rules; also for what to do with a finding."""
 
 ASK = "Rewrite in the past tense: "
-INSTRUCTIONS = "You rewrite commit subjects in the past tense. Examples:\n\n" + "\n\n".join(
-    f"{ASK}{subject}\n{json.dumps({'sentence': sentence})}" for subject, sentence in PAIRS.items()
+EXAMPLES = [(ASK + subject, sentence) for subject, sentence in PAIRS.items()]
+EXAMPLES += [(f"{finding}\n{ASK}{subject}", sentence) for finding, subject, sentence in REVISIONS]
+INSTRUCTIONS = "\n\n".join(
+    ["You rewrite commit subjects in the past tense. Examples:"]
+    + [f"{asked}\n{json.dumps({'sentence': sentence})}" for asked, sentence in EXAMPLES]
 )
 TEMPLATES = {
     "system": "{{ role.instructions }}",
-    "task": ASK + "{{ assignment.inputs.subject }}{% for finding in assignment.findings[:3] %}\n{{ finding.expected }}"
-    "{% endfor %}",
+    "task": "{{ (assignment.findings[:3] | map(attribute='expected') | unique | join(' ') ~ '\n"
+    + ASK
+    + "' ~ assignment.inputs.subject) | trim }}",
 }
 HEADINGS = {"add": "Added", "change": "Changed", "fix": "Fixed", "remove": "Removed"}
 

@@ -30,8 +30,7 @@ _HALT_OF = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """What came of one try; a recorded step, so everything a coordinator decides from is in it."""
 
     task_id: str
@@ -102,7 +101,7 @@ class AttemptRunner:
         if not worker.own_loop:
             governor.pre_step()
         raw: Any = None
-        async with governor.scope(timeout) as scope:
+        with governor.scope(timeout) as scope:
             context.stop_when(lambda: scope.stopped)
             work = worker.invoke(assignment, context)
             raw = await self._leashes.hold(work, worker.member.id, lambda: scope.stopped)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from kairo_team.budget import Budget, HaltReason, Usage
 
@@ -34,32 +35,34 @@ class BudgetNode:
 
     def __str__(self) -> str:
         rows = list(_rows(self, "", ""))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        shown = [n for n, width in enumerate(widths) if width]
+        return "\n".join("  ".join(row[n].ljust(widths[n]) for n in shown).rstrip() for row in rows)
 
 
 def _rows(node: BudgetNode, stem: str, branch: str) -> Iterator[tuple[str, ...]]:
+    """Yield a line of cells for the node, then those of its children."""
     yield (stem + branch + node.name, *_cells(node))
     stem += {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     for child in node.children:
         yield from _rows(child, stem, "└─ " if child is node.children[-1] else "├─ ")
 
 
-def _cells(node: BudgetNode) -> tuple[str, ...]:
-    used, limit = node.usage, node.budget
-    return (
-        _cell("tokens", used.tokens, limit.tokens),
-        _cell("dollars", used.dollars, limit.dollars, "$"),
-        _cell("loops", used.loops, limit.loops),
-        _cell("tool calls", used.tool_calls, limit.tool_calls),
-        _cell("seconds", round(used.seconds, 1), limit.seconds),
-        node.halt.value if node.halt else "",
-    )
+def _cells(node: BudgetNode) -> Iterator[str]:
+    for field_name, label in (("tokens", "tokens"), ("dollars", "$"), ("loops", "loops"), ("tool_calls", "tool calls")):
+        used, held, over = (getattr(usage, field_name) for usage in (node.usage, node.held, node.overshoot))
+        limit, given = getattr(node.budget, field_name), getattr(node.guarantee, field_name)
+        yield _cell(label, used, limit, {"held": held, "guaranteed": None if given == limit else given, "over": over})
+    seconds = "" if node.budget.seconds is None else f" of {node.budget.seconds:g}"
+    yield f"{node.usage.seconds:.1f}{seconds} s"
+    yield "" if node.halt is None else f"{node.halt.value} by {node.origin!r}"
 
 
-def _cell(label: str, used: object, limit: object, sign: str = "") -> str:
-    if limit is None:
-        return f"{label} {sign}{used:,}" if used else ""
-    return f"{label} {sign}{used:,} of {sign}{limit:,}"
+def _cell(label: str, used: Decimal, limit: Decimal | None, notes: Mapping[str, Decimal | None]) -> str:
+    """Say what was used, of what, and the notes that are not nothing: `60 of 400 tokens (150 held)`."""
+    sign, unit = ("$", "") if label == "$" else ("", f" {label}")
+    most = "" if limit is None else f" of {sign}{limit:,}"
+    noted = ", ".join(f"{sign}{amount:,} {note}" for note, amount in notes.items() if amount)
+    if not (used or most or noted):
+        return ""
+    return f"{sign}{used:,}{most}{unit}{noted and f' ({noted})'}"

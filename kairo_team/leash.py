@@ -11,24 +11,36 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 import anyio
-from anyio.lowlevel import current_token
+from anyio.lowlevel import checkpoint, current_token
 
 T = TypeVar("T")
 _PATIENCE: Final = 1000
 """Cancellations that clean-up may meet, one at each of its awaits."""
+_TURNS: Final = 100
+"""Turns of the event loop that an orderly end may take, grace or no grace."""
 
 
 class _Leash:
     """What is known of one coroutine that is held."""
 
-    __slots__ = ("closed", "pulled", "task", "waits_for")
+    __slots__ = ("_nurseries", "closed", "pulled", "task", "waits_for")
 
-    def __init__(self, task: object, waits_for: Any) -> None:
+    def __init__(self, task: object, nurseries: int, waits_for: Any) -> None:
         self.task = task
+        self._nurseries = nurseries
         self.waits_for = waits_for
         """What it gave the event loop to wait for."""
         self.pulled = False
         self.closed = False
+
+    @property
+    def childless(self) -> bool:
+        """No task group is open in it: closing would leave children without a parent, which corrupts trio."""
+        return _count_nurseries(self.task) == self._nurseries
+
+
+def _count_nurseries(task: Any) -> int:
+    return 0 if task is None else len(task.child_nurseries)
 
 
 class Leashes:
@@ -36,7 +48,8 @@ class Leashes:
 
     A coroutine that swallows every cancellation, or shields itself from it, would keep its task, and so the whole run,
     alive for ever: structured concurrency waits for it. It is closed, which throws `GeneratorExit` into it at the
-    place where it waits.
+    place where it waits. Out of reach are tasks it started itself and shielded: on asyncio they stay behind until the
+    event loop ends, on trio they are waited for.
     """
 
     __slots__ = ("_calm", "_clock", "_grace", "_held", "_task", "ending", "stubborn")
@@ -57,11 +70,13 @@ class Leashes:
         if not isinstance(work, Coroutine):
             return await work
         coroutine = cast("Coroutine[Any, Any, T]", work)
+        task = self._task()
+        nurseries = _count_nurseries(task)
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
             return cast("T", end.value)  # it never waited for anything
-        leash = _Leash(self._task(), waits_for)
+        leash = _Leash(task, nurseries, waits_for)
         self._held.add(leash)
         try:
             result: T = await self._drive(coroutine, leash, stopped)
@@ -87,11 +102,20 @@ class Leashes:
             await anyio.sleep_forever()
         finally:
             self.ending = True
-            with anyio.move_on_after(self._grace, shield=True):
-                while self._held:
-                    await self._calm.wait()
+            with anyio.CancelScope(shield=True):
+                await self._let_end()
             for leash in tuple(self._held):
                 _pull(leash)
+
+    async def _let_end(self) -> None:
+        """Wait for the grace, and some turns of the event loop in any case."""
+        with anyio.move_on_after(self._grace):
+            while self._held:
+                await self._calm.wait()
+        for _ in range(_TURNS):
+            if not self._held:
+                return
+            await checkpoint()
 
     @types.coroutine
     def _drive(
@@ -117,7 +141,7 @@ class Leashes:
                 cancelled = error is not None or isinstance(wrapped, BaseException)
                 swallowed += cancelled
                 late = cancelled and (swallowed > _PATIENCE or self._clock() - since > self._grace)
-                if leash.pulled or late:
+                if (leash.pulled or late) and leash.childless:
                     leash.closed = True
                     _close(coroutine)
                     return None
@@ -138,6 +162,8 @@ def _task_getter() -> Callable[[], object]:
 def _pull(leash: _Leash) -> None:
     """Wake the coroutine out of whatever it waits for, shielded or not."""
     leash.pulled = True
+    if not leash.childless:
+        return
     if leash.task is None:
         cancel: Callable[[], object] = getattr(leash.waits_for, "cancel", lambda: None)
         cancel()  # a future; None is a bare yield, which goes on by itself

@@ -50,13 +50,6 @@ async def hangs_in_its_clean_up(assignment: kt.Assignment) -> str:
     raise AssertionError
 
 
-async def shields_a_group(assignment: kt.Assignment) -> str:
-    with anyio.CancelScope(shield=True):
-        async with anyio.create_task_group() as group:
-            group.start_soon(anyio.sleep, 5000)
-    raise AssertionError
-
-
 STUBBORN = [swallows, swallows_slowly, shields, hangs_in_its_clean_up]
 
 
@@ -143,6 +136,30 @@ async def test_clean_up_within_the_grace_is_left_alone() -> None:
     result = await TaskDispatchCoordinator().execute(request(team_timeout=1.0), make(tidy))
     assert done == ["tidied"]
     assert result.duration == pytest.approx(1.0 + GRACE * 0.9)
+    assert not any("closed" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("depth", [1, 5])
+async def test_an_orderly_end_gets_its_turns_even_without_any_grace(depth: int) -> None:
+    """Task groups in task groups need turns of the event loop, not time, to end."""
+    ended: list[int] = []
+
+    async def nest(level: int) -> None:
+        try:
+            async with anyio.create_task_group() as group:
+                for _ in range(2):
+                    group.start_soon(nest if level else anyio.sleep_forever, *((level - 1,) if level else ()))
+        finally:
+            ended.append(level)
+
+    async def deep(assignment: kt.Assignment) -> str:
+        await nest(depth)
+        raise AssertionError
+
+    config = kt.TeamConfig(team_timeout=1.0, cancel_grace=0.0)
+    result = await TaskDispatchCoordinator().execute(kt.TeamExecutionRequest("g", config=config), make(deep))
+    assert (result.status, result.duration) == (kt.TeamStatus.TIMEOUT, pytest.approx(1.0))
+    assert len(ended) == 2 ** (depth + 1) - 1
     assert not any("closed" in warning for warning in result.warnings)
 
 

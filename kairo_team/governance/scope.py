@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class GovernorScope:
-    """An async context manager made by `Governor.scope`; each is entered once.
+    """A context manager made by `Governor.scope`, for `async with` (and, in the library, `with`); entered once.
 
     A `timeout` and `cancel` end the body quietly: the block is left, and `timed_out` or `cancelled` is true.
     """
@@ -45,6 +45,14 @@ class GovernorScope:
         """`cancel` ended the body."""
 
     async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> bool:
+        return self.__exit__(exc_type, exc, tb)
+
+    def __enter__(self) -> Self:
         if self._scope is not None:
             raise RuntimeError("this scope was entered before: every block needs a scope() of its own")
         node = self.node
@@ -66,7 +74,7 @@ class GovernorScope:
         scope.__enter__()
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> bool:
         scope = self._scope

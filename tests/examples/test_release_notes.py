@@ -1,0 +1,158 @@
+"""The demo's team, on a scripted model and on the real one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.examples import release_notes
+from kairo_team.examples.release_notes import ASK, INSTRUCTIONS, PAIRS, REVISIONS, build
+from kairo_team.examples.release_notes_history import past, understand
+from kairo_team.examples.release_notes_rubric import problems
+from kairo_team.testing import FunctionModel
+
+
+def right(request: kt.ModelRequest) -> str:
+    subject = request.messages[-1].text.partition(ASK)[2]
+    verb, _, rest = subject.partition(" ")
+    return json.dumps({"sentence": f"{past(verb.lower()).capitalize()} {rest}."})
+
+
+def wrong(request: kt.ModelRequest) -> str:
+    return json.dumps({"sentence": "Added something that is not there."})
+
+
+async def run(
+    answer: Callable[[kt.ModelRequest], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> tuple[kt.TeamResult, list[kt.ModelRequest]]:
+    """Run the demo on the shipped history with a model that answers so."""
+    monkeypatch.chdir(tmp_path)
+    asked: list[kt.ModelRequest] = []
+
+    def listen(request: kt.ModelRequest) -> str:
+        asked.append(request)
+        return answer(request)
+
+    team, request, coordinator, _ = build()
+    runtime = kt.Runtime(models={"local:smollm2": FunctionModel(listen)})
+    return await kt.run(team, request, coordinator=coordinator, runtime=runtime), asked
+
+
+async def test_every_sentence_stands_under_its_kind_with_its_commit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result, asked = await run(right, monkeypatch, tmp_path)
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert len(asked) == 8
+    assert result.output == (
+        "## Added\n"
+        "- Added --watch option to the build command. (9d07be4)\n"
+        "- Supported reading arguments from a file. (07b4c1f)\n\n"
+        "## Changed\n"
+        "- Raised ValueError when timeout is negative. (b1d64e8)\n"
+        "- Renamed Client.fetch to Client.get. (da50e93)\n\n"
+        "## Fixed\n"
+        "- Fixed crash when the config file is empty. (51c8a30)\n"
+        "- Handled missing home directory on Windows. (2479fd1)\n\n"
+        "## Removed\n"
+        "- Dropped support for Python 3.9. (3fa9027)\n"
+        "- Removed the deprecated --legacy flag. (a98e2d4)"
+    )
+
+
+async def test_a_sentence_that_never_passes_is_replaced_by_the_commits_own_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def mostly_right(request: kt.ModelRequest) -> str:
+        return wrong(request) if "Drop support" in request.messages[-1].text else right(request)
+
+    result, asked = await run(mostly_right, monkeypatch, tmp_path)
+    assert result.status is kt.TeamStatus.DEGRADED
+    assert "- Drop support for Python 3.9 [the commit's own words] (3fa9027)" in str(result.output)
+    assert "something that is not there" not in str(result.output)
+    failed = result["write-4"]
+    assert (failed.status, failed.attempts) == (kt.TaskStatus.FAILED, 4)
+    assert len(asked) == 7 + 4
+
+
+async def test_notes_need_half_of_the_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result, _ = await run(wrong, monkeypatch, tmp_path)
+    assert result.status is kt.TeamStatus.FAILED
+    assert result["notes"].status is kt.TaskStatus.SKIPPED
+
+
+async def test_a_revision_carries_the_findings_and_a_higher_temperature(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def about_python(request: kt.ModelRequest) -> bool:
+        return "Python 3.9" in request.messages[-1].text
+
+    _, asked = await run(lambda request: (wrong if about_python(request) else right)(request), monkeypatch, tmp_path)
+    mine = [request for request in asked if about_python(request)]
+    assert mine[0].messages[-1].text == ASK + "Drop support for Python 3.9"
+    assert mine[1].messages[-1].text == (
+        'Begin with "Dropped". Keep "Python", "3.9". Keep "support", "for".\n' + ASK + "Drop support for Python 3.9"
+    )
+    assert [request.settings["temperature"] for request in mine] == [0, 0.4, 0.7, 0.7]
+    assert {request.max_tokens for request in mine} == {64}
+    assert mine[0].messages[0].text == INSTRUCTIONS
+
+
+def test_the_examples_the_model_learns_from_pass_the_rubric() -> None:
+    pairs = [*PAIRS.items(), *((subject, sentence) for _, subject, sentence in REVISIONS)]
+    assert [sentence for subject, sentence in pairs if problems(sentence, subject)] == []
+    assert all(understand("abc", subject) for subject, _ in pairs if len(subject.split()) > 3)
+
+
+def test_the_plan_goes_through_json_and_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from pydantic import TypeAdapter
+
+    monkeypatch.chdir(tmp_path)
+    plan = build()[1].plan
+    assert plan is not None
+    graphs: TypeAdapter[kt.TaskGraph] = TypeAdapter(kt.TaskGraph)
+    assert graphs.validate_json(graphs.dump_json(plan)) == plan
+    assert plan["notes"].needed == 4
+
+
+def test_the_note_says_which_history_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert build()[3].startswith("8 commits from a small history shipped as data (")
+
+
+def test_the_file_serves_kairo_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(str(release_notes.__file__)).resolve()
+    spec = importlib.util.spec_from_file_location("release_notes_by_path", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    assert isinstance(module.team, kt.Team)
+    assert isinstance(module.request, kt.TeamExecutionRequest)
+    assert not hasattr(module, "plan")
+
+
+@pytest.mark.local_model
+@pytest.mark.slow
+async def test_on_the_real_model_nothing_untrue_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    team, request, coordinator, _ = build()
+    result = await kt.run(team, request, coordinator=coordinator)
+    assert result.status in {kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED}
+    for outcome in result.outcomes[:-1]:
+        if outcome.status is kt.TaskStatus.COMPLETED:
+            assert outcome.artifact is not None
+            sentence = outcome.artifact.data_as(release_notes.Sentence).sentence
+            assert sentence in str(result.output)
+            assert not problems(sentence, request.plan[outcome.task_id].inputs["subject"] if request.plan else "")
+        else:
+            assert "[the commit's own words]" in str(result.output)
