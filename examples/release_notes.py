@@ -10,7 +10,6 @@ and at least half of them were accepted; where a sentence is missing the commit'
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,43 +20,9 @@ import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.examples.release_notes_history import History, read
+from kairo_team.examples.release_notes_prompt import INSTRUCTIONS, TEMPLATES
 from kairo_team.examples.release_notes_rubric import CHECKS, PAST_TENSE, Check
 
-PAIRS = {
-    "Drop support for Python 3.6": "Dropped support for Python 3.6.",
-    "Add --json option to the list command": "Added --json option to the list command.",
-    "Fix crash when the input file is missing": "Fixed crash when the input file is missing.",
-    "Allow users to skip the login page": "Allowed users to skip the login page.",
-    "Use os.replace to write files": "Used os.replace to write files.",
-    "Rename Client.send to Client.post": "Renamed Client.send to Client.post.",
-    "Raise KeyError if the name is unknown": "Raised KeyError if the name is unknown.",
-    "Remove the old parser": "Removed the old parser.",
-    "Make the cache size configurable": "Made the cache size configurable.",
-    "Prevent duplicate rows in reports": "Prevented duplicate rows in reports.",
-    "Enable search in large folders": "Enabled search in large folders.",
-    "Show file names in error messages": "Showed file names in error messages.",
-    "Avoid reading the same page twice": "Avoided reading the same page twice.",
-}
-REVISIONS = [
-    ('Begin with "Moved".', "Move the log file to the data folder", "Moved the log file to the data folder."),
-    ('Leave out "page". Keep "wrong".', "Fix wrong margin in reports", "Fixed wrong margin in reports."),
-    ('Begin with "Kept".', "Keep open tabs after a restart", "Kept open tabs after a restart."),
-]
-"""A model of 135 million parameters follows examples, not rules; also for what to do with a finding."""
-
-ASK = "Rewrite in the past tense: "
-EXAMPLES = [(ASK + subject, sentence) for subject, sentence in PAIRS.items()]
-EXAMPLES += [(f"{finding}\n{ASK}{subject}", sentence) for finding, subject, sentence in REVISIONS]
-INSTRUCTIONS = "\n\n".join(
-    ["You rewrite commit subjects in the past tense. Examples:"]
-    + [f"{asked}\n{json.dumps({'sentence': sentence})}" for asked, sentence in EXAMPLES]
-)
-TEMPLATES = {
-    "system": "{{ role.instructions }}",
-    "task": "{{ (assignment.findings[:3] | map(attribute='expected') | unique | join(' ') ~ '\n"
-    + ASK
-    + "' ~ assignment.inputs.subject) | trim }}",
-}
 HEADINGS = {"add": "Added", "change": "Changed", "fix": "Fixed", "remove": "Removed"}
 
 

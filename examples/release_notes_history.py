@@ -28,9 +28,9 @@ SHORTEST, LONGEST, WIDEST = 4, 16, 100
 
 KINDS: Final = {
     "add": "accept add allow enable expose implement introduce permit provide support",
-    "change": "change convert deprecate disable enforce extend hide ignore improve include increase keep let lower make "
-    "move normalize optimize preserve raise reduce refuse reject rename replace require respect restrict return reuse "
-    "send set shorten show simplify skip speed stop treat use validate verify warn write",
+    "change": "change convert deprecate disable enforce extend hide ignore improve include increase keep let lower "
+    "make move normalize optimize preserve raise reduce refuse reject rename replace require respect restrict return "
+    "reuse send set shorten show simplify skip speed stop treat use validate verify warn write",
     "fix": "avoid correct ensure fix handle prevent repair resolve restore",
     "remove": "delete drop remove",
 }
@@ -40,8 +40,8 @@ Words that are nouns as often ("Cache invalidation for tenants", "Log rotation")
 """
 
 _IRREGULAR: Final = {
-    "drop": "dropped", "hide": "hid", "keep": "kept", "let": "let", "make": "made", "permit": "permitted", "send": "sent",
-    "set": "set", "skip": "skipped", "speed": "sped", "stop": "stopped", "write": "wrote",
+    "drop": "dropped", "hide": "hid", "keep": "kept", "let": "let", "make": "made", "permit": "permitted",
+    "send": "sent", "set": "set", "skip": "skipped", "speed": "sped", "stop": "stopped", "write": "wrote",
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ _DECORATIONS: Final = re.compile(
 _TYPE: Final = re.compile(r"^(?P<type>[\w./+-]+)(?:\((?P<scope>[^()]*)\))?!?:\s+")
 _REFERENCE: Final = re.compile(r"\s*(?:\((?:[^()]*#|gh-|bpo-)\d+[^()]*\)|#\d+)$", re.IGNORECASE)
 _NOUN: Final = re.compile(
-    r"^\w+ (?:for|of|in|on|and|or|types?|values?|codes?|cases?|buttons?|lists?|order|pages?|views?)\b", re.IGNORECASE
+    r"^\w+ (?:for|of|in|on|and|or|types?|values?|codes?|buttons?|lists?|order|pages?|views?)\b", re.IGNORECASE
 )
 """What follows a verb that is none: "Support for tags", "Return type of parse"."""
 _SECOND_VERB: Final = re.compile(rf"(?:\band|,|&|\+)\s+(?:{'|'.join(KIND_OF)})\b", re.IGNORECASE)
@@ -206,5 +206,7 @@ def _git(place: Path, *arguments: str) -> str:
         raise Misuse(f"git did not answer within 30 seconds in {str(place)!r}") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["it gives no reason"]
+        if "not a git repository" in said[0]:
+            raise Misuse(f"{str(place.resolve())!r} is in no git repository")
         raise Misuse(f"git cannot read {str(place.resolve())!r}: {said[0].removeprefix('fatal: ')}")
     return done.stdout.decode(errors="replace")

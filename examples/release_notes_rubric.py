@@ -137,7 +137,8 @@ def said_once(sentence: str, subject: str) -> Problem | None:
 
 
 _ALL: Final[tuple[Check, ...]] = (
-    one_sentence, past_tense, same_kind, names_kept, words_kept, nothing_invented, meaning_kept, no_first_person, said_once,
+    one_sentence, past_tense, same_kind, names_kept, words_kept,
+    nothing_invented, meaning_kept, no_first_person, said_once,
 )  # fmt: skip
 CHECKS: Final[dict[str, Check]] = {check.__name__.replace("_", "-"): check for check in _ALL}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from kairo_team import events
 from kairo_team.errors import HaltError, PlanRefused, innermost
 from kairo_team.results import Artifact, TaskOutcome, TeamStatus
 from kairo_team.states import TaskState
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamConfig
 
 _logger = logging.getLogger("kairo_team")
+
+
+LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
+    TeamStatus.COMPLETED: events.TeamCompleted,
+    TeamStatus.DEGRADED: events.TeamCompleted,
+    TeamStatus.FAILED: events.TeamFailed,
+    TeamStatus.TIMEOUT: events.TeamTimedOut,
+    TeamStatus.CANCELLED: events.TeamCancelled,
+}
+"""The last event of a run, by its status."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,37 @@
-"""Read-only containers: what a value holds cannot be changed under it."""
+"""What makes a value a value: read-only containers, and no field that is taken in and ignored."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+
+from pydantic import ConfigDict, ValidationError
+
+T = TypeVar("T")
+VALUE: Final = ConfigDict(defer_build=True, extra="forbid")
+"""How a value is validated: when first used, and nothing unknown in it."""
+
+
+def no_other_fields(kind: type[T]) -> type[T]:
+    """Let the constructor of a pydantic dataclass raise `TypeError` for a field it does not have."""
+    validate = cast("Any", kind).__init__
+
+    @functools.wraps(validate)
+    def init(self: T, *args: Any, **fields: Any) -> None:
+        try:
+            validate(self, *args, **fields)
+        except ValidationError as error:
+            unknown = [str(e["loc"][0]) for e in error.errors() if e["type"] == "unexpected_keyword_argument"]
+            if not set(unknown) & set(fields):
+                raise
+            has = ", ".join(getattr(kind, "__dataclass_fields__"))  # noqa: B009 - of every dataclass
+            raise TypeError(f"{kind.__name__} has no field {unknown[0]!r} (unexpected keyword); it has {has}") from None
+
+    setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
+    return kind
 
 
 class FrozenDict(dict[str, Any]):

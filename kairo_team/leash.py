@@ -67,7 +67,7 @@ class Leashes:
 
     async def hold(self, work: Awaitable[T], name: str, stopped: Callable[[], bool]) -> T:
         """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
-        if not isinstance(work, Coroutine):
+        if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
             return await work
         coroutine = cast("Coroutine[Any, Any, T]", work)
         task = self._task()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import TeamFailed, known
+from kairo_team.frozen import freeze
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.verdicts import EvaluationVerdict
 
@@ -46,6 +47,8 @@ class Artifact:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise ValueError(f"Artifact.text must be a string, not {self.text!r}")
+        if self.data is not None:
+            object.__setattr__(self, "data", freeze(self.data))
 
     @property
     def digest(self) -> str:

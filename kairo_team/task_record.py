@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kairo_team.budget import Usage
+from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.states import TASK_MOVES, TaskState, check_move
 from kairo_team.tasks import TaskStatus
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from kairo_team.work_context import WorkContext
 
 _NOTHING = Usage()
+_STATUS = {status.value: status for status in TaskStatus}
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +63,7 @@ class TaskRecord:
 
     def outcome(self) -> TaskOutcome:
         """Return how it ended."""
-        status = TaskStatus(self.state)
+        status = _STATUS[self.state]
         artifact = self.artifact
         if artifact is None and self.context is not None and self.context.kept:
             artifact = Artifact(self.context.kept, partial=True)
@@ -68,3 +71,13 @@ class TaskRecord:
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error,
         )  # fmt: skip
+
+
+def book_again(governor: Governor | None, usage: Usage) -> None:
+    """Book what recorded work spent; the truth never halts what was decided already."""
+    if governor is None:
+        return
+    for _ in range(usage.loops):
+        with suppress(HaltError, InsufficientBudget):
+            governor.pre_step()
+    governor.reserve().settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars, usage.tool_calls)

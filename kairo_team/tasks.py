@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, PlainSerializer
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget
 from kairo_team.errors import known
-from kairo_team.frozen import EMPTY, freeze_json
+from kairo_team.frozen import EMPTY, VALUE, freeze_json, no_other_fields
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
     from kairo_team.verdicts import Finding
 
-_CONFIG = ConfigDict(defer_build=True)
 _ID = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -49,7 +48,8 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-@value(frozen=True, config=_CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class Task:
     """One node of the task graph. Everything in it is a value or a name, so it goes through JSON and back."""
 
@@ -98,7 +98,8 @@ class Task:
         return len(self.depends_on) if self.needs == "all" else self.needs
 
 
-@value(frozen=True, config=_CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class TaskGraph:
     """Tasks in plan order, checked to form a directed acyclic graph.
 

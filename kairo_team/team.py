@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, PlainSerializer
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.errors import known
-from kairo_team.frozen import EMPTY, freeze, freeze_json
+from kairo_team.frozen import EMPTY, VALUE, freeze, freeze_json, no_other_fields
 from kairo_team.tasks import TaskGraph, check_id
 
-CONFIG = ConfigDict(defer_build=True)
 Names = Annotated[
     AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(sorted, return_type=list[str])
 ]
@@ -41,7 +40,8 @@ def check_positive(field_name: str, number: float | None) -> None:
         raise ValueError(f"{field_name} must be > 0 and finite, or None for no limit, not {number!r}")
 
 
-@value(frozen=True, config=CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class Role:
     """A kind of work somebody on the team does."""
 
@@ -168,7 +168,8 @@ class Team:
         raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.members)}")
 
 
-@value(frozen=True, config=CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class TeamConfig:
     """Limits and rules of one run. Durations are seconds; None is no limit."""
 
@@ -203,7 +204,8 @@ def _check_goal(goal: str) -> str:
     return goal
 
 
-@value(frozen=True, config=CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class TeamExecutionRequest:
     """One thing a team is asked to do; every execution needs a request (a run id) of its own."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
@@ -21,8 +21,8 @@ from kairo_team.budget import Budget, HaltReason, Usage, difference, to_picodoll
 from kairo_team.bus import Bus
 from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
-from kairo_team.ending import Ending, join_output
-from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget, Misuse, PlanRefused
+from kairo_team.ending import LAST_EVENT, Ending, join_output
+from kairo_team.errors import ContractBreach, HaltError, Misuse, PlanRefused
 from kairo_team.governance.governor import Governor
 from kairo_team.leash import Leashes
 from kairo_team.prompts import Prompts
@@ -31,7 +31,7 @@ from kairo_team.reviews import review_artifact
 from kairo_team.runners import Runners
 from kairo_team.runtime import Run, Runtime
 from kairo_team.states import RUN_MOVES, RunState, TaskState, check_move
-from kairo_team.task_record import TaskRecord
+from kairo_team.task_record import TaskRecord, book_again
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.team import Role
 from kairo_team.verdicts import EvaluationContext, EvaluationVerdict, VerdictOutcome
@@ -158,7 +158,7 @@ class TeamRun:
             refused=self._ending.refused,
         )
         self._move(RunState(status))
-        self.emit(_LAST_EVENT[status], status, self._result.duration, usage, error)
+        self.emit(LAST_EVENT[status], status, self._result.duration, usage, error)
         self.bus.closed = True
 
     def _end_tasks(self) -> list[TaskRecord]:
@@ -269,7 +269,7 @@ class TeamRun:
             self._tools.journal.put(f"{key}:usage", spent)
         else:
             recorded = self._tools.journal.get(f"{key}:usage", None)
-            _book_again(self.governor, cast("Usage", recorded or Usage()))
+            book_again(self.governor, cast("Usage", recorded or Usage()))
         return graph
 
     async def _ask_planner(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
@@ -353,7 +353,7 @@ class TeamRun:
             attempt = await self._make_attempt(record, assignment, number, key)
             self._tools.journal.put(key, attempt)
         else:
-            _book_again(record.governor, difference(attempt.usage, record.usage, 0.0))
+            book_again(record.governor, difference(attempt.usage, record.usage, 0.0))
         self._take_over(record, attempt)
         return attempt
 
@@ -474,15 +474,6 @@ class TeamRun:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
 
 
-_LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
-    TeamStatus.COMPLETED: events.TeamCompleted,
-    TeamStatus.DEGRADED: events.TeamCompleted,
-    TeamStatus.FAILED: events.TeamFailed,
-    TeamStatus.TIMEOUT: events.TeamTimedOut,
-    TeamStatus.CANCELLED: events.TeamCancelled,
-}
-
-
 _CUT_SHORT: Final = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
 """Halts of the team that end a task in flight CANCELLED, not FAILED."""
 
@@ -493,13 +484,3 @@ def _root_budget(request: TeamExecutionRequest) -> Budget:
     if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
         return budget
     return replace(budget, seconds=timeout)
-
-
-def _book_again(governor: Governor | None, usage: Usage) -> None:
-    """Book what a recorded attempt spent; the truth never halts what was decided already."""
-    if governor is None:
-        return
-    for _ in range(usage.loops):
-        with suppress(HaltError, InsufficientBudget):
-            governor.pre_step()
-    governor.reserve().settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars, usage.tool_calls)

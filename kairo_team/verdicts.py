@@ -9,18 +9,17 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict
+from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Usage
+from kairo_team.frozen import VALUE, no_other_fields
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
     from kairo_team.results import Artifact
     from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig
-
-_CONFIG = ConfigDict(defer_build=True)
 
 
 class VerdictOutcome(StrEnum):
@@ -65,7 +64,8 @@ NEVER_BY_RISK = frozenset({Cause.INJECTION_SUSPECTED, Cause.HUMAN_REQUIRED})
 """Causes that no risk profile accepts."""
 
 
-@value(frozen=True, config=_CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class Finding:
     """One defect, said so that a member can mend it."""
 
@@ -81,7 +81,8 @@ class Finding:
     status: Literal["open", "closed", "regressed"] = "open"
 
 
-@value(frozen=True, config=_CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class CriterionResult:
     """How an artifact stands on one criterion."""
 
@@ -97,7 +98,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@value(frozen=True, config=_CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class EvaluationVerdict:
     """What one review decided. Build it with `passed`, `revise`, `escalate` or `review_exceeded`."""
 

@@ -61,9 +61,8 @@ class GovernorScope:
         self._loop = home.loop if home is not None and at_home else current_loop()
         if self._timeout is not None:
             self._ends = self._timeout + (node.tree.clock() if at_home else anyio.current_time())
-        self._scope = scope = anyio.CancelScope()
-        if node.timed or self._timeout is not None:
-            scope.deadline = self._deadline()
+        deadline = self._deadline() if node.timed else self._ends
+        self._scope = scope = anyio.CancelScope(deadline=deadline)
         scopes = node.tree.scopes
         scopes[self] = None
         try:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict
+from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Usage
+from kairo_team.frozen import VALUE, no_other_fields
 
-_CONFIG = ConfigDict(defer_build=True)
 
-
-@value(frozen=True, config=_CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class Message:
     """One message of a conversation."""
 
@@ -37,7 +37,8 @@ class Message:
         return cls("assistant", text)
 
 
-@value(frozen=True, config=_CONFIG)
+@no_other_fields
+@value(frozen=True, config=VALUE)
 class ModelRequest:
     """One call of a chat model."""
 

@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -168,7 +168,7 @@ class _Engine:
 
     def _post(self, path: str, body: object) -> dict[str, Any]:
         """Ask the engine's own loopback interface, the only one that knows the tokenizer."""
-        address = urlsplit(self._server.listening_address)
+        address = urlsplit(str(self._server.listening_address))
         connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=60)
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
         try:
@@ -275,7 +275,7 @@ class _Native:
         self._closed = False
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def __call__(self) -> Generator[None]:
         with self._changed:
             while self._closed:  # the process ends: this thread with it
                 self._changed.wait()
@@ -295,6 +295,16 @@ class _Native:
 
 
 _inside = _Native()
+
+
+def _forget_locks() -> None:
+    """Begin anew: a forked child has none of the threads that held its parent's locks."""
+    global _loading, _inside
+    _loading, _inside = threading.Lock(), _Native()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 @atexit.register

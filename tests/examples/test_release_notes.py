@@ -13,8 +13,9 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.examples import release_notes
-from kairo_team.examples.release_notes import ASK, INSTRUCTIONS, PAIRS, REVISIONS, build
+from kairo_team.examples.release_notes import build
 from kairo_team.examples.release_notes_history import past, understand
+from kairo_team.examples.release_notes_prompt import ASK, INSTRUCTIONS, PAIRS, REVISIONS
 from kairo_team.examples.release_notes_rubric import problems
 from kairo_team.testing import FunctionModel
 

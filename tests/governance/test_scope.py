@@ -1,0 +1,624 @@
+"""The scope: who is interrupted, who raises, and whose cancellation always passes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import anyio
+import pytest
+import sniffio
+from anyio.lowlevel import checkpoint
+
+from kairo_team.budget import Budget, HaltReason
+from kairo_team.errors import GovernorClosed, HaltError
+from kairo_team.governance import Governor
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def after(group: anyio.abc.TaskGroup, action: Callable[[], object], seconds: float = 0.01) -> None:
+    """Do something a little later, in another task."""
+
+    async def later() -> None:
+        await anyio.sleep(seconds)
+        action()
+
+    group.start_soon(later)
+
+
+async def in_scope(governor: Governor, seen: list[str] | None = None) -> None:
+    """Sleep in a scope until interrupted."""
+    async with governor.scope():
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if seen is not None:
+                seen.append(governor.name)
+
+
+# -- what interrupts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", [HaltReason.CANCELLED, HaltReason.EMERGENCY_STOP])
+@pytest.mark.parametrize("where", ["task", "team"])
+async def test_a_cancel_here_or_above_interrupts_what_is_awaited(reason: HaltReason, where: str) -> None:
+    team = Governor(name="team")
+    task = team.carve("member").carve("task")
+    async with anyio.create_task_group() as group:
+        after(group, lambda: (task if where == "task" else team).cancel(reason))
+        with pytest.raises(HaltError) as caught:
+            await in_scope(task)
+    assert (caught.value.reason, caught.value.origin) == (reason, where)
+
+
+async def test_a_crossing_record_usage_interrupts_and_a_guard_that_exhausts_does_not() -> None:
+    team = Governor(Budget(tokens=10, loops=0), name="team")
+    seen: list[str] = []
+    async with anyio.create_task_group() as group:
+
+        async def exhaust_then_cross() -> None:
+            with pytest.raises(HaltError):
+                team.carve("guard").pre_step()
+            await anyio.sleep(0.01)
+            assert (seen, team.stopped) == ([], None)
+            with pytest.raises(HaltError):
+                team.carve("payer").record_usage(prompt_tokens=10)
+
+        task = team.carve("task")
+        async with anyio.create_task_group() as inner:
+            with pytest.raises(HaltError) as caught:
+                async with task.scope():
+                    inner.start_soon(exhaust_then_cross)
+                    try:
+                        await anyio.sleep_forever()
+                    finally:
+                        seen.append("interrupted")
+        group.cancel_scope.cancel()
+    assert (caught.value.reason, caught.value.origin) == (HaltReason.LOOP_BUDGET_EXCEEDED, "team")
+    assert seen == ["interrupted"]
+
+
+async def test_a_deadline_interrupts_and_stops_whose_it_was() -> None:
+    team = Governor(Budget(seconds=0.02), name="team")
+    task = team.carve("task", Budget(seconds=5))
+    with pytest.raises(HaltError) as caught:
+        await in_scope(task)
+    assert (caught.value.reason, caught.value.origin) == (HaltReason.TIME_BUDGET_EXCEEDED, "team")
+    assert team.stopped is HaltReason.TIME_BUDGET_EXCEEDED
+
+
+async def test_a_deadline_that_fires_stops_whatever_the_clock_says() -> None:
+    clock = Clock()
+    team = Governor(Budget(seconds=0.02), name="team", clock=clock)
+    with pytest.raises(HaltError):
+        await in_scope(team)
+    assert (clock.now, team.halted) == (0, HaltReason.TIME_BUDGET_EXCEEDED)
+
+
+async def test_a_deadline_moved_by_a_top_up_is_kept_by_open_scopes() -> None:
+    team = Governor(Budget(seconds=0.05), name="team", clock=Clock())
+    begun = anyio.current_time()
+    async with anyio.create_task_group() as group:
+        after(group, lambda: team.top_up(Budget(seconds=0.2)))
+        with pytest.raises(HaltError):
+            await in_scope(team.carve("task"))
+    assert 0.2 <= anyio.current_time() - begun < 2
+
+
+async def test_siblings_are_left_alone() -> None:
+    team = Governor(name="team")
+    task, sibling = team.carve("task"), team.carve("sibling")
+    async with sibling.scope():
+        task.cancel()
+        await anyio.sleep(0.01)
+    sibling.can_proceed()
+
+
+async def test_a_closed_nodes_scope_still_ends_with_its_ancestors() -> None:
+    team = Governor(name="team")
+    task = team.carve("task")
+    async with anyio.create_task_group() as group:
+        after(group, task.close)
+        after(group, team.cancel, 0.02)
+        with pytest.raises(HaltError):
+            await in_scope(task)
+
+
+# -- entry and exit ---------------------------------------------------------------------------
+
+
+async def test_entry_raises_when_halted_and_runs_nothing() -> None:
+    team = Governor(Budget(dollars=5), name="team", restored_halt=HaltReason.DOLLAR_BUDGET_EXCEEDED)
+    for governor in (team, team.carve("task")):
+        with pytest.raises(HaltError) as caught:
+            async with governor.scope():
+                pytest.fail("entered")
+        assert caught.value.origin == "team"
+    closed = Governor(name="closed")
+    closed.close()
+    with pytest.raises(GovernorClosed):
+        async with closed.scope():
+            pytest.fail("entered")
+
+
+async def test_entry_raises_when_time_is_up() -> None:
+    clock = Clock()
+    team = Governor(Budget(seconds=5), clock=clock)
+    clock.now = 5
+    with pytest.raises(HaltError):
+        async with team.scope():
+            pytest.fail("entered")
+
+
+async def test_a_scope_is_entered_once() -> None:
+    scope = Governor().scope()
+    async with scope:
+        with pytest.raises(RuntimeError, match="entered before"):
+            await scope.__aenter__()
+    with pytest.raises(RuntimeError, match="not entered"):
+        await Governor().scope().__aexit__(None, None, None)
+
+
+async def test_a_body_that_finished_keeps_its_value() -> None:
+    team = Governor(name="team")
+
+    async def work() -> str:
+        async with team.scope():
+            team.cancel()
+            return "done"
+
+    assert await work() == "done"
+    assert team.halted is HaltReason.CANCELLED
+
+
+async def test_a_shielded_body_that_finishes_keeps_its_value() -> None:
+    team = Governor(name="team")
+    async with team.scope() as scope:
+        with anyio.CancelScope(shield=True):
+            team.cancel()
+            await anyio.sleep(0.01)
+        assert scope.stopped
+    assert not scope.cancelled
+
+
+async def test_the_bodys_own_error_passes() -> None:
+    team = Governor(name="team")
+    with pytest.raises(KeyError):
+        async with team.scope():
+            team.cancel()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                raise KeyError("mine")  # noqa: B012 - what a careless agent does
+
+
+async def test_the_outermost_stopped_scope_raises() -> None:
+    team = Governor(name="team")
+    task = team.carve("task")
+    raised: list[str] = []
+    async with anyio.create_task_group() as group:
+        after(group, team.cancel)
+        with pytest.raises(HaltError) as caught:
+            async with team.scope():
+                try:
+                    await in_scope(task)
+                except HaltError:
+                    raised.append("task")
+                    raise
+    assert raised == []
+    assert caught.value.origin == "team"
+
+
+async def test_a_childs_halt_ends_only_the_childs_scope() -> None:
+    team = Governor(name="team")
+    task = team.carve("task")
+    async with anyio.create_task_group() as group, team.scope():
+        after(group, task.cancel)
+        with pytest.raises(HaltError):
+            await in_scope(task)
+        await anyio.sleep(0.01)
+    team.can_proceed()
+
+
+async def test_every_scope_of_a_wide_fan_out_is_interrupted() -> None:
+    team = Governor(name="team")
+    seen: list[str] = []
+    with anyio.fail_after(5), pytest.raises(HaltError):
+        async with team.scope(), anyio.create_task_group() as group:
+            for number in range(100):
+                group.start_soon(in_scope, team.carve(f"t{number}"), seen)
+            after(group, team.cancel)
+    assert len(seen) == 100
+
+
+# -- timeout and cancel of one scope ----------------------------------------------------------
+
+
+async def test_a_timeout_ends_the_body_quietly() -> None:
+    team = Governor(Budget(seconds=60), name="team")
+    async with team.scope(timeout=0.01) as scope:
+        await anyio.sleep_forever()
+    assert (scope.timed_out, scope.cancelled, scope.stopped, team.halted) == (True, False, True, None)
+    async with team.scope(timeout=5) as scope:
+        await anyio.sleep(0.001)
+    assert (scope.timed_out, scope.stopped) == (False, False)
+
+
+async def test_a_budget_that_ends_before_the_timeout_halts() -> None:
+    team = Governor(Budget(seconds=0.01), name="team")
+    with pytest.raises(HaltError) as caught:
+        async with team.scope(timeout=5) as scope:
+            await anyio.sleep_forever()
+    assert caught.value.reason is HaltReason.TIME_BUDGET_EXCEEDED
+    assert not scope.timed_out
+
+
+async def test_a_scope_can_be_cancelled_alone() -> None:
+    team = Governor(name="team")
+    async with anyio.create_task_group() as group:
+        async with team.scope() as scope:
+            after(group, scope.cancel)
+            await anyio.sleep_forever()
+    assert (scope.cancelled, scope.timed_out, team.halted) == (True, False, None)
+
+
+async def test_of_a_quiet_cancel_and_a_halt_the_first_decides() -> None:
+    team = Governor(name="team")
+    async with anyio.create_task_group() as group:
+        async with team.scope() as scope:
+            after(group, lambda: (scope.cancel(), team.cancel()))
+            await anyio.sleep_forever()
+        assert scope.cancelled
+    other = Governor(name="other")
+    async with anyio.create_task_group() as group:
+        with pytest.raises(HaltError):
+            async with other.scope() as scope:
+                after(group, lambda scope=scope: (other.cancel(), scope.cancel()))
+                await anyio.sleep_forever()
+    assert not scope.cancelled
+
+
+async def test_a_timeout_never_hides_the_bodys_own_timeout_error() -> None:
+    with pytest.raises(TimeoutError, match="mine"):
+        async with Governor().scope(timeout=60):
+            raise TimeoutError("mine")
+
+
+# -- U05: foreign cancellation ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["halt first", "foreign first"])
+async def test_kf_u05_an_outer_cancellation_always_passes(order: str) -> None:
+    """U05: cancellation of a halted scope swallowed the caller's own."""
+    team = Governor(name="team")
+    after_scope = False
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as foreign:
+
+            def both() -> None:
+                first, second = (team.cancel, foreign.cancel) if order == "halt first" else (foreign.cancel, team.cancel)
+                first()
+                second()
+
+            after(group, both)
+            await in_scope(team)
+            after_scope = True
+        assert foreign.cancelled_caught
+    assert not after_scope
+
+
+@pytest.mark.parametrize("order", ["halt first", "foreign first", "halt, a turn, foreign", "foreign, a turn, halt"])
+async def test_kf_u05_a_native_task_cancel_always_passes(order: str) -> None:
+    """U05: also `asyncio.Task.cancel`, in the same turn of the loop or the next, in either order."""
+    if sniffio.current_async_library() != "asyncio":
+        pytest.skip("only asyncio has a native cancel")
+    import asyncio  # noqa: PLC0415 - this test is about asyncio
+
+    team = Governor(name="team")
+    task = asyncio.create_task(in_scope(team))
+    await asyncio.sleep(0.01)
+    halt, foreign = team.cancel, task.cancel
+    for step in (halt, foreign) if order.startswith("halt") else (foreign, halt):
+        step()
+        if "turn" in order:
+            await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+async def test_kf_u05_a_native_cancel_wins_over_a_deadline_in_the_same_turn() -> None:
+    """U05: the deadline of the budget and the caller's cancel arrive together."""
+    if sniffio.current_async_library() != "asyncio":
+        pytest.skip("only asyncio has a native cancel")
+    import asyncio  # noqa: PLC0415 - this test is about asyncio
+
+    team = Governor(Budget(seconds=0.05), name="team", clock=anyio.current_time)
+    task = asyncio.create_task(in_scope(team))
+    asyncio.get_running_loop().call_at(team._node.deadline or 0, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_kf_u05_the_task_is_left_without_a_trace_of_our_cancel() -> None:
+    """U05: after a caught halt the task can be cancelled, timed out and asked as if nothing had been."""
+    team = Governor(name="team")
+    async with anyio.create_task_group() as group:
+        after(group, team.cancel)
+        with pytest.raises(HaltError):
+            await in_scope(team)
+    if sniffio.current_async_library() == "asyncio":
+        import asyncio  # noqa: PLC0415
+
+        current = asyncio.current_task()
+        assert current is not None
+        assert current.cancelling() == 0
+    await checkpoint()
+    with anyio.move_on_after(0.01) as patience:
+        await anyio.sleep_forever()
+    assert patience.cancelled_caught
+
+
+# -- U06: groups ------------------------------------------------------------------------------
+
+
+async def test_kf_u06_halts_out_of_a_task_group_are_one_halt() -> None:
+    """U06: halts out of a task group came as an ExceptionGroup that `except HaltError` missed."""
+    team = Governor(Budget(loops=1), name="team")
+
+    async def agent(number: int) -> None:
+        await anyio.sleep(0.001 * number)
+        team.carve(f"agent-{number}").pre_step()
+
+    with pytest.raises(HaltError) as caught:
+        async with team.scope(), anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(agent, number)
+    assert caught.value.reason is HaltReason.LOOP_BUDGET_EXCEEDED
+
+
+async def test_kf_u06_a_nested_group_of_nothing_but_halts_is_its_first() -> None:
+    """U06: however nested."""
+    first, second = (halt_of(Governor(name=name)) for name in ("first", "second"))
+    with pytest.raises(HaltError) as caught:
+        async with Governor().scope():
+            raise ExceptionGroup("outer", [ExceptionGroup("inner", [first]), second])
+    assert caught.value is first
+
+
+async def test_kf_u06_a_group_with_another_error_stays_a_group() -> None:
+    """U06: an error that is no halt is never lost."""
+    with pytest.raises(ExceptionGroup) as caught:
+        async with Governor().scope():
+            raise ExceptionGroup("mixed", [halt_of(Governor()), KeyError("mine")])
+    assert caught.group_contains(KeyError)
+    assert caught.group_contains(HaltError)
+
+
+async def test_kf_u06_our_cancellation_and_halts_in_one_group() -> None:
+    """U06: children of a stopped scope that raise halts of their own while they are interrupted."""
+    team = Governor(name="team")
+    child = team.carve("child")
+
+    async def stubborn() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            child.can_proceed()
+
+    async with anyio.create_task_group() as outside:
+        after(outside, team.cancel)
+        with pytest.raises(HaltError) as caught:
+            async with team.scope(), anyio.create_task_group() as group:
+                group.start_soon(stubborn)
+                await anyio.sleep_forever()
+    assert caught.value.origin == "team"
+
+
+async def test_kf_u06_our_cancellation_and_an_error_in_one_group() -> None:
+    """U06: the error of a child that was interrupted comes out; the halt stays to be seen by every guard."""
+    team = Governor(name="team")
+
+    async def careless() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise KeyError("mine")  # noqa: B012 - what a careless agent does
+
+    async with anyio.create_task_group() as outside:
+        after(outside, team.cancel)
+        with pytest.raises(ExceptionGroup) as caught:
+            async with team.scope(), anyio.create_task_group() as group:
+                group.start_soon(careless)
+                await anyio.sleep_forever()
+    assert caught.group_contains(KeyError)
+    assert team.halted is HaltReason.CANCELLED
+
+
+def halt_of(governor: Governor) -> HaltError:
+    governor.cancel()
+    with pytest.raises(HaltError) as caught:
+        governor.can_proceed()
+    return caught.value
+
+
+# -- U07: threads and signals -----------------------------------------------------------------
+
+
+@pytest.mark.real_time
+async def test_kf_u07_the_kill_switch_works_from_a_thread() -> None:
+    """U07: the kill switch raised, dead-locked or never woke the sleeper from a thread or signal handler."""
+    team = Governor(name="team")
+    killer = threading.Timer(0.02, team.cancel)
+    with anyio.fail_after(5), pytest.raises(HaltError) as caught:
+        async with team.carve("task").scope():
+            killer.start()
+            await anyio.sleep_forever()
+    killer.join()
+    assert caught.value.reason is HaltReason.CANCELLED
+
+
+@pytest.mark.real_time
+async def test_kf_u07_many_threads_may_kill_at_once() -> None:
+    """U07: the first reason wins also between threads, and every sleeper wakes once."""
+    team = Governor(name="team")
+    ready = threading.Barrier(8)
+    reasons = [HaltReason.CANCELLED, HaltReason.EMERGENCY_STOP] * 4
+
+    def kill(reason: HaltReason) -> None:
+        ready.wait()
+        team.cancel(reason)
+
+    killers = [threading.Thread(target=kill, args=(reason,)) for reason in reasons]
+    seen: list[str] = []
+    with anyio.fail_after(5), pytest.raises(HaltError) as caught:
+        async with team.scope(), anyio.create_task_group() as group:
+            for number in range(50):
+                group.start_soon(in_scope, team.carve(f"t{number}"), seen)
+            await anyio.sleep(0.01)
+            for killer in killers:
+                killer.start()
+            await anyio.sleep_forever()
+    for killer in killers:
+        killer.join()
+    assert len(seen) == 50
+    assert team.halted is caught.value.reason
+
+
+@contextmanager
+def on_signal(act: Callable[[], object]) -> Iterator[None]:
+    """Do something in a signal handler of the main thread."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        act()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
+async def test_kf_u07_the_kill_switch_works_from_a_signal_handler() -> None:
+    """U07: while the event loop sleeps."""
+    team = Governor(name="team")
+    sender = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1))
+    with on_signal(team.cancel), anyio.fail_after(5), pytest.raises(HaltError):
+        async with team.scope():
+            sender.start()
+            await anyio.sleep_forever()
+    sender.join()
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
+async def test_kf_u07_a_signal_while_the_ledger_is_locked_does_not_dead_lock() -> None:
+    """U07: neither by the interrupted thread itself nor while another thread holds the lock."""
+    team = Governor(Budget(tokens=100), name="team")
+    lock = team._node.tree.lock
+    other_holds, let_go = threading.Event(), threading.Event()
+
+    def keep_the_lock() -> None:
+        with lock:
+            other_holds.set()
+            let_go.wait(5)
+
+    keeper = threading.Thread(target=keep_the_lock)
+    with on_signal(team.cancel):
+        with lock:
+            signal.raise_signal(signal.SIGUSR1)
+        assert team.halted is HaltReason.CANCELLED
+        keeper.start()
+        assert other_holds.wait(5)
+        signal.raise_signal(signal.SIGUSR1)
+        let_go.set()
+    keeper.join()
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
+async def test_kf_u07_a_storm_of_signals_in_the_middle_of_bookings() -> None:
+    """U07: a signal may come between any two lines of the ledger."""
+    team = Governor(Budget(tokens=10**9), name="team")
+    count = 0
+    with on_signal(lambda: team.carve("never").cancel() if False else child.cancel()):
+        for _ in range(30):
+            child = team.carve("child")
+            sender = threading.Timer(0.0005, os.kill, (os.getpid(), signal.SIGUSR1))
+            sender.start()
+            try:
+                while True:
+                    with child.reserve(tokens=2) as hold:
+                        hold.settle(1)
+                        count += 1
+            except HaltError:
+                pass
+            sender.join()
+            child.close()
+    assert team.status()[0].tokens == count
+    assert team.held.tokens == 0
+
+
+@pytest.mark.real_time
+async def test_kf_u07_a_kill_after_the_loop_has_ended_is_harmless() -> None:
+    """U07: a scope whose event loop is gone cannot be posted to."""
+    team = Governor(name="team")
+    library = sniffio.current_async_library()
+    entered = threading.Event()
+
+    async def leave_a_scope_open() -> None:
+        await team.scope().__aenter__()
+        entered.set()
+
+    def run() -> None:
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - trio complains about the scope left open
+            anyio.run(leave_a_scope_open, backend=library)
+            raise RuntimeError
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(5)
+    assert entered.is_set()
+    team.cancel()
+    assert team.halted is HaltReason.CANCELLED
+
+
+@pytest.mark.real_time
+async def test_kf_u07_a_scope_in_another_threads_loop_is_interrupted_there() -> None:
+    """U07: one tree, two event loops."""
+    team = Governor(name="team")
+    library = sniffio.current_async_library()
+    entered = threading.Event()
+    raised: list[HaltReason] = []
+
+    async def sleeper() -> None:
+        try:
+            async with team.carve("far").scope():
+                entered.set()
+                await anyio.sleep_forever()
+        except HaltError as halt:
+            raised.append(halt.reason)
+
+    thread = threading.Thread(target=lambda: anyio.run(sleeper, backend=library))
+    thread.start()
+    assert entered.wait(5)
+    team.cancel()
+    thread.join(5)
+    assert raised == [HaltReason.CANCELLED]

@@ -1,0 +1,375 @@
+"""Values: validated where they are built, read-only, comparable, and the same after a trip through JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+import kairo_team as kt
+from kairo_team import events
+from kairo_team.events import EVENT_TYPES, event_from_json
+from kairo_team.verdicts import ESCALATION_CAUSES
+
+AT = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
+FINDING = kt.Finding("f1", criterion="c", locus="line 3", observed="dull", expected="life", recheck="read it aloud")
+VERDICT = kt.EvaluationVerdict.revise(
+    "dull", findings=[FINDING], score=0.25, criteria=[kt.CriterionResult("c", "not met", False, "dull", "the quote")]
+)
+TASK = kt.Task(
+    "chart", "Plot them.", role="analyst", requires={"plots", "sums"}, depends_on=["fetch"], needs=1,
+    inputs={"quarter": 3, "parts": [1, {"deep": None}]}, weight=2.5, budget=kt.Budget(tokens=10, dollars="0.5"),
+    timeout=3.5, evaluator="legal", output_type="report",
+)  # fmt: skip
+GRAPH = kt.TaskGraph([kt.Task("fetch", "Get."), TASK])
+CONFIG = kt.TeamConfig(
+    budget=kt.Budget(tokens=5, seconds=1.5), risk_profile=kt.RiskProfile.LOW, team_timeout=9.0, max_parallel_tasks=2
+)
+ARTIFACT = kt.Artifact("text", data={"rows": [1, 2], "ok": True}, media_type="application/json", partial=True)
+USAGE = kt.Usage(3, 4, Decimal("0.000001"), 1, 2, 0.5)
+OUTCOME = kt.TaskOutcome(
+    "chart", kt.TaskStatus.FAILED, ARTIFACT, VERDICT, 3, "ann", USAGE, ("careful",), "it did not pass"
+)
+NODE = kt.BudgetNode("team", "team", kt.Budget(tokens=5), usage=USAGE, children=(kt.BudgetNode("ann", "team/ann"),))
+RESULT = kt.TeamResult(
+    "r1", kt.TeamStatus.FAILED, (OUTCOME,), ARTIFACT, GRAPH, USAGE, NODE, 2.5, ("it failed",), "it failed",
+    kt.HaltReason.TOKEN_BUDGET_EXCEEDED,
+)  # fmt: skip
+VALUES: list[Any] = [
+    kt.Role("writer", instructions="Write.", capabilities={"prose", "verse"}),
+    TASK,
+    GRAPH,
+    CONFIG,
+    kt.BudgetPolicy(reserve=0.25),
+    kt.TeamExecutionRequest("goal", context={"a": [1, 2]}, plan=GRAPH, config=CONFIG, run_id="r1"),
+    ARTIFACT,
+    kt.AgentOutput(ARTIFACT, kt.AgentStatus.TURN_LIMIT_REACHED, 3, 4, USAGE, "why"),
+    OUTCOME,
+    RESULT,
+    VERDICT,
+    kt.EvaluationVerdict.escalate(kt.Cause.LOW_CONFIDENCE, "look", confidence=0.5),
+    FINDING,
+    USAGE,
+    kt.Budget(1, "0.1", 2, 3, 4.5),
+    NODE,
+    kt.ModelRequest([kt.Message.system("s"), kt.Message.user("u")], {"type": "object"}, 5, {"seed": 1}),
+    kt.ModelResponse("text", USAGE, "test:m", "length"),
+]
+BY_NAME = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+
+
+@BY_NAME
+def test_a_trip_through_json_changes_nothing(value: Any) -> None:
+    adapter = TypeAdapter(type(value))
+    text = adapter.dump_json(value)
+    again = adapter.validate_json(text)
+    assert again == value
+    assert adapter.dump_json(again) == text
+
+
+@BY_NAME
+def test_equal_values_are_equal_and_hash_alike(value: Any) -> None:
+    again = dataclasses.replace(value)
+    assert again == value
+    assert hash(again) == hash(value)
+    assert value != object()
+    assert {value: 1}[again] == 1
+
+
+@BY_NAME
+def test_a_value_cannot_be_changed(value: Any) -> None:
+    field = dataclasses.fields(value)[0].name
+    with pytest.raises((dataclasses.FrozenInstanceError, AttributeError, TypeError)):
+        setattr(value, field, getattr(value, field))
+
+
+@BY_NAME
+def test_an_unknown_field_is_a_type_error_and_not_silence(value: Any) -> None:
+    with pytest.raises((TypeError, ValidationError), match=r"unexpected keyword|Unexpected keyword"):
+        dataclasses.replace(value, colour="red")
+
+
+@BY_NAME
+def test_a_repr_names_the_type_and_what_is_in_it(value: Any) -> None:
+    assert type(value).__name__ in repr(value)
+
+
+@BY_NAME
+def test_values_can_be_pickled(value: Any) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301 - our own bytes
+
+
+# ---------------------------------------------------------------- containers
+
+
+@pytest.mark.parametrize(
+    "container",
+    [TASK.inputs, TASK.inputs["parts"][1], kt.TeamExecutionRequest("g", context={"a": {"b": 1}}).context["a"], ARTIFACT.data],
+)
+def test_containers_are_copied_read_only(container: Any) -> None:
+    before = dict(container)
+    for change in (
+        lambda: container.update(x=1),
+        lambda: container.setdefault("x", 1),
+        lambda: container.pop(next(iter(container))),
+        container.clear,
+        container.popitem,
+    ):
+        with pytest.raises(TypeError, match="part of a frozen value"):
+            change()
+    with pytest.raises(TypeError):
+        container["x"] = 1
+    with pytest.raises(TypeError):
+        del container[next(iter(container))]
+    assert dict(container) == before
+
+
+def test_what_was_handed_in_may_change_afterwards() -> None:
+    inputs: dict[str, Any] = {"rows": [1]}
+    needs, capabilities = ["a"], {"prose"}
+    task = kt.Task("t", "do", inputs=inputs, depends_on=needs)
+    role, artifact = kt.Role("r", capabilities=capabilities), kt.Artifact("t", data=inputs)
+    inputs["rows"].append(2)
+    inputs["x"] = 1
+    needs.append("b")
+    capabilities.add("verse")
+    assert (task.inputs, task.depends_on, role.capabilities) == ({"rows": (1,)}, ("a",), {"prose"})
+    assert artifact.data == {"rows": (1,)}
+
+
+@pytest.mark.parametrize("given_as", [["b", "a"], ("a", "b"), {"a", "b"}, frozenset({"a", "b"})])
+def test_names_may_be_given_as_any_collection_but_not_as_one_string(given_as: Any) -> None:
+    assert kt.Role("r", capabilities=given_as).capabilities == frozenset({"a", "b"})
+    assert kt.Task("t", "do", requires=given_as).requires == frozenset({"a", "b"})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: kt.Role("r", capabilities="prose"),
+        lambda: kt.Task("t", "do", requires="prose"),
+        lambda: kt.Task("t", "do", depends_on="fetch"),
+    ],
+)
+def test_one_string_is_no_list_of_names(make: Any) -> None:
+    with pytest.raises(ValidationError):
+        make()
+
+
+# ---------------------------------------------------------------- refused where it is built
+
+
+@pytest.mark.parametrize("bad", ["", " ", "a b", "a/b", "ä", "a\n", 'a"', "a:b"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        kt.Role,
+        lambda text: kt.Task(text, "do"),
+        lambda text: kt.TeamExecutionRequest("g", run_id=text),
+        lambda text: kt.Member("r", len, name=text),
+    ],
+    ids=["role", "task", "run", "member"],
+)
+def test_ids_are_plain(make: Any, bad: str) -> None:
+    with pytest.raises(ValueError, match="an id is made of letters, digits"):
+        make(bad)
+
+
+async def agent(assignment: kt.Assignment) -> str:
+    return ""
+
+
+MEMBER = kt.Member("a", agent)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: kt.Task("t", "  "), "task 't': the description must not be blank"),
+        (lambda: kt.Task("t", "do", weight=0), "task 't': weight must be > 0"),
+        (lambda: kt.Task("t", "do", weight=float("inf")), "task 't': weight must be > 0 and finite"),
+        (lambda: kt.Task("t", "do", timeout=-1), "task 't': timeout must be > 0"),
+        (lambda: kt.Task("t", "do", needs=1), "task 't': needs must be 'all' or from 0 to its 0 dependencies, not 1"),
+        (lambda: kt.Task("t", "do", depends_on=["a"], needs=-1), "not -1"),
+        (lambda: kt.Task("t", "do", inputs={"x": object()}), "at 'x' must be made of JSON values"),
+        (lambda: kt.Task("t", "do", inputs={"x": [float("nan")]}), "at 'x' must be made of JSON values"),
+        (lambda: kt.Task("t", "do", inputs={"x": {1: 2}}), "key 1 at 'x' must be a string"),
+        (lambda: kt.TaskGraph([]), "a plan needs at least one task"),
+        (lambda: kt.TaskGraph([TASK, TASK]), "task ids must be unique; given twice: 'chart'"),
+        (lambda: kt.TeamExecutionRequest(" \n"), "the goal must not be blank"),
+        (lambda: kt.TeamExecutionRequest("g", context={"x": {1, 2}}), "at 'x' must be made of JSON values"),
+        (lambda: kt.TeamConfig(team_timeout=0), "TeamConfig.team_timeout must be > 0 and finite, or None"),
+        (lambda: kt.TeamConfig(task_timeout=float("nan")), "TeamConfig.task_timeout"),
+        (lambda: kt.TeamConfig(review_timeout=-3), "TeamConfig.review_timeout"),
+        (lambda: kt.TeamConfig(max_parallel_tasks=0), "TeamConfig.max_parallel_tasks"),
+        (lambda: kt.TeamConfig(max_feedback_rounds=-1), "TeamConfig.max_feedback_rounds must be >= 0"),
+        (lambda: kt.TeamConfig(cancel_grace=-0.1), "TeamConfig.cancel_grace must be a finite number >= 0"),
+        (lambda: kt.Member("a", None), "member 'a': the agent must be a function or have an async run"),
+        (lambda: kt.Member(5, agent), "Member.role must be a Role or a role's id, not 5"),  # type: ignore[arg-type]
+        (lambda: kt.Member("a", agent, max_concurrency=0), "Member.max_concurrency must be a whole number >= 1"),
+        (lambda: kt.Member("a", agent, budget=5), "Member.budget must be a Budget or None"),  # type: ignore[arg-type]
+        (lambda: kt.Team("t", []), "team 't' has no members"),
+        (lambda: kt.Team(" ", [MEMBER]), "Team.name must be a non-blank string"),
+        (lambda: kt.Team("t", [agent]), "Team.members must be Member objects"),  # type: ignore[list-item]
+        (lambda: kt.Team("t", [kt.Member("a", agent, name="x")] * 2), "must be unique in a team; given twice: 'x'"),
+        (lambda: kt.Artifact(None), "Artifact.text must be a string, not None"),  # type: ignore[arg-type]
+        (lambda: kt.EvaluationVerdict.passed(1.5), "EvaluationVerdict.score must be from 0 to 1 or None, not 1.5"),
+        (lambda: kt.EvaluationVerdict.passed(float("nan")), "EvaluationVerdict.score"),
+        (lambda: kt.EvaluationVerdict.escalate(kt.Cause.CYCLE), "cause 'cycle' does not belong to 'escalate'"),
+        (lambda: kt.EvaluationVerdict.review_exceeded(kt.Cause.UNDECIDED), "does not belong to 'review_exceeded'"),
+        (lambda: kt.EvaluationVerdict(kt.VerdictOutcome.ESCALATE), "a cause belongs to ESCALATE and REVIEW_EXCEEDED"),
+        (lambda: kt.EvaluationVerdict(kt.VerdictOutcome.PASS, cause=kt.Cause.CYCLE), "a cause belongs to"),
+        (lambda: kt.EvaluationVerdict(kt.VerdictOutcome.REVISE), "REVISE needs at least one blocking finding"),
+    ],
+)
+def test_nonsense_is_refused_in_words(make: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        make()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("cause", kt.Cause)
+def test_every_cause_belongs_to_exactly_one_outcome(cause: kt.Cause) -> None:
+    makers = [kt.EvaluationVerdict.escalate, kt.EvaluationVerdict.review_exceeded]
+    right, wrong = makers if cause in ESCALATION_CAUSES else reversed(makers)
+    assert right(cause).cause is right(cause.value).cause is cause
+    with pytest.raises(ValidationError):
+        wrong(cause)
+
+
+# ---------------------------------------------------------------- what they can do
+
+
+def test_members_without_a_name_are_named_by_role_and_number() -> None:
+    members = [MEMBER, kt.Member("a", agent), kt.Member("a", agent, name="a-2"), kt.Member("b", agent), MEMBER]
+    team = kt.Team("t", members)
+    assert [member.id for member in team.members] == ["a", "a-3", "a-2", "b", "a-4"]
+    assert team.member("a-3").role.id == "a"
+    with pytest.raises(KeyError, match="team 't' has no member 'zoe'; it has 'a', 'a-2'"):
+        team.member("zoe")
+
+
+class NotReentrant:
+    async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        return ""
+
+
+class Reentrant(NotReentrant):
+    reentrant = True
+
+
+@pytest.mark.parametrize(
+    ("made", "most", "concurrency"),
+    [(agent, None, None), (agent, 3, 3), (NotReentrant(), None, 1), (NotReentrant(), 4, 4), (Reentrant(), None, None)],
+)
+def test_only_reentrant_agents_work_on_several_tasks_at_once_by_default(made: Any, most: Any, concurrency: Any) -> None:
+    assert kt.Member("a", made, max_concurrency=most).concurrency == concurrency
+
+
+def test_a_graph_knows_its_tasks() -> None:
+    assert (GRAPH["chart"], len(GRAPH)) == (TASK, 2)
+    assert list(GRAPH.dag.edges) == [("fetch", "chart")]
+    with pytest.raises(KeyError, match="no task 'x' in this plan; it has 'chart', 'fetch'"):
+        _ = GRAPH["x"]
+
+
+def test_a_result_knows_its_outcomes_and_checks_itself() -> None:
+    assert (RESULT["chart"], RESULT.output) == (OUTCOME, "text")
+    with pytest.raises(KeyError, match="no task 'x' in this result; it has 'chart'"):
+        _ = RESULT["x"]
+    with pytest.raises(kt.TeamFailed, match="run 'r1' ended failed: it failed"):
+        RESULT.check()
+    for status in kt.TeamStatus:
+        result = dataclasses.replace(RESULT, status=status)
+        if status is kt.TeamStatus.COMPLETED:
+            assert result.check() is result
+        else:
+            with pytest.raises(kt.TeamFailed):
+                result.check()
+
+
+def test_time_is_outside_equality() -> None:
+    """Duration of a result, time of a verdict."""
+    assert dataclasses.replace(RESULT, duration=99.0) == RESULT
+    assert dataclasses.replace(VERDICT, evaluated_at=AT) == VERDICT
+    assert dataclasses.replace(VERDICT, score=0.5) != VERDICT
+
+
+class Report(BaseModel):
+    rows: list[int]
+    ok: bool
+
+
+def test_an_artifacts_data_is_read_as_any_type() -> None:
+    report = ARTIFACT.data_as(Report)
+    assert report == Report(rows=[1, 2], ok=True)
+    assert kt.Artifact('{"rows": [], "ok": false}').data_as(Report) == Report(rows=[], ok=False)
+    assert kt.Artifact("[1, 2]").data_as(list[int]) == [1, 2]
+    with pytest.raises(ValidationError):
+        kt.Artifact("not json").data_as(Report)
+
+
+@given(st.text(), st.text())
+def test_a_digest_stands_for_the_text(one: str, other: str) -> None:
+    assert (kt.Artifact(one).digest == kt.Artifact(other).digest) is (one == other)
+
+
+# ---------------------------------------------------------------- events
+
+
+def samples(kind: type[events.Event]) -> events.Event:
+    """Build an event with a telling value in every field."""
+    telling: dict[str, Any] = {
+        "run_id": "r1", "seq": 7, "at": AT, "team": "t", "goal": "g", "members": ("a", "b"), "tasks": ("x", "y"),
+        "status": "completed", "duration": 1.5, "usage": USAGE, "error": "why", "task_id": "t1", "member": "ann",
+        "cause": kt.Cause.CYCLE, "attempts": 2, "reason": "because", "verdict": "pass", "attempt": 3, "text": "hello",
+        "data": {"x": [1]}, "tokens": 5, "dollars": Decimal("0.5"), "origin": "team", "model": "test:m",
+        "outcome": "ok", "held": 12, "missed": 4, "picodollars": 5,
+    }  # fmt: skip
+    if issubclass(kind, events.TeamEnded):
+        telling["status"] = kt.TeamStatus.FAILED
+    if kind is events.EvaluationResult:
+        telling["verdict"] = VERDICT
+    return kind(**{field.name: telling[field.name] for field in dataclasses.fields(kind)})
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_every_event_goes_through_json_and_back(name: str) -> None:
+    kind = EVENT_TYPES[name]
+    event = samples(kind)
+    line = event.to_json()
+    assert "\n" not in line
+    assert json.loads(line)["type"] == name == event.type
+    assert event_from_json(line) == event
+    assert event_from_json(line.encode()) == event
+
+
+@pytest.mark.parametrize("kind", [events.AttemptProgress, events.BudgetCarved, events.ModelCalled])
+def test_what_belongs_to_no_task_goes_through_json_too(kind: type[events.WorkEvent]) -> None:
+    """A planner's calls, a member's budget."""
+    event = samples(kind)
+    assert isinstance(event, events.WorkEvent)
+    event = dataclasses.replace(event, task_id=None, member=None)
+    assert event_from_json(event.to_json()) == event
+
+
+@pytest.mark.parametrize("text", ['{"type": "team.exploded"}', "{}", "[]", '{"type": "team.started"}', "5"])
+def test_what_is_no_event_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not an event|Field required|missing"):
+        event_from_json(text)
+
+
+def test_events_are_frozen_and_typed_by_a_name_of_their_own() -> None:
+    kinds = list(EVENT_TYPES.values())
+    assert len({kind.type for kind in kinds}) == len(kinds)
+    event = samples(events.TaskSkipped)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        event.seq = 9  # type: ignore[misc]  # the mistake is the point
