@@ -6,7 +6,7 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team import events
 from kairo_team.errors import HaltError, PlanRefused, innermost
@@ -54,8 +54,11 @@ class Ending:
         except Exception as error:
             self.error = innermost(error)
             _logger.debug("a run ended early", exc_info=True)
-        except BaseException:
+        except BaseException as error:
             self.caller_cancelled = True
+            if isinstance(error, BaseExceptionGroup):  # the caller gets its cancellation, not what failed beside it
+                rest = cast("BaseExceptionGroup[BaseException]", error).split(Exception)[1]
+                raise rest or error from None
             raise
 
     @property

@@ -422,6 +422,22 @@ async def test_kf_u05_a_native_asyncio_cancel_wins_too(anyio_backend: Any) -> No
     assert recorder.types[-1] == "team.cancelled"
 
 
+async def test_the_callers_cancellation_wins_over_an_error_in_the_same_breath() -> None:
+    """Nothing but the cancellation leaves `execute`."""
+    team, recorder = bench(good)
+
+    async def block(run: kt.TeamRun) -> None:
+        scope.cancel()
+        raise LookupError("both at once")
+
+    with anyio.CancelScope() as scope:
+        await Coordinator(block).execute(kt.TeamExecutionRequest("g"), team)
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError("it was cancelled")
+    assert scope.cancelled_caught
+    recorder.assert_lawful()
+
+
 async def halts_in_a_group(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     context.keep("so far")
 

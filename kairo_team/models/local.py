@@ -62,12 +62,11 @@ class LocalModel:
     """A `ChatModel` on this machine's processor.
 
     All models of one file share one native engine, loaded at the first call (about a second) and kept until the
-    process ends. It answers one call at a time, in the order they came: two at once would read a shared prompt twice
-    and share the same processor. A cancelled call returns at once, and the engine drops the reply at its next token,
+    process ends. It answers one call at a time: two at once would read a shared prompt twice and slow each other. A cancelled call returns at once, and the engine drops the reply at its next token,
     or at the next `BATCH_TOKENS` of the prompt. Nothing of a dropped reply is delivered or counted.
 
-    A reply is held to `output_schema` while it is made. Cut off at `max_tokens` it may still be no valid JSON:
-    `finish_reason` is then "length".
+    A reply is held to `output_schema` while it is made, as far as llama.cpp understands the schema; the caller
+    validates it all the same. Cut off at `max_tokens` it may be no valid JSON: `finish_reason` is then "length".
     """
 
     def __init__(self, name: str = "local:smollm2") -> None:
@@ -162,7 +161,7 @@ class _Engine:
         return chunks
 
     def count(self, body: Mapping[str, Any]) -> int:
-        """Tokens of the prompt as the model's own template lays it out."""
+        """Count the tokens of the prompt as the model's own template lays it out."""
         prompt = self._post("/apply-template", {"messages": body["messages"]})["prompt"]
         return len(self._post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})["tokens"])
 
@@ -185,7 +184,7 @@ _IN_PIECES: Final = {"stream": True, "return_progress": True, "stream_options": 
 
 
 def _parameters(native: Any, file: Path, key: str) -> Any:
-    """How the engine runs: silent, all cores, few slots, closed to other programs of this machine."""
+    """Say how the engine runs: silent, on all free cores, closed to other programs of this machine."""
     parameters = native.CommonParams()
     parameters.model.path = str(file)
     parameters.n_ctx = SLOTS * SLOT_TOKENS
