@@ -107,4 +107,4 @@ def __getattr__(name: str) -> Any:
     """Let `kairo run examples/release_notes.py` find a request; importing the file alone reads no history."""
     if name == "request":
         return build()[1]
-    raise AttributeError(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,59 +6,58 @@ import kairo_team as kt
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kairo_team import events as events
-from kairo_team.budget import Budget as Budget
-from kairo_team.budget import BudgetPolicy as BudgetPolicy
-from kairo_team.budget import HaltReason as HaltReason
-from kairo_team.budget import Usage as Usage
-from kairo_team.budget_tree import BudgetNode as BudgetNode
-from kairo_team.contracts import Agent as Agent
-from kairo_team.contracts import ChatModel as ChatModel
-from kairo_team.contracts import EvaluationStrategy as EvaluationStrategy
-from kairo_team.contracts import MemberContext as MemberContext
-from kairo_team.contracts import Planner as Planner
-from kairo_team.contracts import TeamCoordinator as TeamCoordinator
-from kairo_team.errors import HaltError as HaltError
-from kairo_team.errors import InsufficientBudget as InsufficientBudget
-from kairo_team.errors import KairoError as KairoError
-from kairo_team.errors import RunExists as RunExists
-from kairo_team.errors import RunFinished as RunFinished
-from kairo_team.errors import RunNotFound as RunNotFound
-from kairo_team.errors import TeamFailed as TeamFailed
-from kairo_team.results import AgentOutput as AgentOutput
-from kairo_team.results import AgentStatus as AgentStatus
-from kairo_team.results import Artifact as Artifact
-from kairo_team.results import TaskOutcome as TaskOutcome
-from kairo_team.results import TeamResult as TeamResult
-from kairo_team.results import TeamStatus as TeamStatus
-from kairo_team.tasks import Assignment as Assignment
-from kairo_team.tasks import Task as Task
-from kairo_team.tasks import TaskGraph as TaskGraph
-from kairo_team.tasks import TaskStatus as TaskStatus
-from kairo_team.team import Member as Member
-from kairo_team.team import RiskProfile as RiskProfile
-from kairo_team.team import Role as Role
-from kairo_team.team import Team as Team
-from kairo_team.team import TeamConfig as TeamConfig
-from kairo_team.team import TeamExecutionRequest as TeamExecutionRequest
-from kairo_team.verdicts import Cause as Cause
-from kairo_team.verdicts import CriterionResult as CriterionResult
-from kairo_team.verdicts import EvaluationContext as EvaluationContext
-from kairo_team.verdicts import EvaluationVerdict as EvaluationVerdict
-from kairo_team.verdicts import Finding as Finding
-from kairo_team.verdicts import VerdictOutcome as VerdictOutcome
-
 if TYPE_CHECKING:
     __version__: str
+    from kairo_team import events as events
     from kairo_team.agents.mini import MiniAgent as MiniAgent
+    from kairo_team.budget import Budget as Budget
+    from kairo_team.budget import BudgetPolicy as BudgetPolicy
+    from kairo_team.budget import HaltReason as HaltReason
+    from kairo_team.budget import Usage as Usage
+    from kairo_team.budget_tree import BudgetNode as BudgetNode
+    from kairo_team.contracts import Agent as Agent
+    from kairo_team.contracts import ChatModel as ChatModel
+    from kairo_team.contracts import EvaluationStrategy as EvaluationStrategy
+    from kairo_team.contracts import MemberContext as MemberContext
+    from kairo_team.contracts import Planner as Planner
+    from kairo_team.contracts import TeamCoordinator as TeamCoordinator
+    from kairo_team.errors import HaltError as HaltError
+    from kairo_team.errors import InsufficientBudget as InsufficientBudget
+    from kairo_team.errors import KairoError as KairoError
+    from kairo_team.errors import RunExists as RunExists
+    from kairo_team.errors import RunFinished as RunFinished
+    from kairo_team.errors import RunNotFound as RunNotFound
+    from kairo_team.errors import TeamFailed as TeamFailed
     from kairo_team.front import run as run
     from kairo_team.front import run_sync as run_sync
     from kairo_team.models.chat_model import Message as Message
     from kairo_team.models.chat_model import ModelRequest as ModelRequest
     from kairo_team.models.chat_model import ModelResponse as ModelResponse
+    from kairo_team.results import AgentOutput as AgentOutput
+    from kairo_team.results import AgentStatus as AgentStatus
+    from kairo_team.results import Artifact as Artifact
+    from kairo_team.results import TaskOutcome as TaskOutcome
+    from kairo_team.results import TeamResult as TeamResult
+    from kairo_team.results import TeamStatus as TeamStatus
     from kairo_team.runtime import Run as Run
     from kairo_team.runtime import Runtime as Runtime
+    from kairo_team.tasks import Assignment as Assignment
+    from kairo_team.tasks import Task as Task
+    from kairo_team.tasks import TaskGraph as TaskGraph
+    from kairo_team.tasks import TaskStatus as TaskStatus
+    from kairo_team.team import Member as Member
+    from kairo_team.team import RiskProfile as RiskProfile
+    from kairo_team.team import Role as Role
+    from kairo_team.team import Team as Team
+    from kairo_team.team import TeamConfig as TeamConfig
+    from kairo_team.team import TeamExecutionRequest as TeamExecutionRequest
     from kairo_team.team_run import TeamRun as TeamRun
+    from kairo_team.verdicts import Cause as Cause
+    from kairo_team.verdicts import CriterionResult as CriterionResult
+    from kairo_team.verdicts import EvaluationContext as EvaluationContext
+    from kairo_team.verdicts import EvaluationVerdict as EvaluationVerdict
+    from kairo_team.verdicts import Finding as Finding
+    from kairo_team.verdicts import VerdictOutcome as VerdictOutcome
 
 __all__ = [
     "Agent",
@@ -114,26 +113,34 @@ __all__ = [
     "run_sync",
 ]
 
-_LAZY = {
-    "Message": "kairo_team.models.chat_model",
-    "MiniAgent": "kairo_team.agents.mini",
-    "ModelRequest": "kairo_team.models.chat_model",
-    "ModelResponse": "kairo_team.models.chat_model",
-    "Run": "kairo_team.runtime",
-    "Runtime": "kairo_team.runtime",
-    "TeamRun": "kairo_team.team_run",
-    "run": "kairo_team.front",
-    "run_sync": "kairo_team.front",
+_HOMES = {
+    "kairo_team.agents.mini": "MiniAgent",
+    "kairo_team.budget": "Budget BudgetPolicy HaltReason Usage",
+    "kairo_team.budget_tree": "BudgetNode",
+    "kairo_team.contracts": "Agent ChatModel EvaluationStrategy MemberContext Planner TeamCoordinator",
+    "kairo_team.errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
+    "kairo_team.front": "run run_sync",
+    "kairo_team.models.chat_model": "Message ModelRequest ModelResponse",
+    "kairo_team.results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
+    "kairo_team.runtime": "Run Runtime",
+    "kairo_team.tasks": "Assignment Task TaskGraph TaskStatus",
+    "kairo_team.team": "Member RiskProfile Role Team TeamConfig TeamExecutionRequest",
+    "kairo_team.team_run": "TeamRun",
+    "kairo_team.verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
 }
-"""Names that are imported when first used, so that `import kairo_team` stays quick."""
+"""Where the names live. Each is imported when it is first used, so that `import kairo_team` costs next to nothing."""
+
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name not in _LAZY:
+    if name == "events":
+        return import_module("kairo_team.events")
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_LAZY[name]), name)
+    found = getattr(import_module(_HOME[name]), name)
     globals()[name] = found
     return found
 
@@ -145,4 +152,4 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_HOME})

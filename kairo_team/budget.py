@@ -198,7 +198,7 @@ def difference(after: Usage, before: Usage, seconds: float) -> Usage:
     return Usage(
         after.prompt_tokens - before.prompt_tokens,
         after.completion_tokens - before.completion_tokens,
-        after.dollars - before.dollars,
+        _EXACT.subtract(after.dollars, before.dollars),
         after.loops - before.loops,
         after.tool_calls - before.tool_calls,
         seconds,

@@ -308,10 +308,11 @@ class TeamRun:
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""
-        task = next((arg for arg in args if isinstance(arg, Task)), None)
-        if task is None or self._runners is None:
-            raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
-        self._runners.add(partial(self._run_body, self._record(task), body, args))
+        for task in args:
+            if isinstance(task, Task) and self._runners is not None:
+                self._runners.add(partial(self._run_body, self._record(task), body, args))
+                return
+        raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 
     async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
         try:
@@ -380,6 +381,7 @@ class TeamRun:
     def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
         """Book what an attempt brought."""
         record.usage = attempt.usage
+        record.context = None
         record.artifact = attempt.artifact or record.artifact
         record.for_halt = attempt.halt is not None
         if attempt.halt is not None:

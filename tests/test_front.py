@@ -84,9 +84,7 @@ def test_the_coordinator_is_the_calls_else_the_teams_else_by_plan(own: Any, give
 
 async def test_the_budget_given_replaces_the_requests() -> None:
     team = kt.Team("t", [kt.Member("a", good)])
-    request = kt.TeamExecutionRequest(
-        "g", config=kt.TeamConfig(budget=kt.Budget(tokens=5), max_feedback_rounds=7)
-    )
+    request = kt.TeamExecutionRequest("g", config=kt.TeamConfig(budget=kt.Budget(tokens=5), max_feedback_rounds=7))
     result = await kt.run(team, request, budget=kt.Budget(loops=3))
     assert result.budget is not None
     assert result.budget.budget == kt.Budget(loops=3)

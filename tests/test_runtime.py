@@ -19,7 +19,9 @@ from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDi
 from kairo_team.errors import ModelUnavailable
 from kairo_team.testing import EventRecorder, ScriptedAgent, ScriptedModel
 
-BOTH = pytest.mark.parametrize("coordinator", [TaskDispatchCoordinator(), ExpertTeamCoordinator()], ids=["board", "expert"])
+BOTH = pytest.mark.parametrize(
+    "coordinator", [TaskDispatchCoordinator(), ExpertTeamCoordinator()], ids=["board", "expert"]
+)
 
 
 def make_team(agent: Any, **runtime: Any) -> tuple[kt.Team, kt.Runtime]:

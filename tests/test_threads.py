@@ -147,7 +147,7 @@ class _Poster:
     """Runs a callback in the event loop from another thread."""
 
     def __init__(self) -> None:
-        self.call_soon = threads._poster()  # noqa: SLF001 - the very means the module uses
+        self.call_soon = threads._poster()
 
 
 async def test_a_callback_that_raises_is_logged_and_the_thread_lives_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -167,7 +167,7 @@ async def test_threads_are_reused() -> None:
 
 async def test_an_idle_thread_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE_SECONDS", 0.01)
-    monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     thread = await run_in_thread(threading.current_thread)
     await until(lambda: not thread.is_alive())
     assert await run_in_thread(lambda: "a new one") == "a new one"
@@ -175,7 +175,7 @@ async def test_an_idle_thread_ends_after_a_while(monkeypatch: pytest.MonkeyPatch
 
 async def test_above_the_limit_calls_wait_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
-    monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     gate, order = Gate(), list[int]()
     async with anyio.create_task_group() as group:
         group.start_soon(run_in_thread, gate)
@@ -190,7 +190,7 @@ async def test_above_the_limit_calls_wait_in_order(monkeypatch: pytest.MonkeyPat
 
 async def test_an_abandoned_call_does_not_count_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
-    monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     gate, came = Gate(), list[str]()
 
     async def wait_behind() -> None:
@@ -207,7 +207,7 @@ async def test_an_abandoned_call_does_not_count_against_the_limit(monkeypatch: p
 
 async def test_cancelled_while_it_waits_a_call_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "MAX_BUSY", 1)
-    monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     gate, ran = Gate(), list[int]()
     async with anyio.create_task_group() as group:
         group.start_soon(run_in_thread, gate)
@@ -235,7 +235,7 @@ async def test_where_no_thread_can_be_started_the_call_fails(monkeypatch: pytest
     def refuse(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads, "_pool", threads._Pool())  # noqa: SLF001
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start new thread"):

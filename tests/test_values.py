@@ -112,7 +112,12 @@ def test_values_can_be_pickled(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "container",
-    [TASK.inputs, TASK.inputs["parts"][1], kt.TeamExecutionRequest("g", context={"a": {"b": 1}}).context["a"], ARTIFACT.data],
+    [
+        TASK.inputs,
+        TASK.inputs["parts"][1],
+        kt.TeamExecutionRequest("g", context={"a": {"b": 1}}).context["a"],
+        ARTIFACT.data,
+    ],
 )
 def test_containers_are_copied_read_only(container: Any) -> None:
     before = dict(container)

@@ -432,12 +432,12 @@ class Node:
 
     def elapsed(self) -> float:
         """Return the seconds this node has been open."""
-        return max(0.0, (self.tree.clock() if self.ended is None else self.ended) - self.started)
+        seconds = (self.tree.clock() if self.ended is None else self.ended) - self.started
+        return max(0.0, seconds)
 
     def usage(self) -> Usage:
         """Return what this node's subtree has spent."""
-        with self.tree.lock:
-            tokens, dollars, loops, tool_calls, completion = self.cells[:COMMITTED]
+        tokens, dollars, loops, tool_calls, completion = self.cells[:COMMITTED]  # one step: it needs no lock
         return Usage(tokens - completion, completion, to_dollars(dollars), loops, tool_calls, self.elapsed())
 
     def held_units(self) -> Units:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kairo_team.budget import Budget
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.governance.halts import in_force
-from kairo_team.governance.units import NOTHING, budget_of, usage_of
+from kairo_team.governance.units import budget_of, usage_of
 
 if TYPE_CHECKING:
     from kairo_team.governance.ledger import Node
@@ -33,7 +33,5 @@ def write_down(node: Node, path: str) -> BudgetNode:
 
 def guarantee_of(node: Node) -> Budget:
     """Return what was set aside for a node; `None` in dimensions without a guarantee."""
-    if node.guarantee is NOTHING:
-        return Budget()
-    tokens, dollars, loops, tool_calls = (units or None for units in node.guarantee)
-    return budget_of((tokens, dollars, loops, tool_calls))
+    tokens, dollars, loops, tool_calls = node.guarantee
+    return budget_of((tokens or None, dollars or None, loops or None, tool_calls or None))

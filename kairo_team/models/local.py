@@ -62,8 +62,9 @@ class LocalModel:
     """A `ChatModel` on this machine's processor.
 
     All models of one file share one native engine, loaded at the first call (about a second) and kept until the
-    process ends. It answers one call at a time: two at once would read a shared prompt twice and slow each other. A cancelled call returns at once, and the engine drops the reply at its next token,
-    or at the next `BATCH_TOKENS` of the prompt. Nothing of a dropped reply is delivered or counted.
+    process ends. It answers one call at a time: two at once would read a shared prompt twice and slow each other. A
+    cancelled call returns at once, and the engine drops the reply at its next token, or at the next `BATCH_TOKENS` of
+    the prompt. Nothing of a dropped reply is delivered or counted.
 
     A reply is held to `output_schema` while it is made, as far as llama.cpp understands the schema; the caller
     validates it all the same. Cut off at `max_tokens` it may be no valid JSON: `finish_reason` is then "length".

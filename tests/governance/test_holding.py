@@ -78,7 +78,7 @@ async def test_kf_b01_spent_never_passes_the_limit_at_any_fan_out() -> None:
         try:
             agent.can_proceed()
             with await agent.hold(tokens=100, minimum=Budget(tokens=100)) as hold:
-                await anyio.sleep(0)
+                await checkpoint()
                 assert team.held.tokens <= 250
                 hold.settle(prompt_tokens=hold.tokens)
         except (HaltError, InsufficientBudget):
@@ -96,7 +96,7 @@ async def test_kf_b18_a_call_waits_for_returns_before_it_is_refused() -> None:
 
     async def caller() -> None:
         with await team.hold(tokens=80) as hold:
-            await anyio.sleep(0)
+            await checkpoint()
             hold.settle(prompt_tokens=1)
 
     async with anyio.create_task_group() as group:
@@ -400,7 +400,7 @@ async def test_nobody_is_left_in_a_line() -> None:
         nonlocal peak
         with anyio.move_on_after(0.001 if number % 7 == 0 else 30), await team.hold(tokens=number % 20 + 1) as hold:
             peak = max(peak, team.held.tokens)
-            await anyio.sleep(0)
+            await checkpoint()
             hold.release()
 
     with anyio.fail_after(20):

@@ -6,7 +6,9 @@ refusal, halt and remainder is what the model says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -200,7 +202,7 @@ class GovernorLaw(RuleBasedStateMachine):
     def reserve(self, at: tuple[Governor, Naive], asked: Vector, least: int) -> object:
         governor, model = at
         minimum = Budget(tokens=min(least, asked[TOKENS])) if asked[TOKENS] else None
-        call = lambda: governor.reserve(asked[0], to_dollars(asked[1]), asked[3], minimum=minimum)
+        call = partial(governor.reserve, asked[0], to_dollars(asked[1]), asked[3], minimum=minimum)
         if model.closed:
             with pytest.raises(GovernorClosed):
                 call()
@@ -213,12 +215,12 @@ class GovernorLaw(RuleBasedStateMachine):
             self.expect_refusal(call, model, {TOKENS: min(least, asked[TOKENS]), DOLLARS: 1}, asked)
         return multiple()
 
-    def expect_halt(self, call: object, model: Naive) -> None:
+    def expect_halt(self, call: Callable[[], object], model: Naive) -> None:
         with pytest.raises(HaltError) as caught:
-            call()  # type: ignore[operator]
+            call()
         assert caught.value.reason is model.halted()
 
-    def expect_refusal(self, call: object, model: Naive, least: dict[int, int], asked: Vector) -> None:
+    def expect_refusal(self, call: Callable[[], object], model: Naive, least: dict[int, int], asked: Vector) -> None:
         for dim, minimum in least.items():
             short = model.outermost(dim, minimum) if asked[dim] else None
             if short is not None:
@@ -226,13 +228,13 @@ class GovernorLaw(RuleBasedStateMachine):
                 self.expect_halt(call, model)
                 return
         with pytest.raises(InsufficientBudget):
-            call()  # type: ignore[operator]
+            call()
 
     @rule(hold=holds, truth=amounts, completion=amount)
     def settle(self, hold: tuple[Reservation, Naive, Vector], truth: Vector, completion: int) -> None:
         reservation, model, held = hold
         completion = min(completion, truth[TOKENS])
-        call = lambda: reservation.settle(truth[0] - completion, completion, to_dollars(truth[1]), truth[3])
+        call = partial(reservation.settle, truth[0] - completion, completion, to_dollars(truth[1]), truth[3])
         if held not in model.holds:
             return
         if not reservation.open:
@@ -269,7 +271,7 @@ class GovernorLaw(RuleBasedStateMachine):
     @rule(at=nodes, truth=amounts)
     def record(self, at: tuple[Governor, Naive], truth: Vector) -> None:
         governor, model = at
-        call = lambda: governor.record_usage(truth[0], 0, to_dollars(truth[1]), truth[3])
+        call = partial(governor.record_usage, truth[0], 0, to_dollars(truth[1]), truth[3])
         here = model.nearest_open()
         here.own_spent = plus(here.own_spent, truth)
         self.late = True
@@ -440,5 +442,5 @@ def one_dimension(dim: int, value: int) -> Vector:
     return (vector[0], vector[1], vector[2], vector[3])
 
 
-GovernorLaw.TestCase.settings = settings(max_examples=300, stateful_step_count=50)
+GovernorLaw.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestGovernorLaw = GovernorLaw.TestCase

@@ -92,7 +92,7 @@ async def test_settings_it_does_not_know_are_refused(monkeypatch: pytest.MonkeyP
 )
 def test_the_tighter_token_limit_holds(request_limit: int | None, setting: int | None, sent: int) -> None:
     settings = {} if setting is None else {"max_tokens": setting}
-    body = local._body(ModelRequest([Message.user("hi")], max_tokens=request_limit, settings=settings))  # noqa: SLF001
+    body = local._body(ModelRequest([Message.user("hi")], max_tokens=request_limit, settings=settings))
     assert body["max_tokens"] == sent
 
 
@@ -100,7 +100,7 @@ def test_a_busy_machine_gets_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
     for load, threads in [(0.2, 4), (1.6, 2), (30.0, 1)]:
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0, 0), raising=False)
-        assert local._threads() == threads  # noqa: SLF001
+        assert local._threads() == threads
 
 
 # ---------------------------------------------------------------- the real model
@@ -156,7 +156,7 @@ async def test_calls_at_the_same_time_all_come_back_from_one_engine() -> None:
         for number in range(5):
             group.start_soon(ask, number)
     assert len(replies) == 5
-    assert len(local._engines) == 1  # noqa: SLF001
+    assert len(local._engines) == 1
 
 
 @pytest.mark.local_model

@@ -253,9 +253,9 @@ def loopback(monkeypatch: pytest.MonkeyPatch) -> ProviderModel:
     """OpenAI's client, pointed at the embedded model's own server on loopback."""
     from kairo_team.models import local
 
-    engine = local._engine("local:smollm2")  # noqa: SLF001 - the embedded model's loopback server has no public door
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{engine._server.listening_address}/v1")  # noqa: SLF001 - as above
-    monkeypatch.setenv("OPENAI_API_KEY", engine._key)  # noqa: SLF001 - as above
+    engine = local._engine("local:smollm2")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{engine._server.listening_address}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", engine._key)
     return provider_model("openai-chat:smollm2")
 
 
