@@ -55,7 +55,7 @@ def plain_pair(rounds: int) -> None:
     counter = PlainCounter(10**12, 1e9, 10**9)
     for _ in range(rounds):
         counter.check()
-        counter.record(15, 0.000015, 1)
+        counter.record(tokens=15, dollars=0.000015, loops=1)
 
 
 def governed_pair(rounds: int) -> None:

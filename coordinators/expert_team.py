@@ -40,6 +40,9 @@ class ExpertTeamCoordinator:
         self.evaluator = evaluator if evaluator is not None else SimpleEvaluationStrategy()
         self.failure_policy = failure_policy
         self.templates = dict(templates or {})
+        _check_has("planner", self.planner, "plan")
+        if not isinstance(self.evaluator, str):
+            _check_has("evaluator", self.evaluator, "evaluate")
         Prompts(self.templates)  # refuses unknown names
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -63,3 +66,8 @@ class ExpertTeamCoordinator:
             raise PlanRefused([f"the evaluator {self.evaluator!r} is unknown; the team has {known(team.evaluators)}"])
         named: EvaluationStrategy = team.evaluators[self.evaluator]
         return named
+
+
+def _check_has(what: str, plug_in: object, method: str) -> None:
+    if not callable(getattr(plug_in, method, None)):
+        raise ValueError(f"ExpertTeamCoordinator.{what} must have an async {method}(...), not {plug_in!r}")

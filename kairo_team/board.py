@@ -143,11 +143,19 @@ class TaskBoard:
             leases.waiting.popleft()()
             return
         leases.taken -= 1
-        best = min(
-            (key for key in leases.parked if self._parked[key]), key=lambda key: self._parked[key][0], default=None
-        )
+        best = min((key for key in leases.parked if self._any_parked(key)), key=self._first_parked, default=None)
         if best is not None:
             heappush(self._ready, heappop(self._parked[best]))
+
+    def _any_parked(self, key: tuple[str, ...]) -> bool:
+        """Say whether a task is parked there; those that were ended meanwhile are dropped."""
+        queue = self._parked[key]
+        while queue and queue[0][2].ended:
+            heappop(queue)
+        return bool(queue)
+
+    def _first_parked(self, key: tuple[str, ...]) -> Queued:
+        return self._parked[key][0]
 
     def _lease_any(self, candidates: tuple[str, ...]) -> str | None:
         if len(candidates) == 1:

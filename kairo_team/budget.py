@@ -58,7 +58,7 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
     return int(exact.scaleb(12, _EXACT).to_integral_value(rounding=ROUND_CEILING if round_up else ROUND_FLOOR))
 
 
-picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)
+picodollars = lru_cache(maxsize=1024)(to_picodollars)
 """Turn dollars into ledger units, rounded up, and remember: prices repeat."""
 
 

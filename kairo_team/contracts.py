@@ -136,8 +136,6 @@ class EvaluationStrategy(Protocol):
     C2. Its own failure never passes, never scores and never reaches the member: raise, or return REVIEW_EXCEEDED.
     C3. It is re-entrant and changes nothing.
     C4. Cancellation passes through; it is not a verdict.
-
-    Optional: `preflight(models)`, sentences on what it lacks, asked before anything starts.
     """
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:

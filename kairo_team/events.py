@@ -7,12 +7,14 @@ Every event carries `run_id`, `seq` (1, 2, 3 ... without gaps in one run) and `a
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal, cast
 
 from kairo_team.budget import Usage
 from kairo_team.errors import known
+from kairo_team.frozen import freeze
 from kairo_team.results import TeamStatus, adapter
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
@@ -186,7 +188,11 @@ class AttemptProgress(WorkEvent):
 
     type: ClassVar[str] = "attempt.progress"
     text: str
-    data: dict[str, Any]
+    data: Mapping[str, Any]
+    """JSON values by name."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", freeze(self.data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ class TeamRun:
 
     def _set_up(self, graph: TaskGraph, bound: Mapping[str, tuple[str, ...]]) -> None:
         members = self.team.members
-        board = TaskBoard(graph, bound, {member.id: member.concurrency for member in members})
+        board = TaskBoard(graph, self._as_recorded(bound), {member.id: member.concurrency for member in members})
         governors = {member.id: self.governor.carve(member.id, member.budget or Budget()) for member in members}
         for member in members:
             if member.budget is not None:
@@ -291,6 +291,15 @@ class TeamRun:
         self._workers = {member.id: Worker.of(member) for member in members}
         self._dispatcher = Dispatcher(board, governors, self.config, self.emit)
         self._records = self._dispatcher.records
+
+    def _as_recorded(self, bound: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """Leave a task that was tried before to the member that tried it: others might be free in a replay."""
+        found = dict(bound)
+        for task_id, able in bound.items():
+            first = self._tools.journal.get(f"attempt:{self._plan_number}:{task_id}:1", None) if len(able) > 1 else None
+            if isinstance(first, Attempt) and first.member in able:
+                found[task_id] = (first.member,)
+        return found
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt, such as "plan" or "evaluate"."""

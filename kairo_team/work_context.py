@@ -11,6 +11,7 @@ from anyio import from_thread
 from anyio.lowlevel import current_token
 
 from kairo_team.events import AttemptProgress, ModelCalled
+from kairo_team.frozen import freeze_json
 from kairo_team.models.admission import GovernedModel
 from kairo_team.results import adapter
 
@@ -75,8 +76,8 @@ class WorkContext:
         self.kept = text
 
     def emit(self, text: str, **data: Any) -> None:
-        """Report progress, from the event loop or from a worker thread."""
-        self._emit_anywhere(AttemptProgress, self.task_id, self.member, text, data)
+        """Report progress, from the event loop or from a worker thread; `ValueError` for what JSON cannot hold."""
+        self._emit_anywhere(AttemptProgress, self.task_id, self.member, text, freeze_json(data))
 
     def call_key(self, request: ModelRequest) -> str:
         """Name this call in the journal: by what is asked, and how often it was asked before."""

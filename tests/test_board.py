@@ -24,7 +24,7 @@ def plans(draw: st.DrawFn) -> tuple[kt.TaskGraph, Candidates]:
     candidates: dict[str, tuple[str, ...]] = {}
     for number in range(draw(st.integers(1, 9))):
         before = draw(st.lists(st.sampled_from([t.id for t in tasks]), unique=True, max_size=4)) if tasks else []
-        needs = draw(st.just("all") | st.integers(0, len(before)))
+        needs: Any = draw(st.just("all") | st.integers(0, len(before)))
         weight = draw(st.sampled_from([1.0, 2.0, 5.5]))
         tasks.append(kt.Task(f"t{number}", "do", depends_on=before, needs=needs, weight=weight))
         candidates[f"t{number}"] = tuple(sorted(draw(st.sets(st.sampled_from(MEMBERS), min_size=1))))

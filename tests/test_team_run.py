@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.errors import ContractBreach, Misuse
+from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.errors import Misuse
 from kairo_team.evaluators import SimpleEvaluationStrategy
-from kairo_team.journal import MemoryJournal
-from kairo_team.testing import EventRecorder, ScriptedAgent, ScriptedModel
+from kairo_team.testing import EventRecorder, ScriptedAgent
 
 Body = Callable[[kt.TeamRun], Any]
 
@@ -248,134 +246,6 @@ async def test_tolerate_failures_makes_a_failed_task_a_blemish() -> None:
         assert result.status is status
 
 
-# ---------------------------------------------------------------- recorded steps
-
-
-class Replay(kt.Runtime):
-    """A runtime whose runs all record into one journal."""
-
-    def __init__(self, journal: MemoryJournal, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.journal = journal
-
-    def journal_for(self, run_id: str) -> MemoryJournal:
-        return self.journal
-
-
-class Editor:
-    """Sends the first artifact of every task back."""
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed(0.9)
-
-
-class Broken:
-    async def run(self, *_: Any) -> str:
-        raise AssertionError("a member was called")
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        raise AssertionError("an evaluator was called")
-
-    async def plan(self, *_: Any) -> kt.TaskGraph:
-        raise AssertionError("a planner was called")
-
-
-class PlanOnce:
-    async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:
-        reply = await context.model("test:m").complete(kt.ModelRequest([kt.Message.user("plan it")]))
-        return kt.TaskGraph([kt.Task(name, "do", role="a") for name in reply.text.split()])
-
-
-async def flaky(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-    if assignment.attempt == 2 and not assignment.findings:
-        raise AssertionError
-    if assignment.task.id == "bad":
-        raise OSError("no way")
-    reply = await context.model("test:m").complete(kt.ModelRequest([kt.Message.user(assignment.task.id)]))
-    return reply.text
-
-
-CONFIGS: list[dict[str, Any]] = [
-    {},
-    {"risk_profile": kt.RiskProfile.LOW},
-    {"budget": kt.Budget(tokens=100, loops=40, dollars="1")},
-    {"max_feedback_rounds": 0},
-    {"budget": kt.Budget(tokens=12)},
-    {"max_parallel_tasks": 1},
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-async def test_replaying_a_runs_records_gives_the_same_result_and_calls_nobody(config: dict[str, Any]) -> None:
-    """The law of recorded steps; duration and budget split aside."""
-    journal = MemoryJournal()
-    replies = ["one two bad", *["some words"] * 20]
-    request = kt.TeamExecutionRequest("goal", config=kt.TeamConfig(**config), run_id="r")
-    policy = FailurePolicy(retries=2, backoff=0.5)
-    real = ExpertTeamCoordinator(planner=PlanOnce(), evaluator=Editor(), failure_policy=policy)
-    runtime = Replay(journal, models={"test:m": ScriptedModel(replies)})
-    first = await real.execute(request, kt.Team("team", [kt.Member("a", flaky)], runtime=runtime))
-    records = dict(journal.records)
-    broken: Any = Broken()
-    again = ExpertTeamCoordinator(planner=broken, evaluator=broken, failure_policy=policy)
-    team = kt.Team("team", [kt.Member("a", broken)], runtime=Replay(MemoryJournal(records)))
-    second = await again.execute(request, team)
-    assert comparable(second) == comparable(first)
-
-
-def comparable(result: kt.TeamResult) -> kt.TeamResult:
-    outcomes = tuple(replace(outcome, usage=replace(outcome.usage, seconds=0.0)) for outcome in result.outcomes)
-    return replace(result, outcomes=outcomes, usage=replace(result.usage, seconds=0.0), budget=None)
-
-
-async def test_the_records_keys_are_those_of_the_design() -> None:
-    journal = MemoryJournal()
-    runtime = Replay(journal, models={"test:m": ScriptedModel(["one bad", *["words"] * 4])})
-    coordinator = ExpertTeamCoordinator(
-        planner=PlanOnce(), evaluator=Editor(), failure_policy=FailurePolicy(retries=1, backoff=0.0)
-    )
-    await coordinator.execute(kt.TeamExecutionRequest("g"), kt.Team("t", [kt.Member("a", flaky)], runtime=runtime))
-    keys = [key for key in journal.records if not key.startswith("call:")]
-    assert sorted(keys) == [
-        "attempt:1:bad:1", "attempt:1:bad:2", "attempt:1:one:1", "attempt:1:one:2",
-        "plan:1", "plan:1:usage", "review:1:one:1", "review:1:one:2",
-    ]  # fmt: skip
-    calls = [key for key in journal.records if key.startswith("call:")]
-    assert calls[0].startswith("call:plan")
-    assert all(len(key.rsplit(":", 2)[1]) == 16 for key in calls)
-
-
-async def test_a_step_is_made_once_and_checked() -> None:
-    team, _ = bench(good)
-    made: list[str] = []
-
-    async def slow() -> str:
-        await anyio.sleep(1)
-        made.append("slow")
-        return "value"
-
-    async def block(run: kt.TeamRun) -> None:
-        assert await run.step("k", slow, returns=str) == await run.step("k", slow) == "value"
-        assert await run.step("plain", lambda: 5) == 5
-        with pytest.raises(ContractBreach, match="step 'n' made 5, not a str"):
-            await run.step("n", lambda: 5, returns=str)
-
-    await Coordinator(block).execute(kt.TeamExecutionRequest("goal"), team)
-    assert made == ["slow"]
-
-
-async def test_a_failed_try_is_recorded_and_the_next_one_has_a_number_of_its_own() -> None:
-    """A failure is never replayed in the place of a later try: N counts every try and never restarts."""
-    journal, agent = MemoryJournal(), ScriptedAgent([OSError("busy"), "draft", OSError("busy"), "better"])
-    coordinator = ExpertTeamCoordinator(evaluator=Editor(), failure_policy=FailurePolicy(retries=1, backoff=0.0))
-    team = kt.Team("t", [kt.Member("a", agent)], runtime=Replay(journal))
-    result = await coordinator.execute(kt.TeamExecutionRequest("g"), team)
-    assert (result.output, result["a"].attempts) == ("better", 4)
-    attempts = [cast("Any", journal.records[f"attempt:1:a:{number}"]) for number in (1, 2, 3, 4)]
-    assert [attempt.error is None for attempt in attempts] == [False, True, False, True]
-    assert [key for key in journal.records if key.startswith("review")] == ["review:1:a:2", "review:1:a:4"]
-
-
 # ---------------------------------------------------------------- cancellation against halts
 
 
@@ -436,6 +306,80 @@ async def test_the_callers_cancellation_wins_over_an_error_in_the_same_breath() 
         raise AssertionError("it was cancelled")
     assert scope.cancelled_caught
     recorder.assert_lawful()
+
+
+async def test_an_emergency_stop_of_the_root_fails_the_run_and_interrupts_what_is_in_flight() -> None:
+    team, recorder = bench(hang)
+
+    async def stop(run: kt.TeamRun) -> None:
+        async for task in run.ready(await run.plan(lambda: graph_of("x"))):
+            run.go(forget, run, task)
+            await anyio.sleep(1)
+            run.governor.cancel(kt.HaltReason.EMERGENCY_STOP)
+
+    result = await Coordinator(stop).execute(kt.TeamExecutionRequest("g"), team)
+    assert (result.status, result.halt) == (kt.TeamStatus.FAILED, kt.HaltReason.EMERGENCY_STOP)
+    assert result.duration == pytest.approx(1.0)
+    recorder.assert_lawful()
+
+
+async def test_an_emergency_stop_of_an_attempt_ends_its_task_without_a_ladder() -> None:
+    async def alarmed(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        context.keep("half")
+        context.governor.cancel(kt.HaltReason.EMERGENCY_STOP)
+        await anyio.sleep(5)
+        return "never"
+
+    team, recorder = bench(alarmed)
+    result = await TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=3)).execute(
+        kt.TeamExecutionRequest("g"), team
+    )
+    outcome = result.outcomes[0]
+    assert (outcome.status, outcome.attempts) == (kt.TaskStatus.FAILED, 1)
+    assert outcome.artifact == kt.Artifact("half", partial=True)
+    assert result.duration == pytest.approx(0.0)
+    recorder.assert_lawful()
+
+
+async def test_crossing_the_teams_budget_stops_everybody_and_keeps_what_was_done() -> None:
+    """Spending that was not held and reaches the limit interrupts the others; finished work comes back."""
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        if assignment.task.id == "quick":
+            return "done"
+        if assignment.task.id == "slow":
+            return await hang(assignment, context)
+        await anyio.sleep(2)
+        context.governor.record_usage(prompt_tokens=150)
+        raise AssertionError
+
+    for risk, status in [(kt.RiskProfile.LOW, kt.TeamStatus.DEGRADED), (kt.RiskProfile.MEDIUM, kt.TeamStatus.FAILED)]:
+        team, recorder = bench(work)
+        request = kt.TeamExecutionRequest(
+            "g",
+            plan=graph_of("quick", "slow", "greedy"),
+            config=kt.TeamConfig(budget=kt.Budget(tokens=100), risk_profile=risk),
+        )
+        result = await TaskDispatchCoordinator().execute(request, team)
+        assert (result.status, result.halt) == (status, kt.HaltReason.TOKEN_BUDGET_EXCEEDED)
+        assert (result.output, result.usage.tokens) == ("done", 150)
+        assert result["slow"].artifact == kt.Artifact("half of it", partial=True)
+        assert result["slow"].status is not kt.TaskStatus.COMPLETED
+        recorder.assert_lawful()
+
+
+@pytest.mark.parametrize("data", [{"x": object()}, {"x": float("nan")}, {"x": {1: 2}}])
+async def test_progress_that_json_cannot_hold_is_the_agents_mistake(data: dict[str, Any]) -> None:
+    async def talks(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        context.emit("fine", rows=[1, {"a": None}])
+        context.emit("not fine", **data)
+        return "done"
+
+    team, recorder = bench(talks)
+    coordinator = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
+    result = await coordinator.execute(kt.TeamExecutionRequest("g"), team)
+    assert "must be" in (result.outcomes[0].error or "")
+    assert [event.data for event in recorder.of(events.AttemptProgress)] == [{"rows": (1, {"a": None})}]
 
 
 async def halts_in_a_group(assignment: kt.Assignment, context: kt.MemberContext) -> str:

@@ -9,8 +9,8 @@ from kairo_team.budget import Budget, HaltReason, Money, Usage, picodollars
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import GovernorClosed
 from kairo_team.governance import halts
-from kairo_team.governance.holds import Reservation, holds_already, refusal
-from kairo_team.governance.ledger import COMMITTED, Node, Tree
+from kairo_team.governance.holds import Reservation, holds_already, refusal, reservation
+from kairo_team.governance.ledger import COMMITTED, Node, Tree, plant
 from kairo_team.governance.report import guarantee_of, write_down
 from kairo_team.governance.scope import GovernorScope
 from kairo_team.governance.units import (
@@ -64,7 +64,7 @@ class Governor:
         restored_halt: HaltReason | None = None,
     ) -> None:
         tree = Tree(clock or time.monotonic)
-        self._node = node = Node(tree, None, name, budget, limits_of(budget))
+        self._node = node = plant(tree, None, name, budget, limits_of(budget))
         if restored_usage is not None:
             _restore(node, restored_usage)
         if restored_halt is not None:
@@ -120,7 +120,7 @@ class Governor:
         with node.tree.lock:
             halts.check(node)
             if node.book(units):
-                return Reservation(node, units)
+                return reservation(node, units)
             raise refusal(node, units, least)
 
     async def hold(
@@ -141,11 +141,11 @@ class Governor:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
             if not tree.lines and node.book(units):
-                return Reservation(node, units)
+                return reservation(node, units)
             waiter = _line_up(node, units, least)
         finally:
             tree.release()
-        return Reservation(node, await wait(waiter))
+        return reservation(node, await wait(waiter))
 
     def record_usage(
         self, prompt_tokens: int = 0, completion_tokens: int = 0, dollars: Money = 0, tool_calls: int = 0
@@ -166,7 +166,13 @@ class Governor:
         try:
             if node.ended is not None:
                 node = node.nearest_open()
-            node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
+            if node.ended is not None or tool_calls:
+                node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
+            else:
+                if tokens:
+                    node.move(TOKENS, tokens, tokens, completion_tokens)
+                if picos:
+                    node.move(DOLLARS, picos, picos)
             if _reaches_a_limit(node, tokens, picos, tool_calls):
                 node.mark_overdrawn()
                 halts.stop_crossed(node, (tokens, picos, 0, tool_calls))
@@ -193,13 +199,13 @@ class Governor:
         is more than the ceiling, `GovernorClosed` after `close`.
         """
         limit = UNLIMITED if budget is FREE else limits_of(budget)
-        if guarantee is not None:
-            amounts = units_of(limits_of(guarantee))
+        if guarantee is None:
+            amounts = NOTHING if limit is UNLIMITED else units_of(budget)
+        else:
+            amounts = units_of(guarantee)
             if limit is not UNLIMITED:
                 _check_within(amounts, limit)
-        else:
-            amounts = NOTHING if limit is UNLIMITED else units_of(limit)
-        return self._child(name, budget, limit, amounts)
+        return _governor(self._node.carve(name, budget, limit, amounts))
 
     def carve_units(self, name: str, ceiling: Budget | None, guarantee: Units) -> Governor:
         """Like `carve`, with the guarantee in ledger units (tokens, picodollars, loops, tool calls).
@@ -207,23 +213,12 @@ class Governor:
         What is more than the ceiling is cut to it. See `shares`.
         """
         if ceiling is None or ceiling is FREE:
-            return self._child(name, FREE, UNLIMITED, guarantee)
+            return _governor(self._node.carve(name, FREE, UNLIMITED, guarantee))
         limit = limits_of(ceiling)
         tokens, dollars, loops, tool_calls = (
             asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
         )
-        return self._child(name, ceiling, limit, (tokens, dollars, loops, tool_calls))
-
-    def _child(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Governor:
-        child = _blank(Governor)
-        node = self._node
-        tree = node.tree
-        tree.acquire()
-        try:
-            child._node = node.carve(name, budget, limit, guarantee)  # noqa: SLF001 - another of its own kind
-        finally:
-            tree.release()
-        return child
+        return _governor(self._node.carve(name, ceiling, limit, (tokens, dollars, loops, tool_calls)))
 
     def top_up(self, budget: Budget) -> None:
         """Enlarge the guarantee and ceiling from the parent's remainder; on the root, raise the limit.
@@ -233,7 +228,7 @@ class Governor:
         `InsufficientBudget` when there is not that much: then nothing moves. `GovernorClosed` after `close`.
         """
         node = self._node
-        more = units_of(limits_of(budget))
+        more = units_of(budget)
         with node.tree.lock:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
@@ -400,6 +395,13 @@ class Governor:
 
     def __repr__(self) -> str:
         return f"<Governor {self.path!r} {self.budget!r} halted={self.halted and str(self.halted)!r}>"
+
+
+def _governor(node: Node) -> Governor:
+    """Make the door of a node."""
+    governor = _blank(Governor)
+    governor._node = node  # noqa: SLF001 - its constructor
+    return governor
 
 
 def _restore(node: Node, usage: Usage) -> None:

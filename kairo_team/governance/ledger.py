@@ -22,6 +22,7 @@ from kairo_team.budget import Budget, Usage, to_dollars
 from kairo_team.clock import LoopClock
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance.units import (
+    ALL_DIMENSIONS,
     DIMENSIONS,
     DOLLARS,
     FREE,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.waiting import Waiter
 
 # A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then by
-# dimension what is committed, and what of that is slack. A closed node keeps only what is spent.
+# dimension what is committed, and what of that is slack. Of a closed node only what is spent still means anything.
 COMPLETION: Final = 4
 COMMITTED: Final = 5
 SLACK: Final = 9
@@ -112,29 +113,24 @@ class Node:
         "tree",
     )
 
-    def __init__(self, tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Limits) -> None:
-        self.tree = tree
-        self.parent = parent
-        self.name = self.segment = name
-        self.budget = budget
-        self.limit = limit
-        self.guarantee = NOTHING
-        self.cells = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-        self.children: dict[str, Node] | None = None
-        self.started = tree.clock()
-        self.ended: float | None = None
-        """When it closed; `None` while it is open."""
-        self.deadline: float | None = None
-        self.limited: tuple[Node, ...] = () if parent is None else parent.limited
-        """The nodes of its line with a limit in any dimension, nearest first."""
-        self.timed: bool = parent is not None and parent.timed
-        """Whether any node of its line has a deadline."""
-        if budget is not FREE:
-            if limit != UNLIMITED:
-                self.limited = (self, *self.limited)
-            if budget.seconds is not None:
-                self.deadline = self.started + budget.seconds
-                self.timed = True
+    tree: Tree
+    parent: Node | None
+    name: str
+    segment: str
+    """The name, or one of its own where a sibling has the same."""
+    budget: Budget
+    limit: Limits
+    guarantee: Units
+    cells: list[int]
+    children: dict[str, Node] | None
+    started: float
+    ended: float | None
+    """When it closed; `None` while it is open."""
+    deadline: float | None
+    limited: tuple[Node, ...]
+    """The nodes of its line with a limit in any dimension, nearest first."""
+    timed: bool
+    """Whether any node of its line has a deadline."""
 
     # -- moves: each goes up the line, from this node to the root ------------------------------
 
@@ -159,8 +155,12 @@ class Node:
                 if delta != amount:
                     cells[slack] += delta - amount
                 floor = node.guarantee[dim]
-                if floor > old or floor > new:
-                    delta = _beyond(floor, old, new)
+                if floor:
+                    if new > old:
+                        if floor > old:
+                            delta = new - floor if new > floor else 0
+                    elif floor > new:
+                        delta = floor - old if old > floor else 0
             else:
                 cells[slack] -= amount
             node = node.parent
@@ -237,48 +237,46 @@ class Node:
 
     def set_aside(self, amounts: Units) -> None:
         """Guarantee all of `amounts` to a child here and above, or raise `InsufficientBudget`."""
-        for dim, amount in enumerate(amounts):
+        for dim in ALL_DIMENSIONS:
+            amount = amounts[dim]
             if amount and not self._pledge(dim, amount):
-                for done in range(dim):
+                for done in range(dim + 1):
                     self.give_back(done, amounts[done])
                 raise self.insufficient(dim, amount)
 
-    def _pledge(self, dim: int, amount: int) -> bool:
-        """Commit `amount` that nobody uses yet if it fits; on ancestors less where a guarantee covers it."""
-        if self.tree.overdrawn and self.walled(dim, amount) is not None:
-            return False
-        committed, slack = COMMITTED + dim, SLACK + dim
-        fits = True
-        delta = amount
+    def _pledge(self, dim: int, delta: int) -> bool:
+        """Commit `delta` that nobody uses yet, on ancestors less where a guarantee covers it; say whether it fits."""
+        fits = not self.tree.overdrawn or self.walled(dim, delta) is None
         node: Node | None = self
-        while node is not None and delta:
+        while node is not None:
             cells = node.cells
-            old = cells[committed]
-            cells[committed] = new = old + delta
-            cells[slack] += delta
+            old = cells[COMMITTED + dim]
+            cells[COMMITTED + dim] = new = old + delta
+            cells[SLACK + dim] += delta
             limit = node.limit[dim]
             if limit is not None and new > limit:
                 fits = False
             floor = node.guarantee[dim]
             if floor > old:
-                delta = new - floor if new > floor else 0
+                if floor >= new:
+                    break
+                delta = new - floor
             node = node.parent
-        if not fits:
-            self.give_back(dim, amount)
         return fits
 
     def give_back(self, dim: int, amount: int) -> None:
         """Take back `amount` of what was committed and is not used."""
-        committed, slack = COMMITTED + dim, SLACK + dim
         node: Node | None = self
-        while node is not None and amount:
+        while node is not None:
             cells = node.cells
-            old = cells[committed]
-            cells[committed] = new = old - amount
-            cells[slack] -= amount
+            old = cells[COMMITTED + dim]
+            cells[COMMITTED + dim] = new = old - amount
+            cells[SLACK + dim] -= amount
             floor = node.guarantee[dim]
             if floor > new:
-                amount = old - floor if old > floor else 0
+                if floor >= old:
+                    break
+                amount = old - floor
             node = node.parent
 
     # -- what there is ------------------------------------------------------------------------
@@ -346,19 +344,23 @@ class Node:
 
     def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
         """Make a child with `guarantee` set aside here and above, or raise `InsufficientBudget`."""
-        if self.ended is not None:
-            raise GovernorClosed(self.name)
-        if guarantee is not NOTHING:
-            self.set_aside(guarantee)
-        child = Node(self.tree, self, name, budget, limit)
-        child.guarantee = guarantee
-        siblings = self.children
-        if siblings is None:
-            self.children = {name: child}
-        else:
-            if name in siblings:
-                child.segment = name = _another(name, siblings)
-            siblings[name] = child
+        tree = self.tree
+        tree.acquire()
+        try:
+            if self.ended is not None:
+                raise GovernorClosed(self.name)
+            if guarantee is not NOTHING:
+                self.set_aside(guarantee)
+            child = plant(tree, self, name, budget, limit)
+            child.guarantee = guarantee
+            siblings = self.children
+            if siblings is None:
+                self.children = {name: child}
+            elif siblings.setdefault(name, child) is not child:
+                child.segment = _another(name, siblings)
+                siblings[child.segment] = child
+        finally:
+            tree.release()
         return child
 
     def enlarge(self, more: Units, seconds: float | None) -> None:
@@ -393,13 +395,13 @@ class Node:
         if cells[5] != cells[0] or cells[6] != cells[1] or cells[8] != cells[3]:  # with no child open, that is held
             for dim in HELD_DIMENSIONS:
                 self.move(dim, 0, self.held(dim))
-        parent = self.parent
-        if parent is not None and self.guarantee is not NOTHING:
-            for dim, floor in enumerate(self.guarantee):
-                if floor and floor > cells[COMMITTED + dim]:
-                    parent.give_back(dim, floor - cells[COMMITTED + dim])
+        guarantee = self.guarantee
+        if guarantee is not NOTHING and self.parent is not None:
+            for dim in ALL_DIMENSIONS:
+                unused = guarantee[dim] - cells[COMMITTED + dim]
+                if unused > 0:
+                    self.parent.give_back(dim, unused)
         self.ended = self.tree.clock()
-        del cells[COMMITTED:]
         self.limited = ()
 
     def line(self) -> Iterator[Node]:
@@ -465,11 +467,31 @@ class Node:
         return self.segment.replace("~", "~0").replace("/", "~1")
 
 
-def _beyond(floor: int, old: int, new: int) -> int:
-    """Return how what lies beyond a guarantee changes when what is committed changes."""
-    if new > old:
-        return new - floor if new > floor else 0
-    return floor - old if old > floor else 0
+def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Limits) -> Node:
+    """Make a node, not yet among its parent's children. An `__init__` would cost twice as much."""
+    node = Node()
+    node.tree = tree
+    node.parent = parent
+    node.name = node.segment = name
+    node.budget = budget
+    node.limit = limit
+    node.guarantee = NOTHING
+    node.cells = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    node.children = node.ended = node.deadline = None
+    node.started = tree.clock()
+    if parent is None:
+        node.limited = ()
+        node.timed = False
+    else:
+        node.limited = parent.limited
+        node.timed = parent.timed
+    if budget is not FREE:
+        if limit != UNLIMITED:
+            node.limited = (node, *node.limited)
+        if budget.seconds is not None:
+            node.deadline = node.started + budget.seconds
+            node.timed = True
+    return node
 
 
 def _another(name: str, taken: dict[str, Node]) -> str:

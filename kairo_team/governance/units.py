@@ -22,6 +22,7 @@ DOLLARS: Final = 1
 LOOPS: Final = 2
 TOOL_CALLS: Final = 3
 
+ALL_DIMENSIONS: Final = (TOKENS, DOLLARS, LOOPS, TOOL_CALLS)
 HELD_DIMENSIONS: Final = (TOKENS, DOLLARS, TOOL_CALLS)
 """The dimensions a call is held and charged in."""
 
@@ -38,10 +39,10 @@ def limits_of(budget: Budget) -> Limits:
     return (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
 
 
-def units_of(limits: Limits) -> Units:
-    """Turn limits into amounts: `None` counts as nothing."""
-    tokens, dollars, loops, tool_calls = limits
-    return (tokens or 0, dollars or 0, loops or 0, tool_calls or 0)
+def units_of(budget: Budget) -> Units:
+    """Turn a budget into amounts in ledger units: `None` counts as nothing."""
+    dollars = budget.dollars
+    return (budget.tokens or 0, picodollars(dollars) if dollars else 0, budget.loops or 0, budget.tool_calls or 0)
 
 
 @lru_cache(maxsize=256)

@@ -403,3 +403,15 @@ async def test_by_default_only_a_blank_artifact_is_sent_back() -> None:
     result = await run(None, agent)
     assert (result.status, result.output, result["writer"].attempts) == (kt.TeamStatus.COMPLETED, "text", 2)
     assert agent.calls[1].findings[0].observed == "the artifact is blank"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"planner": 5}, "planner must have an async plan"),
+        ({"evaluator": len}, "evaluator must have an async evaluate"),
+    ],
+)
+def test_what_is_no_plug_in_is_refused_where_it_is_given(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ExpertTeamCoordinator(**fields)

@@ -19,6 +19,8 @@ from kairo_team.examples.release_notes_prompt import ASK, INSTRUCTIONS, PAIRS, R
 from kairo_team.examples.release_notes_rubric import problems
 from kairo_team.testing import FunctionModel
 
+pytestmark = pytest.mark.real_time  # the editor is a plain function and works in a thread
+
 
 def right(request: kt.ModelRequest) -> str:
     subject = request.messages[-1].text.partition(ASK)[2]

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 
 import anyio
@@ -20,6 +21,10 @@ from kairo_team.errors import GovernorClosed, HaltError
 from kairo_team.governance import Governor
 
 pytestmark = pytest.mark.anyio
+
+
+only_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+"""Only asyncio has a native cancel."""
 
 
 class Clock:
@@ -40,6 +45,12 @@ def after(group: TaskGroup, action: Callable[[], object], seconds: float = 0.01)
         action()
 
     group.start_soon(later)
+
+
+def one_after_the_other(*actions: Callable[[], object]) -> None:
+    """Do several things in one turn of the event loop."""
+    for action in actions:
+        action()
 
 
 async def in_scope(governor: Governor, seen: list[str] | None = None) -> None:
@@ -177,14 +188,11 @@ async def test_a_scope_is_entered_once() -> None:
 
 async def test_a_body_that_finished_keeps_its_value() -> None:
     team = Governor(name="team")
-
-    async def work() -> str:
-        async with team.scope():
-            team.cancel()
-            return "done"
-
-    assert await work() == "done"
-    assert team.halted is HaltReason.CANCELLED
+    value = ""
+    async with team.scope():
+        team.cancel()
+        value = "done"
+    assert (value, team.halted) == ("done", HaltReason.CANCELLED)
 
 
 async def test_a_shielded_body_that_finishes_keeps_its_value() -> None:
@@ -281,14 +289,14 @@ async def test_of_a_quiet_cancel_and_a_halt_the_first_decides() -> None:
     team = Governor(name="team")
     async with anyio.create_task_group() as group:
         async with team.scope() as scope:
-            after(group, lambda: (scope.cancel(), team.cancel()))
+            after(group, partial(one_after_the_other, scope.cancel, team.cancel))
             await anyio.sleep_forever()
         assert scope.cancelled
     other = Governor(name="other")
     async with anyio.create_task_group() as group:
         with pytest.raises(HaltError):
             async with other.scope() as scope:
-                after(group, lambda scope=scope: (other.cancel(), scope.cancel()))
+                after(group, partial(one_after_the_other, other.cancel, scope.cancel))
                 await anyio.sleep_forever()
     assert not scope.cancelled
 
@@ -324,11 +332,10 @@ async def test_kf_u05_an_outer_cancellation_always_passes(order: str) -> None:
     assert not after_scope
 
 
+@only_asyncio
 @pytest.mark.parametrize("order", ["halt first", "foreign first", "halt, a turn, foreign", "foreign, a turn, halt"])
-async def test_kf_u05_a_native_task_cancel_always_passes(order: str, anyio_backend_name: str) -> None:
+async def test_kf_u05_a_native_task_cancel_always_passes(order: str) -> None:
     """U05: also `asyncio.Task.cancel`, in the same turn of the loop or the next, in either order."""
-    if anyio_backend_name != "asyncio":
-        pytest.skip("only asyncio has a native cancel")
 
     team = Governor(name="team")
     task = asyncio.create_task(in_scope(team))
@@ -343,10 +350,9 @@ async def test_kf_u05_a_native_task_cancel_always_passes(order: str, anyio_backe
     assert task.cancelled()
 
 
-async def test_kf_u05_a_native_cancel_wins_over_a_deadline_in_the_same_turn(anyio_backend_name: str) -> None:
+@only_asyncio
+async def test_kf_u05_a_native_cancel_wins_over_a_deadline_in_the_same_turn() -> None:
     """U05: the deadline of the budget and the caller's cancel arrive together."""
-    if anyio_backend_name != "asyncio":
-        pytest.skip("only asyncio has a native cancel")
 
     team = Governor(Budget(seconds=0.05), name="team", clock=anyio.current_time)
     task = asyncio.create_task(in_scope(team))

@@ -1,0 +1,352 @@
+"""B23: a setting that nobody reads is a lie. Every field shows its effect, and a new field must bring its test."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+import kairo_team as kt
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
+
+SHOWN: dict[type, set[str]] = {}
+
+
+def shows(kind: type, *fields: str) -> Callable[[Any], Any]:
+    """Say which settings a test shows the effect of."""
+    SHOWN.setdefault(kind, set()).update(fields)
+    return lambda test: test
+
+
+def fields_of(kind: type) -> set[str]:
+    if dataclasses.is_dataclass(kind):
+        return {field.name for field in dataclasses.fields(kind)}
+    return set(inspect.signature(kind).parameters)
+
+
+async def good(assignment: kt.Assignment) -> str:
+    return f"made {assignment.task.id}"
+
+
+async def bad(assignment: kt.Assignment) -> str:
+    raise ValueError("cannot")
+
+
+async def nap(assignment: kt.Assignment) -> str:
+    await anyio.sleep(10)
+    return "slept"
+
+
+def spend(tokens: int) -> Any:
+    async def agent(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        context.governor.reserve(tokens=tokens).settle(prompt_tokens=tokens)
+        return "spent"
+
+    return agent
+
+
+class Reject:
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.revise("no")
+
+
+class Slow:
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        await anyio.sleep(10)
+        return kt.EvaluationVerdict.passed()
+
+
+def tasks(count: int, **fields: Any) -> list[kt.Task]:
+    return [kt.Task(f"t{number}", "do", **fields) for number in range(count)]
+
+
+async def run(
+    agent: Any,
+    plan: list[kt.Task] | None = None,
+    *,
+    config: kt.TeamConfig | None = None,
+    member: dict[str, Any] | None = None,
+    team: dict[str, Any] | None = None,
+    coordinator: Any = None,
+    **request: Any,
+) -> kt.TeamResult:
+    members = (team or {}).pop("members", None) or [kt.Member("role", agent, **(member or {}))]
+    given = kt.TeamExecutionRequest(
+        request.pop("goal", "goal"),
+        plan=kt.TaskGraph(plan or tasks(1)),
+        config=config or kt.TeamConfig(),
+        **request,
+    )
+    coordinator = coordinator or TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
+    result: kt.TeamResult = await coordinator.execute(given, kt.Team("team", members, **(team or {})))
+    return result
+
+
+# ---------------------------------------------------------------- TeamConfig
+
+
+@shows(kt.TeamConfig, "budget")
+@pytest.mark.parametrize(("tokens", "done"), [(None, 3), (100, 3), (50, 2), (0, 0)])
+async def test_budget_bounds_what_the_team_spends(tokens: int | None, done: int) -> None:
+    """None is unlimited and 0 is nothing."""
+    config = kt.TeamConfig(budget=kt.Budget(tokens=tokens), max_parallel_tasks=1)
+    result = await run(spend(25), tasks(3), config=config)
+    assert sum(outcome.status is kt.TaskStatus.COMPLETED for outcome in result.outcomes) == done
+    assert result.usage.tokens == done * 25
+
+
+@shows(kt.TeamConfig, "budget_policy")
+@pytest.mark.parametrize(("reserve", "guarantee"), [(0.0, 50), (0.2, 40)])
+async def test_budget_policy_keeps_a_reserve_out_of_the_guarantees(reserve: float, guarantee: int) -> None:
+    seen: list[int | None] = []
+
+    async def look(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        seen.append(context.governor.guarantee.tokens)
+        return "seen"
+
+    policy = kt.BudgetPolicy(reserve=reserve)
+    await run(look, tasks(2), config=kt.TeamConfig(budget=kt.Budget(tokens=100), budget_policy=policy))
+    assert seen[0] == guarantee
+
+
+@shows(kt.TeamConfig, "risk_profile")
+@pytest.mark.parametrize(("risk", "status"), [("low", "degraded"), ("medium", "failed"), ("high", "failed")])
+async def test_risk_profile_decides_what_is_accepted_without_a_pass(risk: Any, status: str) -> None:
+    result = await run(
+        good, coordinator=ExpertTeamCoordinator(evaluator=Reject()), config=kt.TeamConfig(risk_profile=risk)
+    )
+    assert result.status == status
+
+
+@shows(kt.TeamConfig, "max_feedback_rounds")
+@pytest.mark.parametrize("rounds", [0, 2])
+async def test_max_feedback_rounds_bounds_the_revisions(rounds: int) -> None:
+    config = kt.TeamConfig(max_feedback_rounds=rounds)
+    result = await run(good, coordinator=ExpertTeamCoordinator(evaluator=Reject()), config=config)
+    assert result["t0"].attempts == rounds + 1
+
+
+@shows(kt.TeamConfig, "team_timeout")
+@pytest.mark.parametrize(("seconds", "status"), [(None, "completed"), (9.0, "timeout"), (11.0, "completed")])
+async def test_team_timeout_ends_the_run(seconds: float | None, status: str) -> None:
+    assert (await run(nap, config=kt.TeamConfig(team_timeout=seconds))).status == status
+
+
+@shows(kt.TeamConfig, "task_timeout")
+@shows(kt.Task, "timeout")
+@pytest.mark.parametrize(
+    ("config", "own", "done"), [(None, None, True), (9.0, None, False), (9.0, 11.0, True), (None, 9.0, False)]
+)
+async def test_task_timeout_ends_an_attempt_and_a_tasks_own_goes_before_it(
+    config: float | None, own: float | None, done: bool
+) -> None:
+    result = await run(nap, tasks(1, timeout=own), config=kt.TeamConfig(task_timeout=config))
+    assert (result["t0"].status is kt.TaskStatus.COMPLETED) is done
+
+
+@shows(kt.TeamConfig, "review_timeout")
+@pytest.mark.parametrize(("seconds", "status"), [(None, "completed"), (9.0, "failed"), (11.0, "completed")])
+async def test_review_timeout_ends_a_review(seconds: float | None, status: str) -> None:
+    config = kt.TeamConfig(review_timeout=seconds)
+    assert (await run(good, coordinator=ExpertTeamCoordinator(evaluator=Slow()), config=config)).status == status
+
+
+@shows(kt.TeamConfig, "max_parallel_tasks")
+@pytest.mark.parametrize(("most", "duration"), [(None, 10), (1, 60), (2, 30), (6, 10)])
+async def test_max_parallel_tasks_bounds_what_runs_at_once(most: int | None, duration: float) -> None:
+    result = await run(nap, tasks(6), config=kt.TeamConfig(max_parallel_tasks=most))
+    assert result.duration == pytest.approx(duration)
+
+
+@shows(kt.TeamConfig, "cancel_grace")
+@pytest.mark.parametrize(("grace", "tidied"), [(4.0, False), (6.0, True)])
+async def test_cancel_grace_is_the_time_for_clean_up(grace: float, tidied: bool) -> None:
+    done: list[bool] = []
+
+    async def tidy(assignment: kt.Assignment) -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(5)
+                done.append(True)
+        raise AssertionError
+
+    result = await run(tidy, config=kt.TeamConfig(team_timeout=1.0, cancel_grace=grace))
+    assert bool(done) is tidied
+    assert result.duration == pytest.approx(1 + min(grace, 5))
+
+
+# ---------------------------------------------------------------- Member
+
+
+@shows(kt.Member, "role", "agent", "name")
+@shows(kt.Role, "id")
+async def test_a_member_is_found_by_role_and_name_and_its_agent_works() -> None:
+    agents = [ScriptedAgent(["by one"]), ScriptedAgent(["by two"])]
+    members = [kt.Member("writer", agents[0]), kt.Member("writer", agents[1], name="second")]
+    result = await run(None, [kt.Task("t", "do", role="writer", member="second")], team={"members": members})
+    assert (result.output, result["t"].member) == ("by two", "second")
+
+
+@shows(kt.Member, "budget")
+@pytest.mark.parametrize(("tokens", "done"), [(None, 3), (75, 3), (50, 2)])
+async def test_a_members_budget_bounds_the_member(tokens: int | None, done: int) -> None:
+    budget = None if tokens is None else kt.Budget(tokens=tokens)
+    config = kt.TeamConfig(max_parallel_tasks=1, budget=kt.Budget(tokens=1000))
+    result = await run(spend(25), tasks(3), member={"budget": budget}, config=config)
+    assert sum(outcome.status is kt.TaskStatus.COMPLETED for outcome in result.outcomes) == done
+
+
+@shows(kt.Member, "budget")
+async def test_a_members_budget_is_set_aside_for_it() -> None:
+    """What one member was given, another cannot spend."""
+    members = [kt.Member("greedy", spend(60)), kt.Member("late", spend(50), budget=kt.Budget(tokens=50))]
+    plan = [kt.Task("first", "do", role="greedy"), kt.Task("then", "do", role="late", depends_on=["first"], needs=0)]
+    config = kt.TeamConfig(budget=kt.Budget(tokens=100))
+    result = await run(None, plan, team={"members": members}, config=config)
+    assert [outcome.status.value for outcome in result.outcomes] == ["failed", "completed"]
+
+
+@shows(kt.Member, "max_concurrency")
+@pytest.mark.parametrize(("most", "duration"), [(None, 10), (1, 40), (3, 20)])
+async def test_max_concurrency_bounds_one_member(most: int | None, duration: float) -> None:
+    result = await run(nap, tasks(4), member={"max_concurrency": most})
+    assert result.duration == pytest.approx(duration)
+
+
+# ---------------------------------------------------------------- Role, Team
+
+
+@shows(kt.Role, "instructions")
+async def test_instructions_are_in_the_prompt() -> None:
+    model = ScriptedModel(["text"])
+    members = [kt.Member(kt.Role("poet", instructions="Always rhyme."), kt.MiniAgent(model))]
+    await run(None, team={"members": members})
+    assert "Always rhyme." in "\n".join(message.text for message in model.calls[0].messages)
+
+
+@shows(kt.Role, "capabilities")
+@shows(kt.Task, "requires")
+async def test_capabilities_are_what_a_task_requires() -> None:
+    members = [kt.Member("a", bad), kt.Member(kt.Role("b", capabilities=["sums"]), good)]
+    result = await run(None, tasks(1, requires=["sums"]), team={"members": members})
+    assert (result.status, result["t0"].member) == (kt.TeamStatus.COMPLETED, "b")
+
+
+@shows(kt.Team, "name", "members")
+async def test_the_teams_name_and_members_are_told() -> None:
+    recorder = EventRecorder()
+    result = await run(good, team={"runtime": kt.Runtime(subscribers=[recorder])})
+    started = recorder.of(kt.events.TeamStarted)[0]
+    assert (started.team, started.members) == ("team", ("role",))
+    assert result.budget is not None
+    assert result.budget.name == "team"
+
+
+@shows(kt.Team, "coordinator")
+async def test_the_teams_coordinator_is_used() -> None:
+    class Mine:
+        async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+            return kt.TeamResult("mine", kt.TeamStatus.COMPLETED)
+
+    assert (await kt.run(kt.Team("t", [kt.Member("a", good)], coordinator=Mine()), "g")).run_id == "mine"
+
+
+@shows(kt.Team, "evaluators")
+@shows(kt.Task, "evaluator")
+async def test_a_task_is_reviewed_by_the_evaluator_it_names() -> None:
+    result = await run(good, tasks(1, evaluator="strict"), team={"evaluators": {"strict": Reject()}})
+    assert result["t0"].verdict is not None
+
+
+class Report(BaseModel):
+    rows: list[int]
+
+
+@shows(kt.Team, "output_types")
+@shows(kt.Task, "output_type")
+@pytest.mark.parametrize(("text", "done"), [('{"rows": [1, 2]}', True), ('{"rows": "x"}', False), ("prose", False)])
+async def test_an_artifact_is_held_to_the_output_type_its_task_names(text: str, done: bool) -> None:
+    agent = ScriptedAgent([text])
+    result = await run(agent, tasks(1, output_type="report"), team={"output_types": {"report": Report}})
+    assert (result.status is kt.TeamStatus.COMPLETED) is done
+    if done:
+        assert result.artifact is not None
+        assert result.artifact.data_as(Report) == Report(rows=[1, 2])
+    else:
+        assert "no valid 'Report'" in (result["t0"].error or "")
+
+
+@shows(kt.Team, "runtime")
+@shows(kt.Runtime, "subscribers", "models")
+async def test_a_teams_runtime_brings_subscribers_and_models() -> None:
+    recorder, model = EventRecorder(), FunctionModel(lambda request: "from the double")
+    runtime = kt.Runtime(subscribers=[recorder], models={"openai:*": model})
+    result = await run(kt.MiniAgent("openai:gpt-5"), team={"runtime": runtime})
+    assert result.output == "from the double"
+    assert recorder.types[0] == "team.started"
+
+
+# ---------------------------------------------------------------- the request and its tasks
+
+
+@shows(kt.TeamExecutionRequest, "goal", "context", "plan", "config", "run_id")
+@shows(kt.Task, "id", "description", "inputs", "role", "member")
+async def test_a_member_is_handed_goal_context_inputs_and_task() -> None:
+    agent = ScriptedAgent(["text"])
+    task = kt.Task("t", "Plot them.", inputs={"quarter": 3}, role="role", member="role")
+    result = await run(agent, [task], goal="Q3", context={"for": "the board"}, run_id="r-7")
+    given = agent.calls[0]
+    assert (given.goal, given.context, given.inputs, given.task) == ("Q3", {"for": "the board"}, {"quarter": 3}, task)
+    assert result.run_id == "r-7"
+
+
+@shows(kt.Task, "depends_on", "needs")
+async def test_needs_is_how_many_dependencies_must_be_accepted() -> None:
+    members = [kt.Member("good", good), kt.Member("bad", bad)]
+    cases: list[tuple[Any, str]] = [("all", "skipped"), (1, "completed")]
+    for needs, status in cases:
+        plan = [
+            kt.Task("a", "do", role="good"),
+            kt.Task("b", "do", role="bad"),
+            kt.Task("end", "do", role="good", depends_on=["a", "b"], needs=needs),
+        ]
+        result = await run(None, plan, team={"members": list(members)})
+        assert result["end"].status == status
+
+
+@shows(kt.Task, "weight")
+async def test_weight_is_a_tasks_share_and_its_place_in_the_queue() -> None:
+    seen: list[tuple[str, int | None]] = []
+
+    async def look(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        seen.append((assignment.task.id, context.governor.guarantee.tokens))
+        return "seen"
+
+    config = kt.TeamConfig(budget=kt.Budget(tokens=100), budget_policy=kt.BudgetPolicy(reserve=0.0))
+    await run(look, [kt.Task("light", "do"), kt.Task("heavy", "do", weight=3.0)], config=config)
+    assert seen == [("heavy", 75), ("light", 25)]
+
+
+@shows(kt.Task, "budget")
+@pytest.mark.parametrize(("tokens", "done"), [(None, True), (25, True), (24, False)])
+async def test_a_tasks_budget_is_a_ceiling_for_all_its_tries(tokens: int | None, done: bool) -> None:
+    budget = None if tokens is None else kt.Budget(tokens=tokens)
+    result = await run(spend(25), tasks(1, budget=budget), config=kt.TeamConfig(budget=kt.Budget(tokens=1000)))
+    assert (result.status is kt.TeamStatus.COMPLETED) is done
+    assert result["t0"].usage.tokens == (25 if done else 0)
+
+
+@pytest.mark.parametrize(
+    "kind", [kt.TeamConfig, kt.Member, kt.Role, kt.Team, kt.Runtime, kt.TeamExecutionRequest, kt.Task]
+)
+def test_kf_b23_every_setting_has_a_test_that_shows_its_effect(kind: type) -> None:
+    """A field added without such a test fails here."""
+    assert SHOWN[kind] == fields_of(kind)
