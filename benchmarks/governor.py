@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from dataclasses import dataclass
 
 from kairo_team.budget import Budget
 from kairo_team.governance import Governor
@@ -24,26 +24,36 @@ WIDE = Budget(tokens=10**15, dollars=10**9, loops=10**9, tool_calls=10**9)
 PRICE = "0.000015"
 TURNS = 40
 ROUNDS = 500
+NAMES = [f"task-{number}" for number in range(ROUNDS)]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLimits:
+    """Limits as people write them; None is no limit."""
+
+    tokens: int | None = None
+    dollars: float | None = None
+    loops: int | None = None
 
 
 class PlainCounter:
-    """What people write by hand: three counters, three limits that may be off, no lock, no tree, no exact money."""
+    """What people write by hand: three counters and their limits, no lock, no tree, no exact money."""
 
-    def __init__(self, max_tokens: int | None, max_dollars: float | None, max_loops: int | None) -> None:
+    def __init__(self, limits: PlainLimits) -> None:
+        self.limits = limits
         self.tokens = self.loops = 0
         self.dollars = 0.0
-        self.max_tokens, self.max_dollars, self.max_loops = max_tokens, max_dollars, max_loops
 
     def check(self) -> None:
         """Raise if a limit is reached."""
-        if self.max_tokens is not None and self.tokens >= self.max_tokens:
+        if self.limits.tokens is not None and self.tokens >= self.limits.tokens:
             raise RuntimeError("tokens")
-        if self.max_dollars is not None and self.dollars >= self.max_dollars:
+        if self.limits.dollars is not None and self.dollars >= self.limits.dollars:
             raise RuntimeError("dollars")
-        if self.max_loops is not None and self.loops >= self.max_loops:
+        if self.limits.loops is not None and self.loops >= self.limits.loops:
             raise RuntimeError("loops")
 
-    def record(self, tokens: int, dollars: float, loops: int) -> None:
+    def record(self, tokens: int = 0, dollars: float = 0.0, loops: int = 0) -> None:
         """Book what was used."""
         self.tokens += tokens
         self.dollars += dollars
@@ -52,7 +62,7 @@ class PlainCounter:
 
 def plain_pair(rounds: int) -> None:
     """Check and record, the unit."""
-    counter = PlainCounter(10**12, 1e9, 10**9)
+    counter = PlainCounter(PlainLimits(10**12, 1e9, 10**9))
     for _ in range(rounds):
         counter.check()
         counter.record(tokens=15, dollars=0.000015, loops=1)
@@ -82,8 +92,8 @@ def carve_and_close(rounds: int) -> None:
     """Carve a task's child with a share of the tokens, and close it."""
     member = Governor(WIDE).carve("member", Budget(tokens=10**12))
     share = Budget(tokens=100)
-    for number, _ in zip(count(), range(rounds), strict=False):
-        member.carve(f"task-{number}", guarantee=share).close()
+    for name in NAMES[:rounds]:
+        member.carve(name, guarantee=share).close()
 
 
 def _drive(coroutine: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -16,8 +16,8 @@ PICODOLLARS: Final = 10**12
 """Units in one dollar: the ledger counts whole picodollars, so sums are exact in any order."""
 
 _ZERO = Decimal(0)
-_LARGEST: Final = 10**15
-"""Dollars beyond which an amount is taken for a mistake; the world's yearly product is a tenth of it."""
+_DIGITS: Final = 15
+"""An amount with more digits before the point is taken for a mistake: the world's yearly product has fifteen."""
 _EXACT: Final = Context(prec=200, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Money is never rounded by the context that the application happens to have set."""
 
@@ -51,11 +51,13 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
         exact = Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
     except (InvalidOperation, TypeError, ValueError):
         raise ValueError(f"{field} must be an amount of money such as '0.05', not {amount!r}") from None
-    if isinstance(amount, bool) or not exact.is_finite() or exact < 0:
+    if isinstance(amount, bool) or not exact.is_finite() or (exact.is_signed() and exact):
         raise ValueError(f"{field} must be a finite amount >= 0, not {amount!r}")
-    if exact > _LARGEST:
-        raise ValueError(f"{field} must be at most {_LARGEST:,} dollars, not {amount!r}")
-    return int(exact.scaleb(12, _EXACT).to_integral_value(rounding=ROUND_CEILING if round_up else ROUND_FLOOR))
+    if exact.adjusted() >= _DIGITS:
+        raise ValueError(f"{field} must be less than 10**{_DIGITS} dollars, not {amount!r}")
+    scaled = exact.scaleb(12, _EXACT)
+    whole = int(scaled)
+    return whole + 1 if round_up and whole != scaled else whole
 
 
 picodollars = lru_cache(maxsize=1024)(to_picodollars)
@@ -64,6 +66,8 @@ picodollars = lru_cache(maxsize=1024)(to_picodollars)
 
 def check_count(field: str, value: object) -> None:
     """Raise `ValueError` unless `value` is a whole number >= 0."""
+    if type(value) is int and value >= 0:
+        return
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{field} must be a whole number >= 0, not {value!r}")
 
@@ -109,10 +113,12 @@ class Budget:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        for field in ("tokens", "loops", "tool_calls"):
-            value = getattr(self, field)
-            if value is not None:
-                check_count(f"Budget.{field}", value)
+        if self.tokens is not None:
+            check_count("Budget.tokens", self.tokens)
+        if self.loops is not None:
+            check_count("Budget.loops", self.loops)
+        if self.tool_calls is not None:
+            check_count("Budget.tool_calls", self.tool_calls)
         if self.seconds is not None:
             check_seconds("Budget.seconds", self.seconds)
         if self.dollars is not None:

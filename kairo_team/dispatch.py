@@ -16,6 +16,7 @@ from kairo_team.task_record import TaskRecord
 if TYPE_CHECKING:
     from kairo_team.board import Entry, TaskBoard
     from kairo_team.governance.governor import Governor
+    from kairo_team.governance.units import Units
     from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig
 
@@ -83,16 +84,19 @@ class Dispatcher:
 
     def _start(self, record: TaskRecord, member: str) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
-        governor = self._governors[member]
-        try:
-            guarantee = governor.share(record.task.weight / self._weight_left, self._reserve)
-            record.governor = governor.carve_units(record.task.id, record.task.budget, guarantee)
-        except InsufficientBudget as short:
+        got = self._carve(record, member)
+        for other in record.entry.candidates if isinstance(got, InsufficientBudget) else ():
+            if other != member and self.board.try_lease(other):  # whoever is free and has budget may do it
+                self.board.release(member)
+                member, got = other, self._carve(record, other)
+                if not isinstance(got, InsufficientBudget):
+                    break
+        if isinstance(got, InsufficientBudget):
             self.board.release(member)
             if self.active:
                 self._short.append(record)
             else:
-                self._fail_unpaid(record, governor, short)
+                self._fail_unpaid(record, self._governors[member], got)
             return False
         record.member = record.leased = member
         record.move(TaskState.IN_FLIGHT)
@@ -100,8 +104,18 @@ class Dispatcher:
         self.active += 1
         self._slots_taken += 1
         self._emit(events.TaskAssigned, record.task.id, member)
-        self._emit(events.BudgetCarved, record.task.id, member, guarantee[0] or None, guarantee[1] or None)
+        self._emit(events.BudgetCarved, record.task.id, member, got[0] or None, got[1] or None)
         return True
+
+    def _carve(self, record: TaskRecord, member: str) -> Units | InsufficientBudget:
+        """Set the task's budget aside with a member: its guarantee, or what is lacking."""
+        governor = self._governors[member]
+        try:
+            guarantee = governor.share(record.task.weight / self._weight_left, self._reserve)
+            record.governor = governor.carve_units(record.task.id, record.task.budget, guarantee)
+        except InsufficientBudget as short:
+            return short
+        return guarantee
 
     def _fail_unpaid(self, record: TaskRecord, governor: Governor, short: InsufficientBudget) -> None:
         record.error = str(short)

@@ -214,6 +214,15 @@ async def test_a_members_budget_is_set_aside_for_it() -> None:
     assert [outcome.status.value for outcome in result.outcomes] == ["failed", "completed"]
 
 
+@shows(kt.Member, "budget")
+async def test_a_task_goes_to_a_member_that_can_pay_for_it() -> None:
+    """Two members of one role share its queue: one without budget does not keep a task from the other."""
+    members = [kt.Member("w", good, budget=kt.Budget(loops=1)), kt.Member("w", good)]
+    result = await run(None, tasks(4), team={"members": members}, config=kt.TeamConfig(max_parallel_tasks=1))
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert [outcome.member for outcome in result.outcomes] == ["w", "w-2", "w-2", "w-2"]
+
+
 @shows(kt.Member, "max_concurrency")
 @pytest.mark.parametrize(("most", "duration"), [(None, 10), (1, 40), (3, 20)])
 async def test_max_concurrency_bounds_one_member(most: int | None, duration: float) -> None:

@@ -205,20 +205,25 @@ class Governor:
             amounts = units_of(guarantee)
             if limit is not UNLIMITED:
                 _check_within(amounts, limit)
-        return _governor(self._node.carve(name, budget, limit, amounts))
+        child = _blank(Governor)
+        child._node = self._node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
+        return child
 
     def carve_units(self, name: str, ceiling: Budget | None, guarantee: Units) -> Governor:
         """Like `carve`, with the guarantee in ledger units (tokens, picodollars, loops, tool calls).
 
         What is more than the ceiling is cut to it. See `shares`.
         """
-        if ceiling is None or ceiling is FREE:
-            return _governor(self._node.carve(name, FREE, UNLIMITED, guarantee))
-        limit = limits_of(ceiling)
-        tokens, dollars, loops, tool_calls = (
-            asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
-        )
-        return _governor(self._node.carve(name, ceiling, limit, (tokens, dollars, loops, tool_calls)))
+        budget = ceiling or FREE
+        limit = limits_of(budget)
+        if limit is not UNLIMITED:
+            tokens, dollars, loops, tool_calls = (
+                asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
+            )
+            guarantee = (tokens, dollars, loops, tool_calls)
+        child = _blank(Governor)
+        child._node = self._node.carve(name, budget, limit, guarantee)  # noqa: SLF001 - one of its own kind
+        return child
 
     def top_up(self, budget: Budget) -> None:
         """Enlarge the guarantee and ceiling from the parent's remainder; on the root, raise the limit.
@@ -395,13 +400,6 @@ class Governor:
 
     def __repr__(self) -> str:
         return f"<Governor {self.path!r} {self.budget!r} halted={self.halted and str(self.halted)!r}>"
-
-
-def _governor(node: Node) -> Governor:
-    """Make the door of a node."""
-    governor = _blank(Governor)
-    governor._node = node  # noqa: SLF001 - its constructor
-    return governor
 
 
 def _restore(node: Node, usage: Usage) -> None:

@@ -236,33 +236,34 @@ class Node:
                 node.cells[dim] += change
 
     def set_aside(self, amounts: Units) -> None:
-        """Guarantee all of `amounts` to a child here and above, or raise `InsufficientBudget`."""
+        """Guarantee all of `amounts` to a child here and above, or raise `InsufficientBudget`.
+
+        Each is committed, on ancestors less where a guarantee covers it, and taken back where it was too much.
+        """
         for dim in ALL_DIMENSIONS:
-            amount = amounts[dim]
-            if amount and not self._pledge(dim, amount):
+            delta = amounts[dim]
+            if not delta:
+                continue
+            fits = not self.tree.overdrawn or self.walled(dim, delta) is None
+            node: Node | None = self
+            while node is not None:
+                cells = node.cells
+                old = cells[COMMITTED + dim]
+                cells[COMMITTED + dim] = new = old + delta
+                cells[SLACK + dim] += delta
+                limit = node.limit[dim]
+                if limit is not None and new > limit:
+                    fits = False
+                floor = node.guarantee[dim]
+                if floor > old:
+                    if floor >= new:
+                        break
+                    delta = new - floor
+                node = node.parent
+            if not fits:
                 for done in range(dim + 1):
                     self.give_back(done, amounts[done])
-                raise self.insufficient(dim, amount)
-
-    def _pledge(self, dim: int, delta: int) -> bool:
-        """Commit `delta` that nobody uses yet, on ancestors less where a guarantee covers it; say whether it fits."""
-        fits = not self.tree.overdrawn or self.walled(dim, delta) is None
-        node: Node | None = self
-        while node is not None:
-            cells = node.cells
-            old = cells[COMMITTED + dim]
-            cells[COMMITTED + dim] = new = old + delta
-            cells[SLACK + dim] += delta
-            limit = node.limit[dim]
-            if limit is not None and new > limit:
-                fits = False
-            floor = node.guarantee[dim]
-            if floor > old:
-                if floor >= new:
-                    break
-                delta = new - floor
-            node = node.parent
-        return fits
+                raise self.insufficient(dim, amounts[dim])
 
     def give_back(self, dim: int, amount: int) -> None:
         """Take back `amount` of what was committed and is not used."""
