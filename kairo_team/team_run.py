@@ -137,6 +137,7 @@ class TeamRun:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
         records = self._end_tasks()
         usage, halt = self.governor.status()
+        halt = halt or self._ending.recorded_halt
         status = self._ending.status(halt, records, self.config)
         self.governor.close()
         outcomes = tuple(record.outcome() for record in records)
@@ -364,6 +365,8 @@ class TeamRun:
             self._tools.journal.put(key, attempt)
         else:
             book_again(record.governor, difference(attempt.usage, record.usage, 0.0))
+            if attempt.origin == self.governor.name:
+                self._ending.recorded_halt = attempt.halt
         self._take_over(record, attempt)
         return attempt
 

@@ -103,7 +103,8 @@ def test_the_tools_that_follow_no_link_are_told_of_each() -> None:
 
 
 @needs_repository
-def test_every_dependency_is_bounded_on_both_sides() -> None:
+def test_kf_g16_every_dependency_is_bounded_on_both_sides() -> None:
+    """Unpinned dependencies break a released package later: each has a lower and an upper bound."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     listed = [
         *project["dependencies"],

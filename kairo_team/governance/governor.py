@@ -10,9 +10,10 @@ from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import GovernorClosed
 from kairo_team.governance import halts
 from kairo_team.governance.holds import Reservation, holds_already, refusal, reservation
-from kairo_team.governance.ledger import COMMITTED, Node, Tree, plant
+from kairo_team.governance.ledger import COMMITTED, Node, plant
 from kairo_team.governance.report import guarantee_of, write_down
 from kairo_team.governance.scope import GovernorScope
+from kairo_team.governance.tree import Tree
 from kairo_team.governance.units import (
     DIMENSIONS,
     DOLLARS,
@@ -166,13 +167,7 @@ class Governor:
         try:
             if node.ended is not None:
                 node = node.nearest_open()
-            if node.ended is not None or tool_calls:
-                node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
-            else:
-                if tokens:
-                    node.move(TOKENS, tokens, tokens, completion_tokens)
-                if picos:
-                    node.move(DOLLARS, picos, picos)
+            node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
             if _reaches_a_limit(node, tokens, picos, tool_calls):
                 node.mark_overdrawn()
                 halts.stop_crossed(node, (tokens, picos, 0, tool_calls))

@@ -15,11 +15,10 @@ All but `Tree.halts`, `final`, `scopes` and `waiters` is changed under `Tree.loc
 
 from __future__ import annotations
 
-import threading
+import math
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.budget import Budget, Usage, to_dollars
-from kairo_team.clock import LoopClock
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance.units import (
     ALL_DIMENSIONS,
@@ -38,59 +37,15 @@ from kairo_team.governance.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from kairo_team.governance.halts import Halt
-    from kairo_team.governance.scope import GovernorScope
-    from kairo_team.governance.waiting import Waiter
+    from kairo_team.governance.tree import Tree
 
 # A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then by
 # dimension what is committed, and what of that is slack. Of a closed node only what is spent still means anything.
 COMPLETION: Final = 4
 COMMITTED: Final = 5
 SLACK: Final = 9
-
-
-class Tree:
-    """What all nodes of one tree share.
-
-    `halts`, `final`, `scopes` and `waiters` are read and written without the lock, by single dictionary
-    operations, so that a signal handler can stop the tree while its own thread holds the lock.
-    """
-
-    __slots__ = (
-        "acquire",
-        "clock",
-        "final",
-        "halts",
-        "home",
-        "lines",
-        "lock",
-        "overdrawn",
-        "release",
-        "scopes",
-        "waiters",
-    )
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.home = clock if isinstance(clock, LoopClock) else None
-        """The event loop this tree lives in, where the clock says so."""
-        self.clock = self.home.read if self.home else clock
-        self.lock = threading.RLock()
-        self.acquire = self.lock.acquire
-        self.release = self.lock.release
-        self.halts: dict[Node, Halt] = {}
-        """The first reason of each halted node."""
-        self.final: dict[Node, Halt] = {}
-        """Halts that no top-up lifts."""
-        self.scopes: dict[GovernorScope, None] = {}
-        """Scopes now open; a node that is stopped interrupts those in its subtree."""
-        self.waiters: dict[Waiter, None] = {}
-        """Callers of `hold` now waiting; any halt wakes those in its subtree."""
-        self.lines: dict[tuple[Node, int], list[Waiter]] = {}
-        """The same callers by the node and dimension they wait for, first come first."""
-        self.overdrawn = False
-        """A truth booked late has passed a limit somewhere: guarantees no longer prove that money is there."""
 
 
 class Node:
@@ -425,11 +380,14 @@ class Node:
 
     def earliest_deadline(self) -> tuple[float, Node] | None:
         """Return the earliest deadline in the tree's clock, and whose it is (of equals, the outermost)."""
-        best: tuple[float, Node] | None = None
-        for node in self.line():
-            if node.deadline is not None and (best is None or node.deadline <= best[0]):
-                best = (node.deadline, node)
-        return best
+        owner: Node | None = None
+        earliest = math.inf
+        node: Node | None = self
+        while node is not None:
+            if node.deadline is not None and node.deadline <= earliest:
+                earliest, owner = node.deadline, node
+            node = node.parent
+        return None if owner is None else (earliest, owner)
 
     # -- views --------------------------------------------------------------------------------
 

@@ -183,14 +183,14 @@ def _decided(waiter: Waiter) -> bool:
 
 
 async def _sleep(waiter: Waiter) -> None:
-    """Sleep until woken, or until the path's deadline, which stops its node."""
+    """Sleep until woken, or until the earliest deadline, which stops its node unless it was moved meanwhile."""
     due = waiter.node.earliest_deadline()
     if due is None:
         await waiter.event.wait()
     else:
         with anyio.CancelScope(deadline=anyio.current_time() + due[0] - waiter.node.tree.clock()) as scope:
             await waiter.event.wait()
-        if scope.cancelled_caught:
+        if scope.cancelled_caught and waiter.node.earliest_deadline() == due:
             stop(due[1], HaltReason.TIME_BUDGET_EXCEEDED)
     if waiter.event.is_set():
         waiter.event = anyio.Event()

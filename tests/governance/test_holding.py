@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
@@ -12,6 +14,8 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget, KairoError
@@ -409,3 +413,82 @@ async def test_nobody_is_left_in_a_line() -> None:
                 group.start_soon(caller, number)
     assert peak <= 50
     assert (team.held, team.remaining.tokens) == (Usage(), 50)
+
+
+async def test_a_deadline_moved_while_somebody_waits_stops_nobody_early() -> None:
+    team = Governor(Budget(tokens=100, seconds=1), name="team", clock=anyio.current_time)
+    first = elsewhere(lambda: team.reserve(tokens=100))
+    async with anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.call("it", lambda: team.hold(tokens=10))
+        team.top_up(Budget(seconds=10))
+        await anyio.sleep(5)
+        assert (callers.refused, team.halted) == ({}, None)
+        first.release()
+        await settled()
+        assert "it" in callers.got
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a caller of the random test wants: where, how much, for how long, and how patient it is."""
+
+    at: int
+    tokens: int
+    calls: int
+    least: int
+    begins: float
+    lasts: float
+    used: float
+    patience: float
+
+
+errands = st.builds(
+    Errand,
+    at=st.integers(0, 5),
+    tokens=st.integers(1, 60),
+    calls=st.integers(0, 2),
+    least=st.integers(1, 60),
+    begins=st.floats(0, 5),
+    lasts=st.floats(0, 5),
+    used=st.floats(0, 1),
+    patience=st.sampled_from([1e6, 1e6, 1e6, 2.0, 0.5]),
+)
+
+
+@given(st.lists(errands, max_size=25), st.integers(60, 200), st.integers(2, 9))
+@settings(max_examples=60)
+async def test_any_crowd_gets_through_without_overspending_or_dead_lock(
+    crowd: list[Errand], tokens: int, calls: int
+) -> None:
+    team = Governor(Budget(tokens=tokens, tool_calls=calls), name="team")
+    member = team.carve("member", Budget(tokens=tokens // 2), guarantee=Budget(tokens=tokens // 4))
+    tasks = [team, member, member.carve("one"), member.carve("two", guarantee=Budget(tokens=tokens // 8))]
+    tasks += [team.carve("three"), team.carve("four", guarantee=Budget(tokens=tokens // 10))]
+    spent = 0
+
+    async def caller(errand: Errand) -> None:
+        nonlocal spent
+        await anyio.sleep(errand.begins)
+        governor = tasks[errand.at]
+        with anyio.move_on_after(errand.patience), suppress(HaltError, InsufficientBudget):
+            minimum = Budget(tokens=min(errand.least, errand.tokens))
+            with await governor.hold(errand.tokens, 0, errand.calls, minimum=minimum) as hold:
+                used = hold.tokens
+                try:
+                    await anyio.sleep(errand.lasts)
+                    used = int(hold.tokens * errand.used)
+                    hold.settle(used)
+                finally:
+                    spent += used
+                    assert minimum.tokens is not None
+                    assert minimum.tokens <= hold.tokens <= errand.tokens
+                    assert team.held.tokens + team.status()[0].tokens <= tokens
+
+    with anyio.fail_after(1e7):
+        async with anyio.create_task_group() as group:
+            for errand in crowd:
+                group.start_soon(caller, errand)
+    assert (team.status()[0].tokens, team.held) == (spent, Usage())
+    assert spent <= tokens
+    assert team.status()[0].tool_calls <= calls
