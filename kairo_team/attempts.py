@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from kairo_team.errors import BadOutput, HaltError, InsufficientBudget, InvalidR
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
 if TYPE_CHECKING:
+    from kairo_team.contracts import Journal
     from kairo_team.leash import Leashes
     from kairo_team.tasks import Assignment
     from kairo_team.team import Member
@@ -54,6 +55,16 @@ class Attempt(NamedTuple):
     def artifact(self) -> Artifact | None:
         """The artifact, partial work included."""
         return self.output.artifact if self.output else None
+
+
+def as_recorded(bound: Mapping[str, tuple[str, ...]], journal: Journal, plan: int) -> dict[str, tuple[str, ...]]:
+    """Leave each task that was tried before to the member that tried it: others might be free in a replay."""
+    found = dict(bound)
+    for task_id, able in bound.items():
+        first = journal.get(f"attempt:{plan}:{task_id}:1", None) if len(able) > 1 else None
+        if isinstance(first, Attempt) and first.member in able:
+            found[task_id] = (first.member,)
+    return found
 
 
 Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]

@@ -44,8 +44,6 @@ class Ending:
     """What planning, binding or the coordinator itself raised."""
     reason: str | None = None
     """Why it was killed."""
-    recorded_halt: HaltReason | None = None
-    """Why the team's budget stopped an attempt that is replayed: nothing is asked of the budget again."""
     warnings: list[str] = field(default_factory=list[str])
 
     @contextmanager

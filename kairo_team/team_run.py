@@ -14,7 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from kairo_team import events
-from kairo_team.attempts import Attempt, AttemptRunner, Worker
+from kairo_team.attempts import Attempt, AttemptRunner, Worker, as_recorded
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
 from kairo_team.board import Entry, TaskBoard
 from kairo_team.budget import Budget, HaltReason, Usage, difference, to_picodollars
@@ -31,6 +31,7 @@ from kairo_team.reviews import review_artifact
 from kairo_team.runners import Runners
 from kairo_team.runtime import Run, Runtime
 from kairo_team.states import RUN_MOVES, RunState, TaskState, check_move
+from kairo_team.status import EXHAUSTED
 from kairo_team.task_record import TaskRecord, book_again
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.team import Role
@@ -137,7 +138,7 @@ class TeamRun:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
         records = self._end_tasks()
         usage, halt = self.governor.status()
-        halt = halt or self._ending.recorded_halt
+        halt = halt or cast("HaltReason | None", self._tools.journal.get(f"halt:{self._plan_number}", None))
         status = self._ending.status(halt, records, self.config)
         self.governor.close()
         outcomes = tuple(record.outcome() for record in records)
@@ -282,7 +283,8 @@ class TeamRun:
 
     def _set_up(self, graph: TaskGraph, bound: Mapping[str, tuple[str, ...]]) -> None:
         members = self.team.members
-        board = TaskBoard(graph, self._as_recorded(bound), {member.id: member.concurrency for member in members})
+        bound = as_recorded(bound, self._tools.journal, self._plan_number)
+        board = TaskBoard(graph, bound, {member.id: member.concurrency for member in members})
         governors = {member.id: self.governor.carve(member.id, member.budget or Budget()) for member in members}
         for member in members:
             if member.budget is not None:
@@ -292,15 +294,6 @@ class TeamRun:
         self._workers = {member.id: Worker.of(member) for member in members}
         self._dispatcher = Dispatcher(board, governors, self.config, self.emit)
         self._records = self._dispatcher.records
-
-    def _as_recorded(self, bound: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        """Leave a task that was tried before to the member that tried it: others might be free in a replay."""
-        found = dict(bound)
-        for task_id, able in bound.items():
-            first = self._tools.journal.get(f"attempt:{self._plan_number}:{task_id}:1", None) if len(able) > 1 else None
-            if isinstance(first, Attempt) and first.member in able:
-                found[task_id] = (first.member,)
-        return found
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt, such as "plan" or "evaluate"."""
@@ -365,8 +358,6 @@ class TeamRun:
             self._tools.journal.put(key, attempt)
         else:
             book_again(record.governor, difference(attempt.usage, record.usage, 0.0))
-            if attempt.origin == self.governor.name:
-                self._ending.recorded_halt = attempt.halt
         self._take_over(record, attempt)
         return attempt
 
@@ -397,6 +388,8 @@ class TeamRun:
         record.artifact = attempt.artifact or record.artifact
         record.for_halt = attempt.halt is not None
         if attempt.halt is not None:
+            if self.governor.halted in EXHAUSTED:  # a replay asks nothing of the budget, so nothing would halt it
+                self._tools.journal.put(f"halt:{self._plan_number}", self.governor.halted)
             self.emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
         status = attempt.output.status if attempt.output else "failed"
         self.emit(
