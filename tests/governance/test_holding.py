@@ -276,19 +276,22 @@ async def test_a_tool_call_waits_like_everything_else_but_is_never_a_halt() -> N
 # -- what ends the waiting --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stop", ["cancel", "exhaust", "parent"])
-async def test_a_halt_wakes_those_who_wait(stop: str) -> None:
-    team = Governor(Budget(tokens=100, dollars=1), name="team")
+@pytest.mark.parametrize("halt", ["cancel", "cancel above", "crossing", "exhaustion"])
+async def test_a_halt_wakes_those_who_wait(halt: str) -> None:
+    team = Governor(Budget(tokens=100, dollars=1, loops=0), name="team")
     task = team.carve("task")
     elsewhere(lambda: team.reserve(tokens=100))
+    halts: dict[str, Callable[[], None]] = {
+        "cancel": task.cancel,
+        "cancel above": team.cancel,
+        "crossing": lambda: team.record_usage(dollars=1),
+        "exhaustion": team.pre_step,
+    }
     async with anyio.create_task_group() as group:
         callers = Callers(group)
         await callers.call("it", lambda: task.hold(tokens=10))
-        if stop == "exhaust":
-            with pytest.raises(HaltError):
-                team.record_usage(dollars=1)
-        else:
-            {"cancel": task, "parent": team}[stop].cancel()
+        with suppress(HaltError):
+            halts[halt]()
         await settled()
         assert isinstance(callers.refused["it"], HaltError)
 
