@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.journal import MemoryJournal
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 
 BEHAVIOURS = (
@@ -213,16 +215,44 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 class Played:
     world: World
     recorder: EventRecorder
-    runtime: kt.Runtime
+    runtime: Recorded
     result: kt.TeamResult | None
     took: float
 
 
-async def play(scenario: Scenario) -> Played:
+class Recorded(kt.Runtime):
+    """A runtime whose only run records into a journal of ours."""
+
+    def __init__(self, recorder: EventRecorder, journal: MemoryJournal) -> None:
+        super().__init__(subscribers=[recorder])
+        self.journal = journal
+
+    def journal_for(self, run_id: str) -> MemoryJournal:
+        return self.journal
+
+
+class Dead:
+    """A member and an evaluator that nobody may call."""
+
+    reentrant = True
+
+    async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        raise AssertionError("a member was called")
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        raise AssertionError("an evaluator was called")
+
+
+async def play(scenario: Scenario, records: Mapping[str, object] | None = None) -> Played:
+    """Run the scenario; with `records` replay it, where nobody may be called."""
     world, recorder = World(scenario), EventRecorder()
-    runtime = kt.Runtime(subscribers=[recorder])
-    members = [kt.Member(f"m{n}", world.agent(f"m{n}"), **fields) for n, fields in enumerate(scenario.members)]
-    team = kt.Team("team", members, evaluators={"ed": Editor()}, runtime=runtime)
+    runtime = Recorded(recorder, MemoryJournal(records))
+    members = [
+        kt.Member(f"m{n}", world.agent(f"m{n}") if records is None else Dead(), **fields)
+        for n, fields in enumerate(scenario.members)
+    ]
+    evaluators = {"ed": Editor() if records is None else Dead()}
+    team = kt.Team("team", members, evaluators=evaluators, runtime=runtime)
     kind = ExpertTeamCoordinator if scenario.expert else TaskDispatchCoordinator
     coordinator = kind(failure_policy=FailurePolicy(retries=scenario.retries, backoff=0.2))
     request = kt.TeamExecutionRequest("g", plan=kt.TaskGraph(scenario.tasks), config=scenario.config, run_id="r")
@@ -262,6 +292,41 @@ def test_what_holds_of_every_run(backend: str, scenario: Scenario) -> None:
         assert played.recorder.types[-1] == "team.cancelled"
     else:
         check_result(played.result, played)
+
+
+@pytest.mark.slow
+@settings(max_examples=80)
+@given(scenario=scenarios())
+def test_a_replay_of_any_run_gives_the_same_result_and_calls_nobody(scenario: Scenario) -> None:
+    """Where nothing but the members and the plan decides: no deadline, no kill, no limited budget."""
+    config = replace(scenario.config, team_timeout=None, budget=kt.Budget())
+    scenario = replace(
+        scenario,
+        config=config,
+        end=None,
+        tasks=[replace(task, budget=None) for task in scenario.tasks],
+        members=[{**member, "budget": None} for member in scenario.members],
+        behaviours={t: "spend" if b == "overspend" else b for t, b in scenario.behaviours.items()},
+    )
+    first = run_in_virtual_time(play, scenario)
+    again = run_in_virtual_time(play, scenario, dict(first.runtime.journal.records))
+    assert first.result is not None
+    assert again.result is not None
+    assert comparable(again.result) == comparable(first.result)
+
+
+def comparable(result: kt.TeamResult) -> kt.TeamResult:
+    """Leave out durations and the split, who had to be closed, and which of several lost needs was lost first."""
+    outcomes = tuple(
+        replace(
+            outcome,
+            usage=replace(outcome.usage, seconds=0.0),
+            error="skipped" if outcome.status is kt.TaskStatus.SKIPPED else outcome.error,
+        )
+        for outcome in result.outcomes
+    )
+    usage = replace(result.usage, seconds=0.0)
+    return replace(result, outcomes=outcomes, usage=usage, budget=None, warnings=())
 
 
 def check_events(played: Played) -> None:

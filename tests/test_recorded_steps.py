@@ -126,7 +126,7 @@ async def test_a_step_is_made_once_and_checked() -> None:
     assert made == ["slow"]
 
 
-async def test_a_failed_try_is_recorded_and_the_next_one_has_a_number_of_its_own() -> None:
+async def test_kf_u09_a_failed_try_is_recorded_and_the_next_one_has_a_number_of_its_own() -> None:
     """A failure is never replayed in the place of a later try: N counts every try and never restarts."""
     journal, agent = MemoryJournal(), ScriptedAgent([OSError("busy"), "draft", OSError("busy"), "better"])
     coordinator = ExpertTeamCoordinator(evaluator=Editor(), failure_policy=FailurePolicy(retries=1, backoff=0.0))

@@ -348,7 +348,8 @@ class Governor:
             for dim in (TOKENS, DOLLARS, LOOPS, TOOL_CALLS):
                 found = node.unallotted(dim)
                 if found is not None and found[0]:
-                    units[dim] = max(1, int((found[1] - int(found[0] * reserve)) * part))
+                    limit, left = found
+                    units[dim] = max(1, min(left, int((left - int(limit * reserve)) * part)))
         tokens, dollars, loops, tool_calls = units
         return (tokens, dollars, loops, tool_calls)
 

@@ -113,18 +113,26 @@ class GovernorScope:
         send(self._loop, self._take_deadline)
 
     def _cancel_quietly(self) -> None:
-        if self._scope is not None and not self._scope.cancel_called:
+        scope = self._running()
+        if scope is not None:
             self._quiet = True
-            self._scope.cancel()
+            scope.cancel()
 
     def _cancel_for(self, halt: Halt) -> None:
-        if self._scope is not None and not self._scope.cancel_called:
+        scope = self._running()
+        if scope is not None:
             self._hit = halt
-            self._scope.cancel()
+            scope.cancel()
 
     def _take_deadline(self) -> None:
-        if self._scope is not None and not self._scope.cancel_called:
-            self._scope.deadline = self._deadline()
+        scope = self._running()
+        if scope is not None:
+            scope.deadline = self._deadline()
+
+    def _running(self) -> anyio.CancelScope | None:
+        """Return the cancel scope while the body runs and nothing has cancelled it: what is posted may come late."""
+        scope = self._scope
+        return None if scope is None or scope.cancel_called or self not in self.node.tree.scopes else scope
 
     def _deadline(self) -> float:
         """Return the earlier of the timeout and the path's deadlines, in the event loop's time."""

@@ -133,6 +133,22 @@ def test_carve_units_takes_ledger_units_and_cuts_them_to_the_ceiling() -> None:
     assert team.unallotted == Budget(tokens=0, dollars="0.5")
 
 
+def test_a_share_is_a_part_of_what_is_not_allotted_with_the_reserve_aside() -> None:
+    team = Governor(Budget(tokens=1000, dollars=1, tool_calls=0), name="team")
+    assert team.share(0.5, 0.1) == (450, 45 * 10**10, 0, 0)
+    team.carve("task", guarantee=Budget(tokens=950))
+    assert team.share(1.0, 0.0) == (50, 10**12, 0, 0)
+    assert team.share(1.0, 0.1)[0] == 1, "at least one unit, also out of the reserve"
+    assert Governor().share(0.5, 0.1) == NOTHING
+
+
+def test_a_share_is_never_more_than_there_is_also_where_floats_are_coarse() -> None:
+    team = Governor(Budget(dollars=10**6), name="team")
+    for _ in range(50):
+        team.record_usage(dollars="0.000000000007")
+        team.carve_units("all", None, team.share(1.0, 0.0)).close()
+
+
 def test_names_may_repeat_and_paths_do_not() -> None:
     team = Governor(name="team")
     children = [team.carve(name) for name in ("a", "a", "a#2", "a", "b/c", "b~1c")]

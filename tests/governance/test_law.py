@@ -443,4 +443,4 @@ def one_dimension(dim: int, value: int) -> Vector:
 
 
 GovernorLaw.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
-TestGovernorLaw = GovernorLaw.TestCase
+TestGovernorLaw = pytest.mark.slow(GovernorLaw.TestCase)

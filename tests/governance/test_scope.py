@@ -205,6 +205,15 @@ async def test_a_shielded_body_that_finishes_keeps_its_value() -> None:
     assert not scope.cancelled
 
 
+async def test_what_is_posted_after_the_body_has_ended_changes_nothing() -> None:
+    team = Governor(name="team")
+    async with team.scope() as scope:
+        scope.cancel()
+        team.cancel()
+    await anyio.sleep(0.01)
+    assert (scope.stopped, scope.cancelled) == (False, False)
+
+
 async def test_the_bodys_own_error_passes() -> None:
     team = Governor(name="team")
     with pytest.raises(KeyError):
