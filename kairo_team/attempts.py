@@ -57,11 +57,16 @@ class Attempt(NamedTuple):
         return self.output.artifact if self.output else None
 
 
+def attempt_key(plan: int, task_id: str, number: int) -> str:
+    """Name a try in the journal; `number` counts every try of the task and never restarts."""
+    return f"attempt:{plan}:{task_id}:{number}"
+
+
 def as_recorded(bound: Mapping[str, tuple[str, ...]], journal: Journal, plan: int) -> dict[str, tuple[str, ...]]:
     """Leave each task that was tried before to the member that tried it: others might be free in a replay."""
     found = dict(bound)
     for task_id, able in bound.items():
-        first = journal.get(f"attempt:{plan}:{task_id}:1", None) if len(able) > 1 else None
+        first = journal.get(attempt_key(plan, task_id, 1), None) if len(able) > 1 else None
         if isinstance(first, Attempt) and first.member in able:
             found[task_id] = (first.member,)
     return found
@@ -87,38 +92,31 @@ class Worker:
         return cls(member, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
 
 
-class AttemptRunner:
-    """Runs one attempt of one member."""
+async def run_attempt(
+    worker: Worker, assignment: Assignment, context: WorkContext, number: int, timeout: float | None, leashes: Leashes
+) -> Attempt:
+    """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
+    try:
+        end = _judge_output(context, await _call(worker, assignment, context, timeout, leashes))
+    except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
+        end = _explain_failure(context, innermost(error))
+    return Attempt(assignment.task.id, number, worker.member.id, *end, context.governor.usage)
 
-    __slots__ = ("_leashes",)
 
-    def __init__(self, leashes: Leashes) -> None:
-        self._leashes = leashes
-
-    async def run(
-        self, worker: Worker, assignment: Assignment, context: WorkContext, number: int, timeout: float | None
-    ) -> Attempt:
-        """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
-        try:
-            end = _judge_output(context, await self._call(worker, assignment, context, timeout))
-        except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
-            end = _explain_failure(context, innermost(error))
-        return Attempt(assignment.task.id, number, worker.member.id, *end, context.governor.usage)
-
-    async def _call(
-        self, worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None
-    ) -> AgentOutput:
-        governor = context.governor
-        if not worker.own_loop:
-            governor.pre_step()
-        raw: Any = None
-        with governor.scope(timeout) as scope:
-            context.stop_when(lambda: scope.stopped)
-            work = worker.invoke(assignment, context)
-            raw = await self._leashes.hold(work, worker.member.id, lambda: scope.stopped)
-        if timeout is not None and scope.timed_out:
-            raise TimedOut(timeout)
-        return _as_output(raw, worker.member.id)
+async def _call(
+    worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None, leashes: Leashes
+) -> AgentOutput:
+    governor = context.governor
+    if not worker.own_loop:
+        governor.pre_step()
+    raw: Any = None
+    with governor.scope(timeout) as scope:
+        context.stop_when(lambda: scope.stopped)
+        work = worker.invoke(assignment, context)
+        raw = await leashes.hold(work, worker.member.id, lambda: scope.stopped)
+    if timeout is not None and scope.timed_out:
+        raise TimedOut(timeout)
+    return _as_output(raw, worker.member.id)
 
 
 class TimedOut(KairoError):

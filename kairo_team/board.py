@@ -90,11 +90,6 @@ class TaskBoard:
             self._park(entry)
         return None
 
-    def put_back(self, entry: Entry, member: str) -> None:
-        """Undo a `take`: the task is ready again and its member free."""
-        self.release(member)
-        self.make_ready(entry)
-
     def make_ready(self, entry: Entry) -> None:
         """Queue a task whose needs are met."""
         heappush(self._ready, entry.queued)

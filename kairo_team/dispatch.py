@@ -168,7 +168,7 @@ class Dispatcher:
         if record.governor is not None:
             record.governor.close()
             if to is TaskState.CANCELLED:  # an attempt was cut short and has not reported
-                record.usage = record.governor.status()[0]
+                record.usage = record.governor.usage
             self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
             if self._short:
                 self._requeue(min(len(self._short), _RETRY_SHORT))

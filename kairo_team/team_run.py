@@ -14,7 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from kairo_team import events
-from kairo_team.attempts import Attempt, AttemptRunner, Worker, as_recorded
+from kairo_team.attempts import Attempt, Worker, as_recorded, attempt_key, run_attempt
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
 from kairo_team.board import Entry, TaskBoard
 from kairo_team.budget import Budget, HaltReason, Usage, difference, to_picodollars
@@ -68,7 +68,6 @@ class TeamRun:
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._tools = RunTools(runtime.models, prompts, runtime.journal_for(request.run_id), self.bus.emit)
         self._leashes = Leashes(self.clock, self.config.cancel_grace)
-        self._attempts = AttemptRunner(self._leashes)
         self._history: list[str] = [RunState.IDLE]
         self._ending = Ending(tolerate_failures=tolerate_failures)
         self._plan_number = 0
@@ -264,9 +263,9 @@ class TeamRun:
 
     async def _make_plan(self, key: str, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
         """Get the plan, and record what it cost: a replay asks nobody and books the same."""
-        before = self.governor.status()[0]
+        before = self.governor.usage
         graph: TaskGraph = await self.step(key, lambda: self._ask_planner(make), returns=TaskGraph)
-        spent = difference(self.governor.status()[0], before, 0.0)
+        spent = difference(self.governor.usage, before, 0.0)
         if spent != Usage():
             self._tools.journal.put(f"{key}:usage", spent)
         else:
@@ -350,7 +349,7 @@ class TeamRun:
         record.move(TaskState.GENERATING)
         record.attempts += 1
         self.emit(events.AttemptStarted, task.id, member, number)
-        key = f"attempt:{self._plan_number}:{task.id}:{number}"
+        key = attempt_key(self._plan_number, task.id, number)
         attempt: Attempt | Any = self._tools.journal.get(key, _MISSING)
         if attempt is _MISSING:
             assignment = self._assignment(task, artifact_number, previous, findings)
@@ -377,7 +376,7 @@ class TeamRun:
         record.context = context
         timeout = task.timeout if task.timeout is not None else self.config.task_timeout
         try:
-            return await self._attempts.run(worker, assignment, context, number, timeout)
+            return await run_attempt(worker, assignment, context, number, timeout, self._leashes)
         finally:
             dispatcher.release_lease(record)
 

@@ -15,12 +15,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from anyio import Event
 from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 OnLate = Callable[[Any, BaseException | None], object]

@@ -181,7 +181,9 @@ def test_what_was_put_back_can_be_taken_again() -> None:
     board = board_of(kt.Task("a", "do"), m=1)
     found = board.take()
     assert found is not None
-    board.put_back(*found)
+    entry, member = found
+    board.release(member)
+    board.make_ready(entry)
     assert take(board) == "a"
 
 

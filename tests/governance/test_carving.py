@@ -15,17 +15,7 @@ from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.governance import Governor
 from kairo_team.governance.units import NOTHING
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
+from kairo_team.testing import FakeClock
 
 # -- carve ------------------------------------------------------------------------------------
 
@@ -225,7 +215,7 @@ def test_top_up_never_lifts_a_cancel_also_when_exhaustion_came_first(reason: Hal
 
 
 def test_top_up_of_seconds_moves_the_deadline_but_revives_nobody() -> None:
-    clock = Clock()
+    clock = FakeClock()
     team = Governor(Budget(seconds=10), name="team", clock=clock)
     clock.now = 9
     team.top_up(Budget(seconds=5))
@@ -332,7 +322,7 @@ def test_a_late_settle_replaces_the_charge_by_the_truth(truth: int) -> None:
 
 
 def small_tree() -> Governor:
-    team = Governor(Budget(tokens=1000, dollars="1.00", loops=10), name="team", clock=Clock())
+    team = Governor(Budget(tokens=1000, dollars="1.00", loops=10), name="team", clock=FakeClock())
     draft, _ = team.carve("draft", Budget(tokens=400)), team.carve("chart", guarantee=Budget(tokens=100))
     draft.pre_step()
     draft.reserve(tokens=150).settle(60, 40, "0.002")

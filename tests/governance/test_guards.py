@@ -11,16 +11,7 @@ import pytest
 from kairo_team.budget import Budget, HaltReason, Money, Usage
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.governance import Governor
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from kairo_team.testing import FakeClock
 
 
 def halt_of(call: Callable[[], object]) -> HaltError:
@@ -158,7 +149,7 @@ def test_kf_b05_the_call_that_would_pass_the_limit_is_refused_before_it_is_made(
 
 def test_time_up_stops_at_every_guard() -> None:
     for name in ("pre_step", "can_proceed", "reserve", "record_usage"):
-        clock = Clock()
+        clock = FakeClock(100.0)
         governor = Governor(Budget(seconds=5), clock=clock)
         guard: Callable[[], object] = getattr(governor, name)
         guard()
@@ -168,7 +159,7 @@ def test_time_up_stops_at_every_guard() -> None:
 
 
 def test_a_childs_time_ends_with_its_parents_which_is_the_origin() -> None:
-    clock = Clock()
+    clock = FakeClock(100.0)
     team = Governor(Budget(seconds=10), name="team", clock=clock)
     task = team.carve("task", Budget(seconds=60))
     same = team.carve("same", Budget(seconds=10))
@@ -184,7 +175,7 @@ def test_a_childs_time_ends_with_its_parents_which_is_the_origin() -> None:
 
 
 def test_elapsed_is_a_nodes_own_time_until_it_closes() -> None:
-    clock = Clock()
+    clock = FakeClock(100.0)
     team = Governor(clock=clock)
     clock.now += 2
     task = team.carve("task")
@@ -443,7 +434,7 @@ def test_kf_b09_the_first_reason_wins() -> None:
     governor.cancel(HaltReason.EMERGENCY_STOP)
     for guard in (governor.pre_step, governor.can_proceed, governor.reserve):
         assert halt_of(guard).reason is HaltReason.TOKEN_BUDGET_EXCEEDED
-    cancelled = Governor(Budget(seconds=1), clock=(clock := Clock()))
+    cancelled = Governor(Budget(seconds=1), clock=(clock := FakeClock(100.0)))
     cancelled.cancel(HaltReason.EMERGENCY_STOP)
     clock.now += 5
     cancelled.cancel()
@@ -476,7 +467,7 @@ def test_a_halt_carries_the_usage_of_its_origin() -> None:
 
 def test_kf_b07_what_an_earlier_session_spent_counts_its_seconds_included() -> None:
     """B07: the clock restarts on resume."""
-    clock = Clock()
+    clock = FakeClock(100.0)
     earlier = Usage(prompt_tokens=600, completion_tokens=300, dollars=Decimal("0.5"), loops=3, tool_calls=2, seconds=50)
     governor = Governor(
         Budget(tokens=1000, dollars=1, loops=4, tool_calls=2, seconds=60), clock=clock, restored_usage=earlier

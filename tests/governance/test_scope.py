@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
-from types import FrameType
 
 import anyio
 import pytest
@@ -19,22 +14,13 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.errors import GovernorClosed, HaltError
 from kairo_team.governance import Governor
+from kairo_team.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
 
 
 only_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 """Only asyncio has a native cancel."""
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def after(group: TaskGroup, action: Callable[[], object], seconds: float = 0.01) -> None:
@@ -115,7 +101,7 @@ async def test_a_deadline_interrupts_and_stops_whose_it_was() -> None:
 
 
 async def test_a_deadline_that_fires_stops_whatever_the_clock_says() -> None:
-    clock = Clock()
+    clock = FakeClock()
     team = Governor(Budget(seconds=0.02), name="team", clock=clock)
     with pytest.raises(HaltError):
         await in_scope(team)
@@ -123,7 +109,7 @@ async def test_a_deadline_that_fires_stops_whatever_the_clock_says() -> None:
 
 
 async def test_a_deadline_moved_by_a_top_up_is_kept_by_open_scopes() -> None:
-    team = Governor(Budget(seconds=0.05), name="team", clock=Clock())
+    team = Governor(Budget(seconds=0.05), name="team", clock=FakeClock())
     begun = anyio.current_time()
     async with anyio.create_task_group() as group:
         after(group, lambda: team.top_up(Budget(seconds=0.2)))
@@ -169,7 +155,7 @@ async def test_entry_raises_when_halted_and_runs_nothing() -> None:
 
 
 async def test_entry_raises_when_time_is_up() -> None:
-    clock = Clock()
+    clock = FakeClock()
     team = Governor(Budget(seconds=5), clock=clock)
     clock.now = 5
     with pytest.raises(HaltError):
@@ -470,167 +456,3 @@ def halt_of(governor: Governor) -> HaltError:
     with pytest.raises(HaltError) as caught:
         governor.can_proceed()
     return caught.value
-
-
-# -- U07: threads and signals -----------------------------------------------------------------
-
-
-@pytest.mark.real_time
-async def test_kf_u07_the_kill_switch_works_from_a_thread() -> None:
-    """U07: the kill switch raised, dead-locked or never woke the sleeper from a thread or signal handler."""
-    team = Governor(name="team")
-    killer = threading.Timer(0.02, team.cancel)
-    with anyio.fail_after(5), pytest.raises(HaltError) as caught:
-        async with team.carve("task").scope():
-            killer.start()
-            await anyio.sleep_forever()
-    killer.join()
-    assert caught.value.reason is HaltReason.CANCELLED
-
-
-@pytest.mark.real_time
-async def test_kf_u07_many_threads_may_kill_at_once() -> None:
-    """U07: the first reason wins also between threads, and every sleeper wakes once."""
-    team = Governor(name="team")
-    ready = threading.Barrier(8)
-    reasons = [HaltReason.CANCELLED, HaltReason.EMERGENCY_STOP] * 4
-
-    def kill(reason: HaltReason) -> None:
-        ready.wait()
-        team.cancel(reason)
-
-    killers = [threading.Thread(target=kill, args=(reason,)) for reason in reasons]
-    seen: list[str] = []
-    with anyio.fail_after(5), pytest.raises(HaltError) as caught:
-        async with team.scope(), anyio.create_task_group() as group:
-            for number in range(50):
-                group.start_soon(in_scope, team.carve(f"t{number}"), seen)
-            await anyio.sleep(0.01)
-            for killer in killers:
-                killer.start()
-            await anyio.sleep_forever()
-    for killer in killers:
-        killer.join()
-    assert len(seen) == 50
-    assert team.halted is caught.value.reason
-
-
-@contextmanager
-def on_signal(act: Callable[[], object]) -> Iterator[None]:
-    """Do something in a signal handler of the main thread."""
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        act()
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.real_time
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
-async def test_kf_u07_the_kill_switch_works_from_a_signal_handler() -> None:
-    """U07: while the event loop sleeps."""
-    team = Governor(name="team")
-    sender = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1))
-    with on_signal(team.cancel), anyio.fail_after(5), pytest.raises(HaltError):
-        async with team.scope():
-            sender.start()
-            await anyio.sleep_forever()
-    sender.join()
-
-
-@pytest.mark.real_time
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
-async def test_kf_u07_a_signal_while_the_ledger_is_locked_does_not_dead_lock() -> None:
-    """U07: neither by the interrupted thread itself nor while another thread holds the lock."""
-    team = Governor(Budget(tokens=100), name="team")
-    lock = team._node.tree.lock
-    other_holds, let_go = threading.Event(), threading.Event()
-
-    def keep_the_lock() -> None:
-        with lock:
-            other_holds.set()
-            let_go.wait(5)
-
-    keeper = threading.Thread(target=keep_the_lock)
-    with on_signal(team.cancel):
-        with lock:
-            signal.raise_signal(signal.SIGUSR1)
-        assert team.halted is HaltReason.CANCELLED
-        keeper.start()
-        assert other_holds.wait(5)
-        signal.raise_signal(signal.SIGUSR1)
-        let_go.set()
-    keeper.join()
-
-
-@pytest.mark.real_time
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
-async def test_kf_u07_a_storm_of_signals_in_the_middle_of_bookings() -> None:
-    """U07: a signal may come between any two lines of the ledger."""
-    team = Governor(Budget(tokens=10**9), name="team")
-    count = 0
-    child = team.carve("first")
-    with on_signal(lambda: child.cancel()):  # noqa: PLW0108 - the child changes
-        for _ in range(30):
-            child = team.carve("child")
-            sender = threading.Timer(0.0005, os.kill, (os.getpid(), signal.SIGUSR1))
-            sender.start()
-            with suppress(HaltError):
-                while True:
-                    with child.reserve(tokens=2) as hold:
-                        hold.settle(1)
-                        count += 1
-            sender.join()
-            child.close()
-    assert team.status()[0].tokens == count
-    assert team.held.tokens == 0
-
-
-@pytest.mark.real_time
-async def test_kf_u07_a_kill_after_the_loop_has_ended_is_harmless(anyio_backend_name: str) -> None:
-    """U07: a scope whose event loop is gone cannot be posted to."""
-    team = Governor(name="team")
-    entered = threading.Event()
-
-    async def leave_a_scope_open() -> None:
-        await team.scope().__aenter__()
-        entered.set()
-
-    def run() -> None:
-        with pytest.raises(BaseException):  # noqa: B017, PT011 - trio complains about the scope left open
-            anyio.run(leave_a_scope_open, backend=anyio_backend_name)
-            raise RuntimeError
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(5)
-    assert entered.is_set()
-    team.cancel()
-    assert team.halted is HaltReason.CANCELLED
-
-
-@pytest.mark.real_time
-async def test_kf_u07_a_scope_in_another_threads_loop_is_interrupted_there(anyio_backend_name: str) -> None:
-    """U07: one tree, two event loops."""
-    team = Governor(name="team")
-    entered = threading.Event()
-    raised: list[HaltReason] = []
-
-    async def sleeper() -> None:
-        try:
-            async with team.carve("far").scope():
-                entered.set()
-                await anyio.sleep_forever()
-        except HaltError as halt:
-            raised.append(halt.reason)
-
-    thread = threading.Thread(target=lambda: anyio.run(sleeper, backend=anyio_backend_name))
-    thread.start()
-    assert entered.wait(5)
-    team.cancel()
-    thread.join(5)
-    assert raised == [HaltReason.CANCELLED]
