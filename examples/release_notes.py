@@ -97,7 +97,8 @@ def build(
             budget=kt.Budget(tokens=40_000, seconds=110), risk_profile=kt.RiskProfile.MEDIUM, max_feedback_rounds=3
         ),
     )
-    return team, request, team.coordinator, f"{len(history.commits)} commits from {history.source}"
+    commits = f"{len(history.commits)} {'commit' if len(history.commits) == 1 else 'commits'}"
+    return team, request, team.coordinator, f"{commits} from {history.source}"
 
 
 team = make_team()

@@ -180,10 +180,10 @@ class Usage:
         return f"Usage({', '.join(f'{name}={amount}' for name, amount in spent if amount)})"
 
     def __str__(self) -> str:
-        parts = [f"{self.tokens:,} tokens"]
+        parts = [_counted(self.tokens, "token")]
         parts += [f"${self.dollars}"] if self.dollars else []
-        parts += [f"{self.loops:,} loops"] if self.loops else []
-        parts += [f"{self.tool_calls:,} tool calls"] if self.tool_calls else []
+        parts += [_counted(self.loops, "loop")] if self.loops else []
+        parts += [_counted(self.tool_calls, "tool call")] if self.tool_calls else []
         return ", ".join(parts)
 
     def __add__(self, other: Usage) -> Usage:
@@ -197,6 +197,10 @@ class Usage:
             self.tool_calls + other.tool_calls,
             max(self.seconds, other.seconds),
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def difference(after: Usage, before: Usage, seconds: float) -> Usage:
