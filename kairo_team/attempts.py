@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kairo_team.leash import Leashes
     from kairo_team.tasks import Assignment
     from kairo_team.team import Member
+    from kairo_team.timeouts import Timeouts
     from kairo_team.work_context import WorkContext
 
 _logger = logging.getLogger("kairo_team")
@@ -80,6 +81,7 @@ class Worker:
     """A member made ready to be called."""
 
     member: Member
+    name: str
     invoke: Invoke
     own_loop: bool
     """Its agent counts its loops itself."""
@@ -88,35 +90,40 @@ class Worker:
     def of(cls, member: Member) -> Worker:
         """Prepare a member: a bare function becomes an agent."""
         if not hasattr(member.agent, "run"):
-            return cls(member, FunctionAgent(member.agent).invoke, own_loop=False)
-        return cls(member, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
+            return cls(member, member.id, FunctionAgent(member.agent).invoke, own_loop=False)
+        return cls(member, member.id, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
 
 
 async def run_attempt(
-    worker: Worker, assignment: Assignment, context: WorkContext, number: int, timeout: float | None, leashes: Leashes
+    worker: Worker,
+    assignment: Assignment,
+    context: WorkContext,
+    number: int,
+    timeout: float | None,
+    timeouts: Timeouts,
+    leashes: Leashes,
 ) -> Attempt:
     """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
+    governor = context.governor
+    raw: Any = None
     try:
-        end = _judge_output(context, await _call(worker, assignment, context, timeout, leashes))
+        if not worker.own_loop:
+            governor.pre_step()
+        with governor.scope() as scope:
+            if timeout is not None:
+                timeouts.start(scope, timeout)
+
+            def stopped() -> bool:
+                return scope.stopped
+
+            context.stop_when(stopped)
+            raw = await leashes.hold(worker.invoke(assignment, context), worker.name, stopped)
+        if timeout is not None and scope.cancelled:
+            raise TimedOut(timeout)
+        end = _judge_output(context, _as_output(raw, worker.name))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
         end = _explain_failure(context, innermost(error))
-    return Attempt(assignment.task.id, number, worker.member.id, *end, context.governor.usage)
-
-
-async def _call(
-    worker: Worker, assignment: Assignment, context: WorkContext, timeout: float | None, leashes: Leashes
-) -> AgentOutput:
-    governor = context.governor
-    if not worker.own_loop:
-        governor.pre_step()
-    raw: Any = None
-    with governor.scope(timeout) as scope:
-        context.stop_when(lambda: scope.stopped)
-        work = worker.invoke(assignment, context)
-        raw = await leashes.hold(work, worker.member.id, lambda: scope.stopped)
-    if timeout is not None and scope.timed_out:
-        raise TimedOut(timeout)
-    return _as_output(raw, worker.member.id)
+    return Attempt(assignment.task.id, number, worker.name, *end, governor.usage)
 
 
 class TimedOut(KairoError):

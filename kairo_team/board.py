@@ -138,9 +138,10 @@ class TaskBoard:
             leases.waiting.popleft()()
             return
         leases.taken -= 1
-        best = min((key for key in leases.parked if self._any_parked(key)), key=self._first_parked, default=None)
-        if best is not None:
-            heappush(self._ready, heappop(self._parked[best]))
+        if leases.parked:
+            best = min((key for key in leases.parked if self._any_parked(key)), key=self._first_parked, default=None)
+            if best is not None:
+                heappush(self._ready, heappop(self._parked[best]))
 
     def _any_parked(self, key: tuple[str, ...]) -> bool:
         """Say whether a task is parked there; those that were ended meanwhile are dropped."""
@@ -187,8 +188,10 @@ def _set_priorities(entries: Mapping[str, Entry]) -> None:
     ends = [entry for entry in entries.values() if not entry.dependents]
     while ends:
         entry = ends.pop()
-        entry.priority = entry.task.weight + max((d.priority for d in entry.dependents), default=0.0)
-        for dependency in entry.task.depends_on:
-            left[dependency] -= 1
-            if not left[dependency]:
-                ends.append(entries[dependency])
+        entry.priority += entry.task.weight
+        for name in entry.task.depends_on:
+            dependency = entries[name]
+            dependency.priority = max(dependency.priority, entry.priority)
+            left[name] -= 1
+            if not left[name]:
+                ends.append(dependency)

@@ -9,6 +9,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from kairo_team.frozen import quick
+
 Money = Decimal | int | str | float
 """An amount in US dollars; a float stands for its shortest decimal form (0.1 is ten cents exactly)."""
 
@@ -144,6 +146,7 @@ class BudgetPolicy:
             )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What was spent. `a + b` is exact and commutative; seconds are a node's own active time and do not add."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 
 from kairo_team.budget import Budget, HaltReason, Usage
+from kairo_team.frozen import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BudgetNode:
     """One governor and everything carved from it, at one moment. `str()` draws the tree."""
@@ -16,15 +18,15 @@ class BudgetNode:
     name: str
     path: str
     """Names from the root to here, joined by slashes; unique in the tree."""
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget = Budget()
     """The ceiling."""
-    guarantee: Budget = field(default_factory=Budget)
+    guarantee: Budget = Budget()
     """What was set aside for it; `None` where nothing was."""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     """What it and everything below it spent."""
-    held: Usage = field(default_factory=Usage)
+    held: Usage = Usage()
     """What is held for calls in flight (tokens as prompt tokens)."""
-    overshoot: Usage = field(default_factory=Usage)
+    overshoot: Usage = Usage()
     """By how much truths booked late passed its limits (tokens as prompt tokens)."""
     halt: HaltReason | None = None
     """Why it, or one above it, halted."""

@@ -18,6 +18,9 @@ from kairo_team.events import Event, Lagged
 BUFFER: Final = 10_000
 """Events an async subscriber may fall behind before the oldest are dropped for it."""
 
+Listener = Callable[[Event], object]
+
+_now = datetime.now
 _logger = logging.getLogger("kairo_team")
 
 
@@ -40,6 +43,8 @@ class _Mailbox:
         self.scope = anyio.CancelScope(shield=True)
 
     def put(self, event: Event) -> None:
+        if self.closed:
+            return
         if len(self.buffer) >= BUFFER:
             self.buffer.popleft()
             self._missed += 1
@@ -79,10 +84,12 @@ class Bus:
     def __init__(self, run_id: str, subscribers: Sequence[Subscriber] = ()) -> None:
         self.run_id = run_id
         self.seq = 0
-        self._plain = [subscriber for subscriber in subscribers if not _is_async(subscriber)]
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
-        self._queue: deque[Event] = deque()
-        self._delivering = False
+        plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
+        self._listeners: list[Listener] = [*(mailbox.put for mailbox in self._mailboxes), *plain]
+        self._waiting: deque[Event] = deque()
+        """Events emitted by a listener while it was told of one: they wait their turn, so order holds."""
+        self._telling = False
         self.closed = False
 
     def emit(self, kind: type[Event], *fields: Any) -> None:
@@ -90,31 +97,27 @@ class Bus:
         if self.closed:
             return
         self.seq += 1
-        if not self._plain and not self._mailboxes:
+        if not self._listeners:
             return
-        self._queue.append(kind(self.run_id, self.seq, datetime.now(UTC), *fields))
-        if not self._delivering:  # an emit from inside a subscriber waits its turn, so order holds
-            self._deliver()
-
-    def _deliver(self) -> None:
-        self._delivering = True
+        event = kind(self.run_id, self.seq, _now(UTC), *fields)
+        if self._telling:
+            self._waiting.append(event)
+            return
+        self._telling = True
         try:
-            while self._queue:
-                event = self._queue.popleft()
-                for mailbox in self._mailboxes:
-                    if not mailbox.closed:
-                        mailbox.put(event)
-                for subscriber in tuple(self._plain):
-                    self._tell(subscriber, event)
+            self._tell(event)
+            while self._waiting:
+                self._tell(self._waiting.popleft())
         finally:
-            self._delivering = False
+            self._telling = False
 
-    def _tell(self, subscriber: Subscriber, event: Event) -> None:
-        try:
-            subscriber(event)
-        except Exception:
-            self._plain.remove(subscriber)
-            _logger.exception("subscriber %r raised and gets no more events", subscriber)
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                self._listeners = [other for other in self._listeners if other is not listener]
+                _logger.exception("subscriber %r raised and gets no more events", listener)
 
     @asynccontextmanager
     async def pumping(self, grace: float) -> AsyncGenerator[None]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 from anyio.lowlevel import current_token
 
 
@@ -16,12 +17,14 @@ class LoopClock:
     It also remembers whose clock it is, so that what happens in that loop need not ask for it again.
     """
 
-    __slots__ = ("loop", "read", "thread")
+    __slots__ = ("cancel_scope", "loop", "read", "thread")
 
     def __init__(self) -> None:
         self.loop: Any = current_token().native_token
         self.thread = threading.get_ident()
         own: Callable[[], float] | None = getattr(self.loop, "time", None)  # asyncio
+        self.cancel_scope: type[anyio.CancelScope] = type(anyio.CancelScope())
+        """Makes a cancel scope of that loop; `anyio.CancelScope` itself finds out which loop is running first."""
         self.read: Callable[[], float] = own or sys.modules["trio"].lowlevel.current_clock().current_time
 
     def __call__(self) -> float:

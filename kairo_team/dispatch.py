@@ -109,10 +109,10 @@ class Dispatcher:
 
     def _carve(self, record: TaskRecord, member: str) -> Units | InsufficientBudget:
         """Set the task's budget aside with a member: its guarantee, or what is lacking."""
-        governor = self._governors[member]
+        task = record.task
+        part = task.weight / self._weight_left
         try:
-            guarantee = governor.share(record.task.weight / self._weight_left, self._reserve)
-            record.governor = governor.carve_units(record.task.id, record.task.budget, guarantee)
+            record.governor, guarantee = self._governors[member].carve_share(task.id, task.budget, part, self._reserve)
         except InsufficientBudget as short:
             return short
         return guarantee

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from kairo_team.budget import Usage
 from kairo_team.errors import known
-from kairo_team.frozen import freeze
+from kairo_team.frozen import freeze, quick
 from kairo_team.results import TeamStatus, adapter
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
@@ -122,6 +122,7 @@ class TaskEvent(WorkEvent):
     task_id: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskAssigned(TaskEvent):
     """A task got its member, slot and budget."""
@@ -145,6 +146,7 @@ class TaskEnded(TaskEvent):
     reason: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskCompleted(TaskEnded):
     """The task's artifact was accepted; `verdict` says how the review judged it (None: not reviewed)."""
@@ -153,6 +155,7 @@ class TaskCompleted(TaskEnded):
     verdict: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskFailed(TaskEnded):
     """The task could not be accepted."""
@@ -160,6 +163,7 @@ class TaskFailed(TaskEnded):
     type: ClassVar[str] = "task.failed"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskSkipped(TaskEnded):
     """The task never started."""
@@ -167,6 +171,7 @@ class TaskSkipped(TaskEnded):
     type: ClassVar[str] = "task.skipped"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskCancelled(TaskEnded):
     """The task was in flight when the run was killed or reached its deadline."""
@@ -174,6 +179,7 @@ class TaskCancelled(TaskEnded):
     type: ClassVar[str] = "task.cancelled"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AttemptStarted(TaskEvent):
     """A member starts on a task; `attempt` counts every try from 1."""
@@ -195,6 +201,7 @@ class AttemptProgress(WorkEvent):
         object.__setattr__(self, "data", freeze(self.data))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AttemptFinished(TaskEvent):
     """An attempt ended; `error` is None when it gave an artifact."""
@@ -207,6 +214,7 @@ class AttemptFinished(TaskEvent):
     error: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EvaluationStarted(TaskEvent):
     """An artifact is being reviewed."""
@@ -215,6 +223,7 @@ class EvaluationStarted(TaskEvent):
     attempt: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EvaluationResult(TaskEvent):
     """A review was decided."""
@@ -227,6 +236,7 @@ class EvaluationResult(TaskEvent):
 # ---------------------------------------------------------------- money and models
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BudgetCarved(WorkEvent):
     """Budget was set aside for a member (no `task_id`) or a task; None is nothing guaranteed."""
@@ -237,6 +247,7 @@ class BudgetCarved(WorkEvent):
     """Millionths of a millionth of a US dollar."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BudgetReturned(TaskEvent):
     """A task's governor was closed; what it did not use went back."""
@@ -255,6 +266,7 @@ class BudgetHalted(TaskEvent):
     """Name of the governor whose limit it was."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ModelCalled(WorkEvent):
     """A governed model call ended; `held` are the tokens set aside for it before it was made."""
@@ -266,12 +278,11 @@ class ModelCalled(WorkEvent):
     usage: Usage
 
 
-def _leaves(base: type[Event]) -> list[type[Event]]:
-    children = base.__subclasses__()
-    return [leaf for child in children for leaf in _leaves(child)] if children else [base]
-
-
-EVENT_TYPES: dict[str, type[Event]] = {kind.type: kind for kind in _leaves(Event) if kind.type}
+EVENT_TYPES: dict[str, type[Event]] = {
+    kind.type: kind
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Event) and kind.type
+}
 """Every event class by its `type`."""
 
 

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from pydantic import ConfigDict, ValidationError
@@ -32,6 +33,43 @@ def no_other_fields(kind: type[T]) -> type[T]:
 
     setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
     return kind
+
+
+def quick(kind: type[T]) -> type[T]:
+    """Give a frozen dataclass with slots a constructor about four times as fast; it does the same.
+
+    The one it has sets each field through `object.__setattr__`. This one sets them as usual, on an object that is
+    of an unfrozen class while it is filled. A subclass keeps the slow one.
+    """
+    own_fields = fields(cast("Any", kind))
+    draft = type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN)
+    scope: dict[str, Any] = {
+        "kind": kind,
+        "draft": draft,
+        "slow": cast("Any", kind).__init__,
+        "put": object.__setattr__,
+    }
+    scope |= {f"default_{f.name}": f.default for f in own_fields if f.default is not MISSING}
+    if any(f.default_factory is not MISSING or f.kw_only or not f.init for f in own_fields):
+        raise TypeError(f"{kind.__name__}: a quick value takes plain fields with plain defaults")
+    names = [f.name for f in own_fields]
+    asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
+    lines = [
+        f"def __init__(self, {asked}):",
+        f"    if type(self) is not kind: return slow(self, {', '.join(names)})",
+        "    put(self, '__class__', draft)",
+        *(f"    self.{name} = {name}" for name in names),
+        "    self.__class__ = kind",
+        *(["    self.__post_init__()"] if hasattr(kind, "__post_init__") else []),
+    ]
+    exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
+    init = scope["__init__"]
+    init.__qualname__ = f"{kind.__qualname__}.__init__"
+    setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
+    return kind
+
+
+_UNFROZEN: Final = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
 
 
 class FrozenDict(dict[str, Any]):

@@ -6,9 +6,8 @@ import ctypes
 import inspect
 import sys
 import types
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint, current_token
@@ -69,13 +68,14 @@ class Leashes:
         """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
             return await work
-        coroutine = cast("Coroutine[Any, Any, T]", work)
-        task = self._task()
+        coroutine: Any = work
+        task = self._task() if self._task is not None else None
         nurseries = _count_nurseries(task)
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
-            return cast("T", end.value)  # it never waited for anything
+            made: T = end.value  # it never waited for anything
+            return made
         leash = _Leash(task, nurseries, waits_for)
         self._held.add(leash)
         try:
@@ -89,15 +89,8 @@ class Leashes:
             await anyio.sleep_forever()  # now the cancellation meets somebody who heeds it
         return result
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncGenerator[None]:
-        """Notice when everything in the block is to end, and see to it after the grace."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._watch)
-            yield
-            group.cancel_scope.cancel()
-
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Notice by its own cancellation that everything is to end, and see to it after the grace."""
         try:
             await anyio.sleep_forever()
         finally:
@@ -151,10 +144,10 @@ class Leashes:
                 return end.value
 
 
-def _task_getter() -> Callable[[], object]:
+def _task_getter() -> Callable[[], object] | None:
     """Return how the running task is found where `_pull` needs it: on trio."""
     if hasattr(current_token().native_token, "call_soon"):
-        return lambda: None
+        return None
     getter: Callable[[], object] = sys.modules["trio"].lowlevel.current_task
     return getter
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import TeamFailed, known
-from kairo_team.frozen import freeze
+from kairo_team.frozen import freeze, quick
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.verdicts import EvaluationVerdict
 
@@ -33,6 +33,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """What an attempt made."""
@@ -76,6 +77,7 @@ class AgentStatus(StrEnum):
     BLOCKED = "blocked"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AgentOutput:
     """What an agent gives back."""
@@ -107,6 +109,7 @@ class TeamStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
     """How one task ended."""

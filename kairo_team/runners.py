@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import anyio
@@ -64,3 +65,13 @@ class Runners:
             turns += 1
             if turns % _TURNS == 0:
                 await checkpoint()
+
+
+@asynccontextmanager
+async def beside(*watches: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
+    """Let each of the `watches` run as long as the block; they end by being cancelled."""
+    async with anyio.create_task_group() as group:
+        for watch in watches:
+            group.start_soon(watch)
+        yield
+        group.cancel_scope.cancel()

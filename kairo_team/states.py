@@ -60,6 +60,7 @@ TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {
 
 def check_move(name: str, history: list[str], to: str, moves: Mapping[str, frozenset[RunState | TaskState]]) -> None:
     """Append `to` to the history when the table has that move, else raise `IllegalMove`."""
-    if to not in moves.get(history[-1], ()):
+    now = history[-1]
+    if now not in moves or to not in moves[now]:
         raise IllegalMove(name, history, to)
     history.append(to)

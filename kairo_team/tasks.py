@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget
 from kairo_team.errors import known
-from kairo_team.frozen import EMPTY, VALUE, freeze_json, no_other_fields
+from kairo_team.frozen import EMPTY, VALUE, freeze_json, no_other_fields, quick
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -158,6 +158,7 @@ def _build_dag(tasks: Sequence[Task]) -> nx.DiGraph[str]:
     return dag
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What a member is handed for one attempt."""

@@ -28,13 +28,14 @@ from kairo_team.leash import Leashes
 from kairo_team.prompts import Prompts
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.reviews import review_artifact
-from kairo_team.runners import Runners
+from kairo_team.runners import Runners, beside
 from kairo_team.runtime import Run, Runtime
 from kairo_team.states import RUN_MOVES, RunState, TaskState, check_move
 from kairo_team.status import EXHAUSTED
 from kairo_team.task_record import TaskRecord, book_again
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.team import Role
+from kairo_team.timeouts import Timeouts
 from kairo_team.verdicts import EvaluationContext, EvaluationVerdict, VerdictOutcome
 from kairo_team.work_context import RunTools, WorkContext
 
@@ -67,6 +68,7 @@ class TeamRun:
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._tools = RunTools(runtime.models, prompts, runtime.journal_for(request.run_id), self.bus.emit)
+        self._timeouts = Timeouts(self.clock.read)
         self._leashes = Leashes(self.clock, self.config.cancel_grace)
         self._history: list[str] = [RunState.IDLE]
         self._ending = Ending(tolerate_failures=tolerate_failures)
@@ -106,7 +108,11 @@ class TeamRun:
                 try:
                     with run._ending.watching():
                         run._begin()
-                        async with run._interruptible(), run._leashes.watching(), anyio.create_task_group() as group:
+                        async with (
+                            run._interruptible(),
+                            beside(run._leashes.watch, run._timeouts.watch),
+                            anyio.create_task_group() as group,
+                        ):
                             run._runners = Runners(group)
                             yield run
                 finally:
@@ -376,7 +382,7 @@ class TeamRun:
         record.context = context
         timeout = task.timeout if task.timeout is not None else self.config.task_timeout
         try:
-            return await run_attempt(worker, assignment, context, number, timeout, self._leashes)
+            return await run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
         finally:
             dispatcher.release_lease(record)
 

@@ -12,6 +12,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.leash import Leashes
+from kairo_team.runners import beside
 from kairo_team.testing import EventRecorder
 
 GRACE = 2.0
@@ -213,7 +214,7 @@ async def test_what_is_held_behaves_as_if_it_were_not() -> None:
         raise LookupError("lost")
 
     leashes = Leashes(anyio.current_time, 1.0)
-    async with leashes.watching():
+    async with beside(leashes.watch):
         assert await leashes.hold(work(), "work", lambda: False) == [0]
         with pytest.raises(LookupError, match="lost"):
             await leashes.hold(fail(), "fail", lambda: False)

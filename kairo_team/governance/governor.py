@@ -15,6 +15,7 @@ from kairo_team.governance.report import guarantee_of, write_down
 from kairo_team.governance.scope import GovernorScope
 from kairo_team.governance.tree import Tree
 from kairo_team.governance.units import (
+    ALL_DIMENSIONS,
     DIMENSIONS,
     DOLLARS,
     FREE,
@@ -80,13 +81,17 @@ class Governor:
         above; `InsufficientBudget` if only what others were guaranteed stands in the way.
         """
         node = self._node
-        with node.tree.lock:
-            halts.check(node)
-            if node.claim(LOOPS, 1):
-                node.move(LOOPS, 0, 1)
-            else:
+        tree = node.tree
+        tree.acquire()
+        try:
+            if node.ended is not None or node.timed or tree.halts:
+                halts.check(node)
+            if not node.claim(LOOPS, 1):
                 halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
                 raise node.insufficient(LOOPS, 1)
+            node.move(LOOPS, 0, 1)
+        finally:
+            tree.release()
 
     def can_proceed(self) -> None:
         """Check that a call may be made now: call it immediately before.
@@ -201,24 +206,35 @@ class Governor:
             if limit is not UNLIMITED:
                 _check_within(amounts, limit)
         child = _blank(Governor)
-        child._node = self._node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
+        with self._node.tree.lock:
+            child._node = self._node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
         return child
 
-    def carve_units(self, name: str, ceiling: Budget | None, guarantee: Units) -> Governor:
-        """Like `carve`, with the guarantee in ledger units (tokens, picodollars, loops, tool calls).
+    def carve_share(self, name: str, ceiling: Budget | None, part: float, reserve: float) -> tuple[Governor, Units]:
+        """Make a child guaranteed a part of what is not allotted yet; return it and its guarantee in ledger units.
 
-        What is more than the ceiling is cut to it. See `shares`.
+        `part` and `reserve` are shares (0 to 1) of what is left and of the limit, which is left aside. Rounded down,
+        but at least one unit of each limited dimension that is not limited to 0; more than the ceiling is cut to it.
+        Ledger units are tokens, picodollars, loops and tool calls. Raises like `carve`.
         """
         budget = ceiling or FREE
         limit = limits_of(budget)
-        if limit is not UNLIMITED:
-            tokens, dollars, loops, tool_calls = (
-                asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
-            )
-            guarantee = (tokens, dollars, loops, tool_calls)
+        node = self._node
+        tree = node.tree
+        tree.acquire()
+        try:
+            guarantee = node.share(part, reserve) if node.limited else NOTHING
+            if limit is not UNLIMITED:
+                tokens, dollars, loops, tool_calls = (
+                    asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
+                )
+                guarantee = (tokens, dollars, loops, tool_calls)
+            carved = node.carve(name, budget, limit, guarantee)
+        finally:
+            tree.release()
         child = _blank(Governor)
-        child._node = self._node.carve(name, budget, limit, guarantee)  # noqa: SLF001 - one of its own kind
-        return child
+        child._node = carved  # noqa: SLF001 - one of its own kind
+        return child, guarantee
 
     def top_up(self, budget: Budget) -> None:
         """Enlarge the guarantee and ceiling from the parent's remainder; on the root, raise the limit.
@@ -260,15 +276,15 @@ class Governor:
 
     # -- interruption -------------------------------------------------------------------------
 
-    def scope(self, timeout: float | None = None) -> GovernorScope:
+    def scope(self) -> GovernorScope:
         """Make an async context manager whose body is cancelled the moment this or an ancestor is stopped.
 
         Entry raises `HaltError` if halted. Exit raises it only if this scope itself caught the
         cancellation: the outermost stopped scope raises, a foreign cancellation always passes, a body that
         finished keeps its value. A group of nothing but `HaltError`s becomes the first of them.
-        After `timeout` (seconds) or `GovernorScope.cancel` the block is left quietly.
+        After `GovernorScope.cancel` the block is left quietly.
         """
-        return GovernorScope(self._node, timeout)
+        return GovernorScope(self._node)
 
     # -- views --------------------------------------------------------------------------------
 
@@ -313,45 +329,10 @@ class Governor:
     @property
     def unallotted(self) -> Budget:
         """Limit minus committed, at the nearest governor limited in each dimension; `None` is unlimited."""
-        left: list[int | None] = [None, None, None, None]
-        for dim, _, unallotted in self.shares():
-            left[dim] = unallotted
-        tokens, dollars, loops, tool_calls = left
+        node = self._node
+        with node.tree.lock:
+            tokens, dollars, loops, tool_calls = map(node.unallotted, ALL_DIMENSIONS)
         return budget_of((tokens, dollars, loops, tool_calls))
-
-    def shares(self) -> tuple[tuple[int, int, int], ...]:
-        """List each limited dimension as (dimension, limit, unallotted), in ledger units; none after `close`.
-
-        Both numbers are those of the nearest governor limited in it, this one included. Dimensions are
-        0 tokens, 1 picodollars, 2 loops, 3 tool calls. For whoever shares a budget out (`carve_units`).
-        """
-        node = self._node
-        with node.tree.lock:
-            shares: list[tuple[int, int, int]] = []
-            for dim in (TOKENS, DOLLARS, LOOPS, TOOL_CALLS):
-                found = node.unallotted(dim)
-                if found is not None:
-                    shares.append((dim, *found))
-            return tuple(shares)
-
-    def share(self, part: float, reserve: float) -> Units:
-        """Return a part of what is not allotted yet, the reserve aside, in ledger units: for `carve_units`.
-
-        `part` and `reserve` are shares (0 to 1) of what is left and of the limit. Rounded down, but at least one
-        unit of each limited dimension that is not limited to 0.
-        """
-        node = self._node
-        if not node.limited:
-            return NOTHING
-        units = [0, 0, 0, 0]
-        with node.tree.lock:
-            for dim in (TOKENS, DOLLARS, LOOPS, TOOL_CALLS):
-                found = node.unallotted(dim)
-                if found is not None and found[0]:
-                    limit, left = found
-                    units[dim] = max(1, min(left, int((left - int(limit * reserve)) * part)))
-        tokens, dollars, loops, tool_calls = units
-        return (tokens, dollars, loops, tool_calls)
 
     @property
     def guarantee(self) -> Budget:

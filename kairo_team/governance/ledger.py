@@ -276,13 +276,29 @@ class Node:
         """Return the largest amount that could be held now; `None` is unlimited."""
         return min((room for _, room in self.rooms(dim)), default=None)
 
-    def unallotted(self, dim: int) -> tuple[int, int] | None:
-        """Return limit, and limit minus committed, of the nearest node limited in `dim`."""
+    def unallotted(self, dim: int) -> int | None:
+        """Return limit minus committed of the nearest node limited in `dim`."""
         for node in self.limited:
             limit = node.limit[dim]
             if limit is not None:
-                return limit, max(0, limit - node.cells[COMMITTED + dim])
+                return max(0, limit - node.cells[COMMITTED + dim])
         return None
+
+    def share(self, part: float, reserve: float) -> Units:
+        """Return a part of what is not allotted; at least one unit of each dimension with a limit above 0."""
+        units = [0, 0, 0, 0]
+        for dim in ALL_DIMENSIONS:
+            for node in self.limited:
+                limit = node.limit[dim]
+                if limit is None:
+                    continue
+                if limit:
+                    left = limit - node.cells[COMMITTED + dim]
+                    amount = int((left - int(limit * reserve)) * part)
+                    units[dim] = 1 if amount < 1 else min(left, amount)
+                break
+        tokens, dollars, loops, tool_calls = units
+        return (tokens, dollars, loops, tool_calls)
 
     def insufficient(self, dim: int, asked: int) -> InsufficientBudget:
         """Build the refusal that names the tightest node of the line and what it has left."""
@@ -299,24 +315,19 @@ class Node:
     # -- the tree -----------------------------------------------------------------------------
 
     def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
-        """Make a child with `guarantee` set aside here and above, or raise `InsufficientBudget`."""
-        tree = self.tree
-        tree.acquire()
-        try:
-            if self.ended is not None:
-                raise GovernorClosed(self.name)
-            if guarantee is not NOTHING:
-                self.set_aside(guarantee)
-            child = plant(tree, self, name, budget, limit)
-            child.guarantee = guarantee
-            siblings = self.children
-            if siblings is None:
-                self.children = {name: child}
-            elif siblings.setdefault(name, child) is not child:
-                child.segment = _another(name, siblings)
-                siblings[child.segment] = child
-        finally:
-            tree.release()
+        """Make a child with `guarantee` set aside here and above, or raise `InsufficientBudget`. Needs the lock."""
+        if self.ended is not None:
+            raise GovernorClosed(self.name)
+        if guarantee is not NOTHING:
+            self.set_aside(guarantee)
+        child = plant(self.tree, self, name, budget, limit)
+        child.guarantee = guarantee
+        siblings = self.children
+        if siblings is None:
+            self.children = {name: child}
+        elif siblings.setdefault(name, child) is not child:
+            child.segment = _another(name, siblings)
+            siblings[child.segment] = child
         return child
 
     def enlarge(self, more: Units, seconds: float | None) -> None:
@@ -393,13 +404,15 @@ class Node:
 
     def elapsed(self) -> float:
         """Return the seconds this node has been open."""
-        seconds = (self.tree.clock() if self.ended is None else self.ended) - self.started
-        return max(0.0, seconds)
+        return max(0.0, (self.tree.clock() if self.ended is None else self.ended) - self.started)
 
     def usage(self) -> Usage:
         """Return what this node's subtree has spent."""
         tokens, dollars, loops, tool_calls, completion = self.cells[:COMMITTED]  # one step: it needs no lock
-        return Usage(tokens - completion, completion, to_dollars(dollars), loops, tool_calls, self.elapsed())
+        seconds = (self.tree.clock() if self.ended is None else self.ended) - self.started
+        return Usage(
+            tokens - completion, completion, to_dollars(dollars), loops, tool_calls, seconds if seconds > 0 else 0.0
+        )
 
     def held_units(self) -> Units:
         """Return what is held now, by dimension."""
@@ -423,7 +436,10 @@ class Node:
 
     def escaped(self) -> str:
         """Return its segment of a path: `~1` stands for a slash inside a name, `~0` for a tilde."""
-        return self.segment.replace("~", "~0").replace("/", "~1")
+        segment = self.segment
+        if "~" in segment or "/" in segment:
+            return segment.replace("~", "~0").replace("/", "~1")
+        return segment
 
 
 def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Limits) -> Node:

@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 
 def write_down(node: Node, path: str) -> BudgetNode:
     """Write down a node and everything below it. Needs the lock."""
-    halt = in_force(node)
+    halt = in_force(node) if node.tree.halts else None
+    children = node.children
     return BudgetNode(
-        name=node.name,
-        path=path,
-        budget=node.budget,
-        guarantee=guarantee_of(node),
-        usage=node.usage(),
-        held=usage_of(*node.held_units()),
-        overshoot=usage_of(*node.overshoot_units()),
-        halt=halt.reason if halt else None,
-        origin=halt.node.name if halt else None,
-        closed=node.ended is not None,
-        children=tuple(write_down(child, f"{path}/{child.escaped()}") for child in (node.children or {}).values()),
+        node.name,
+        path,
+        node.budget,
+        guarantee_of(node),
+        node.usage(),
+        usage_of(*node.held_units()),
+        usage_of(*node.overshoot_units()),
+        halt.reason if halt else None,
+        halt.node.name if halt else None,
+        node.ended is not None,
+        tuple([write_down(child, f"{path}/{child.escaped()}") for child in children.values()]) if children else (),
     )
 
 

@@ -23,24 +23,18 @@ if TYPE_CHECKING:
 class GovernorScope:
     """A context manager made by `Governor.scope`, for `async with` (and, in the library, `with`); entered once.
 
-    A `timeout` and `cancel` end the body quietly: the block is left, and `timed_out` or `cancelled` is true.
+    `cancel` ends the body quietly: the block is left, and `cancelled` is true.
     """
 
-    __slots__ = ("_ends", "_hit", "_loop", "_owner", "_quiet", "_scope", "_timeout", "cancelled", "node", "timed_out")
+    __slots__ = ("_hit", "_loop", "_owner", "_scope", "cancelled", "node")
 
-    def __init__(self, node: Node, timeout: float | None) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
-        self._timeout = timeout
-        self._ends = math.inf
-        """When the timeout ends the body, in the event loop's time."""
         self._scope: anyio.CancelScope | None = None
         self._loop: object = None
         self._owner: Node | None = None
-        """Whose deadline the cancel scope keeps; `None` when it keeps the timeout, or none."""
+        """Whose deadline the cancel scope keeps."""
         self._hit: Halt | None = None
-        self._quiet = False
-        self.timed_out = False
-        """The timeout ended the body."""
         self.cancelled = False
         """`cancel` ended the body."""
 
@@ -57,19 +51,23 @@ class GovernorScope:
             raise RuntimeError("this scope was entered before: every block needs a scope() of its own")
         node = self.node
         home = node.tree.home
-        at_home = home is not None and home.thread == get_ident()
-        self._loop = home.loop if home is not None and at_home else current_loop()
-        if self._timeout is not None:
-            self._ends = self._timeout + (node.tree.clock() if at_home else anyio.current_time())
-        deadline = self._deadline() if node.timed else self._ends
-        self._scope = scope = anyio.CancelScope(deadline=deadline)
-        scopes = node.tree.scopes
-        scopes[self] = None
-        try:
-            check(node)
-        except BaseException:
-            scopes.pop(self, None)
-            raise
+        if home is not None and home.thread == get_ident():
+            self._loop = home.loop
+            scope = home.cancel_scope()
+        else:
+            self._loop = current_loop()
+            scope = anyio.CancelScope()
+        self._scope = scope
+        if node.timed:
+            scope.deadline = self._deadline()
+        tree = node.tree
+        tree.scopes[self] = None
+        if node.ended is not None or node.timed or tree.halts:
+            try:
+                check(node)
+            except BaseException:
+                tree.scopes.pop(self, None)
+                raise
         scope.__enter__()
         return self
 
@@ -96,6 +94,11 @@ class GovernorScope:
         return swallowed
 
     @property
+    def running(self) -> bool:
+        """Whether the body was begun and has not ended."""
+        return self in self.node.tree.scopes
+
+    @property
     def stopped(self) -> bool:
         """Whether the body is to end: its scope was cancelled, by whatever."""
         return self._scope is not None and self._scope.cancel_called
@@ -113,49 +116,42 @@ class GovernorScope:
         send(self._loop, self._take_deadline)
 
     def _cancel_quietly(self) -> None:
-        scope = self._running()
+        scope = self._cancellable()
         if scope is not None:
-            self._quiet = True
+            self._owner = None
             scope.cancel()
 
     def _cancel_for(self, halt: Halt) -> None:
-        scope = self._running()
+        scope = self._cancellable()
         if scope is not None:
             self._hit = halt
             scope.cancel()
 
     def _take_deadline(self) -> None:
-        scope = self._running()
+        scope = self._cancellable()
         if scope is not None:
             scope.deadline = self._deadline()
 
-    def _running(self) -> anyio.CancelScope | None:
+    def _cancellable(self) -> anyio.CancelScope | None:
         """Return the cancel scope while the body runs and nothing has cancelled it: what is posted may come late."""
         scope = self._scope
-        return None if scope is None or scope.cancel_called or self not in self.node.tree.scopes else scope
+        return None if scope is None or scope.cancel_called or not self.running else scope
 
     def _deadline(self) -> float:
-        """Return the earlier of the timeout and the path's deadlines, in the event loop's time."""
-        self._owner = None
+        """Return the earliest of the path's deadlines, in the event loop's time."""
         due = self.node.earliest_deadline()
         if due is None:
-            return self._ends
-        ends = anyio.current_time() + due[0] - self.node.tree.clock()
-        if self._ends < ends:
-            return self._ends
+            return math.inf
         self._owner = due[1]
-        return ends
+        return anyio.current_time() + due[0] - self.node.tree.clock()
 
     def _conclude(self, scope: anyio.CancelScope) -> Halt | None:
-        """Find out what cancelled the body: return the halt, or set `timed_out` or `cancelled`."""
+        """Find out what cancelled the body: return the halt, or set `cancelled`."""
         if not scope.cancel_called or self._hit is not None:
             return self._hit
-        if self._quiet:
-            self.cancelled = scope.cancelled_caught
-        elif self._owner is not None:
+        if self._owner is not None:
             return stop(self._owner, HaltReason.TIME_BUDGET_EXCEEDED)
-        else:
-            self.timed_out = scope.cancelled_caught
+        self.cancelled = scope.cancelled_caught
         return None
 
 

@@ -14,7 +14,6 @@ from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.governance import Governor
-from kairo_team.governance.units import NOTHING
 from kairo_team.testing import FakeClock
 
 # -- carve ------------------------------------------------------------------------------------
@@ -111,32 +110,40 @@ def test_a_guarantee_above_the_ceiling_is_a_mistake() -> None:
         Governor().carve("task", Budget(tokens=10), guarantee=Budget(tokens=11))
 
 
-def test_carve_units_takes_ledger_units_and_cuts_them_to_the_ceiling() -> None:
+def test_carve_share_guarantees_a_part_cut_to_the_ceiling() -> None:
     team = Governor(Budget(tokens=100, dollars=1), name="team")
-    assert team.shares() == ((0, 100, 100), (1, 10**12, 10**12))
-    task = team.carve_units("task", Budget(tokens=10, dollars="0.5"), (50, 10**12, 0, 0))
-    assert task.guarantee == Budget(tokens=10, dollars="0.5")
-    assert team.shares() == ((0, 100, 90), (1, 10**12, 5 * 10**11))
-    assert task.shares() == ((0, 10, 10), (1, 5 * 10**11, 5 * 10**11))
-    assert team.carve_units("free", None, NOTHING).guarantee == Budget()
-    assert team.carve_units("share", None, (90, 0, 0, 0)).guarantee == Budget(tokens=90)
-    assert team.unallotted == Budget(tokens=0, dollars="0.5")
+    task, guarantee = team.carve_share("task", Budget(tokens=10, dollars="0.5"), 1.0, 0.0)
+    assert guarantee == (10, 5 * 10**11, 0, 0)
+    assert task.guarantee == task.unallotted == Budget(tokens=10, dollars="0.5")
+    assert team.unallotted == Budget(tokens=90, dollars="0.5")
+    assert team.carve_share("rest", None, 1.0, 0.0)[0].guarantee == Budget(tokens=90, dollars="0.5")
+    assert Governor().carve_share("free", None, 0.5, 0.1)[0].guarantee == Budget()
 
 
 def test_a_share_is_a_part_of_what_is_not_allotted_with_the_reserve_aside() -> None:
     team = Governor(Budget(tokens=1000, dollars=1, tool_calls=0), name="team")
-    assert team.share(0.5, 0.1) == (450, 45 * 10**10, 0, 0)
+    one, guarantee = team.carve_share("one", None, 0.5, 0.1)
+    assert guarantee == (450, 45 * 10**10, 0, 0)
+    one.close()
     team.carve("task", guarantee=Budget(tokens=950))
-    assert team.share(1.0, 0.0) == (50, 10**12, 0, 0)
-    assert team.share(1.0, 0.1)[0] == 1, "at least one unit, also out of the reserve"
-    assert Governor().share(0.5, 0.1) == NOTHING
+    two, guarantee = team.carve_share("two", None, 1.0, 0.0)
+    assert guarantee == (50, 10**12, 0, 0)
+    two.close()
+    assert team.carve_share("three", None, 1.0, 0.1)[1][0] == 1, "at least one unit, also out of the reserve"
+
+
+def test_no_share_is_left_of_what_is_all_allotted() -> None:
+    team = Governor(Budget(tokens=10), name="team")
+    team.carve("all", guarantee=Budget(tokens=10))
+    with pytest.raises(InsufficientBudget, match="tokens"):
+        team.carve_share("more", None, 1.0, 0.0)
 
 
 def test_a_share_is_never_more_than_there_is_also_where_floats_are_coarse() -> None:
     team = Governor(Budget(dollars=10**6), name="team")
     for _ in range(50):
         team.record_usage(dollars="0.000000000007")
-        team.carve_units("all", None, team.share(1.0, 0.0)).close()
+        team.carve_share("all", None, 1.0, 0.0)[0].close()
 
 
 def test_names_may_repeat_and_paths_do_not() -> None:
@@ -275,7 +282,7 @@ def test_after_close_guards_are_misuse() -> None:
         with pytest.raises(GovernorClosed, match="'task' is closed"):
             guard()
     assert task.remaining == Budget(0, 0, 0, 0, 0)
-    assert (task.shares(), task.held, task.halted) == ((), Usage(), None)
+    assert (task.unallotted, task.held, task.halted) == (Budget(), Usage(), None)
     team.can_proceed()
 
 

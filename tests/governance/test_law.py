@@ -419,14 +419,11 @@ class GovernorLaw(RuleBasedStateMachine):
     def unallotted_is_limit_minus_committed_of_the_nearest_limited_node(self) -> None:
         for model, governor in self.governors.items():
             if not model.closed:
-                found = {dim: (limit, left) for dim, limit, left in governor.shares()}
+                found = units(governor.unallotted)
                 for dim in range(4):
                     near = next((node for node in model.line() if node.limit[dim] is not None), None)
                     most = None if near is None else near.limit[dim]
-                    if near is None or most is None:
-                        assert dim not in found
-                    else:
-                        assert found[dim] == (most, max(0, most - near.committed(dim)))
+                    assert found[dim] == (None if near is None or most is None else max(0, most - near.committed(dim)))
 
     @invariant()
     def the_tree_tells_the_same(self) -> None:

@@ -250,26 +250,7 @@ async def test_every_scope_of_a_wide_fan_out_is_interrupted() -> None:
     assert len(seen) == 100
 
 
-# -- timeout and cancel of one scope ----------------------------------------------------------
-
-
-async def test_a_timeout_ends_the_body_quietly() -> None:
-    team = Governor(Budget(seconds=60), name="team")
-    async with team.scope(timeout=0.01) as scope:
-        await anyio.sleep_forever()
-    assert (scope.timed_out, scope.cancelled, scope.stopped, team.halted) == (True, False, True, None)
-    async with team.scope(timeout=5) as scope:
-        await anyio.sleep(0.001)
-    assert (scope.timed_out, scope.stopped) == (False, False)
-
-
-async def test_a_budget_that_ends_before_the_timeout_halts() -> None:
-    team = Governor(Budget(seconds=0.01), name="team")
-    with pytest.raises(HaltError) as caught:
-        async with team.scope(timeout=5) as scope:
-            await anyio.sleep_forever()
-    assert caught.value.reason is HaltReason.TIME_BUDGET_EXCEEDED
-    assert not scope.timed_out
+# -- cancel of one scope ----------------------------------------------------------
 
 
 async def test_a_scope_can_be_cancelled_alone() -> None:
@@ -277,7 +258,7 @@ async def test_a_scope_can_be_cancelled_alone() -> None:
     async with anyio.create_task_group() as group, team.scope() as scope:
         after(group, scope.cancel)
         await anyio.sleep_forever()
-    assert (scope.cancelled, scope.timed_out, team.halted) == (True, False, None)
+    assert (scope.cancelled, scope.stopped, team.halted) == (True, True, None)
 
 
 async def test_of_a_quiet_cancel_and_a_halt_the_first_decides() -> None:
@@ -294,12 +275,6 @@ async def test_of_a_quiet_cancel_and_a_halt_the_first_decides() -> None:
                 after(group, partial(one_after_the_other, other.cancel, scope.cancel))
                 await anyio.sleep_forever()
     assert not scope.cancelled
-
-
-async def test_a_timeout_never_hides_the_bodys_own_timeout_error() -> None:
-    with pytest.raises(TimeoutError, match="mine"):
-        async with Governor().scope(timeout=60):
-            raise TimeoutError("mine")
 
 
 # -- U05: foreign cancellation ----------------------------------------------------------------
