@@ -7,7 +7,7 @@ import subprocess
 import sys
 from functools import partial
 
-from benchmarks.table import Row, medians
+from benchmarks.table import Row, compare
 
 REPEATS = 9
 MOST = 1.5
@@ -29,10 +29,10 @@ def measure() -> list[Row]:
     works = {name: partial(run_python, code) for name, code in _CODES.items()}
     for work in works.values():
         work()  # writes the bytecode
-    times = medians(works, REPEATS, children_seconds)
+    times = compare(works, REPEATS, children_seconds)
     rows: list[Row] = []
     for ours, theirs, most in _PAIRS:
-        took, unit = (times[name] - times["nothing"] for name in (ours, theirs))
+        took, unit = (times[name].seconds - times["nothing"].seconds for name in (ours, theirs))
         rows.append(Row(f"{ours}, against {theirs}", took / unit, most, f"{took * 1e3:.0f} ms, {unit * 1e3:.0f} ms"))
     return rows
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 
 import kairo_team as kt
-from benchmarks.table import Row, medians
+from benchmarks.table import Row, compare
 from kairo_team.coordinators import TaskDispatchCoordinator
 
-SIZES = {1_000: 15, 20_000: 3}
+SIZES = {1_000: 31, 20_000: 5}
 """Tasks of a run, and how often it is repeated."""
 LAYERS = 10
 FAN_IN = 3
@@ -70,12 +70,12 @@ def measure() -> list[Row]:
             "no subscriber": partial(run_team, quiet, plan),
             "one subscriber": partial(run_team, watched, plan),
         }
-        times = medians(works, repeats)
-        bare = times.pop("bare gather")
-        for name, seconds in times.items():
-            each[tasks, name] = seconds / tasks
-            note = f"{seconds / tasks * 1e6:.1f} us a task, bare {bare / tasks * 1e6:.1f} us"
-            rows.append(Row(f"{tasks:,} no-op tasks, {name}", seconds / bare, MOST, note))
+        times = compare(works, repeats)
+        bare = times.pop("bare gather").seconds / tasks
+        for name, timing in times.items():
+            each[tasks, name] = timing.seconds / tasks
+            note = f"{timing.seconds / tasks * 1e6:.1f} us a task, bare {bare * 1e6:.1f} us"
+            rows.append(Row(f"{tasks:,} no-op tasks, {name}", timing.ratio, MOST, note))
     small, large = SIZES
     for name in ("no subscriber", "one subscriber"):
         growth = each[large, name] / each[small, name]

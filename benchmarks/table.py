@@ -44,18 +44,31 @@ def seconds_of(work: Callable[[], object], clock: Clock) -> float:
         gc.unfreeze()
 
 
-def medians(
-    works: Mapping[str, Callable[[], object]], repeats: int, clock: Clock = time.process_time
-) -> dict[str, float]:
-    """Time several things in turn, so that a slow moment of the machine hits all of them; the median of each.
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long something took, and how that compares with the first thing timed in the same round; medians of all."""
 
-    Processor time, unless another clock is given: what else the machine does at the moment is not measured.
+    seconds: float
+    ratio: float
+
+
+def compare(
+    works: Mapping[str, Callable[[], object]], repeats: int, clock: Clock = time.process_time
+) -> dict[str, Timing]:
+    """Time several things in turn, in rounds: each is compared with the first one of its own round.
+
+    A machine changes its speed within a run; what lies side by side is hit alike. Processor time, unless another
+    clock is given: what else the machine does at the moment is not measured.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
             times[name].append(seconds_of(work, clock))
-    return {name: median(taken) for name, taken in times.items()}
+    first = next(iter(times.values()))
+    return {
+        name: Timing(median(taken), median(one / base for one, base in zip(taken, first, strict=True)))
+        for name, taken in times.items()
+    }
 
 
 def draw(rows: Sequence[Row]) -> str:

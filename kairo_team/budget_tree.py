@@ -2,12 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Annotated, Any, overload
+
+from pydantic import AfterValidator, WrapSerializer
 
 from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.frozen import quick
+
+
+class ReadLater(Sequence["BudgetNode"]):
+    """A tuple of nodes that is made when it is first looked at: nobody waits for a big tree that nobody reads."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], tuple[BudgetNode, ...]]) -> None:
+        self._make: Callable[[], tuple[BudgetNode, ...]] | None = make
+        self._made: tuple[BudgetNode, ...] = ()
+
+    def _read(self) -> tuple[BudgetNode, ...]:
+        make = self._make
+        if make is not None:
+            self._made = make()
+            self._make = None
+        return self._made
+
+    @overload
+    def __getitem__(self, index: int) -> BudgetNode: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[BudgetNode, ...]: ...
+    def __getitem__(self, index: int | slice) -> BudgetNode | tuple[BudgetNode, ...]:
+        return self._read()[index]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __iter__(self) -> Iterator[BudgetNode]:
+        return iter(self._read())
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == (other._read() if isinstance(other, ReadLater) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[tuple[BudgetNode, ...]]]:
+        return (tuple, (self._read(),))
+
+
+def _dump_all(nodes: Sequence[BudgetNode], dump: Callable[[Any], Any]) -> Any:
+    return dump(tuple(nodes))
 
 
 @quick
@@ -33,7 +82,7 @@ class BudgetNode:
     origin: str | None = None
     """Name of the governor whose limit `halt` was."""
     closed: bool = False
-    children: tuple[BudgetNode, ...] = ()
+    children: Annotated[Sequence[BudgetNode], AfterValidator(tuple), WrapSerializer(_dump_all)] = ()
 
     def __str__(self) -> str:
         rows = list(_rows(self, "", ""))

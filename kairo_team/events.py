@@ -27,7 +27,7 @@ class Event:
     run_id: str
     seq: int
     at: datetime
-    """When it was emitted, UTC."""
+    """When it was emitted: UTC, to the millisecond."""
 
     def to_json(self) -> str:
         """Write the event as one line of JSON, its `type` first."""

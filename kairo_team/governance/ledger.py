@@ -180,6 +180,8 @@ class Node:
     def _settle_late(self, charged: Units, used: Units, completion: int) -> None:
         """Correct what was charged at the close: on the closed nodes, then on the open line above them."""
         for node in self.line():
+            if node.ended is not None:
+                node.cells = node.cells.copy()  # a tree written down before keeps what it counted then
             node.cells[COMPLETION] += completion
         for dim in HELD_DIMENSIONS:
             change = used[dim] - charged[dim]
@@ -406,9 +408,9 @@ class Node:
         """Return the seconds this node has been open."""
         return max(0.0, (self.tree.clock() if self.ended is None else self.ended) - self.started)
 
-    def usage(self) -> Usage:
-        """Return what this node's subtree has spent."""
-        tokens, dollars, loops, tool_calls, completion = self.cells[:COMMITTED]  # one step: it needs no lock
+    def usage(self, cells: list[int] | None = None) -> Usage:
+        """Return what this node's subtree has spent (by an earlier list of `cells`, if one is given)."""
+        tokens, dollars, loops, tool_calls, completion = (cells or self.cells)[:COMMITTED]  # one step: it needs no lock
         seconds = (self.tree.clock() if self.ended is None else self.ended) - self.started
         return Usage(
             tokens - completion, completion, to_dollars(dollars), loops, tool_calls, seconds if seconds > 0 else 0.0
@@ -420,13 +422,13 @@ class Node:
             return NOTHING
         return (self.held(TOKENS), self.held(DOLLARS), 0, self.held(TOOL_CALLS))
 
-    def overshoot_units(self) -> Units:
-        """Return by how much what is spent and held passes the limits, by dimension."""
+    def overshoot_units(self, cells: list[int] | None = None) -> Units:
+        """Return by how much what is spent and held passes the limits, by dimension (`cells` as for `usage`)."""
         if self.limit is UNLIMITED:
             return NOTHING
         tokens, dollars, loops, tool_calls = (
             0 if most is None else max(0, spent + held - most)
-            for most, spent, held in zip(self.limit, self.cells, self.held_units(), strict=False)
+            for most, spent, held in zip(self.limit, cells or self.cells, self.held_units(), strict=False)
         )
         return (tokens, dollars, loops, tool_calls)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import gc
+import pickle
 import tracemalloc
 from contextlib import suppress
 from decimal import Decimal
@@ -391,3 +394,39 @@ def test_a_closed_child_takes_less_than_a_kilobyte() -> None:
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert taken / len(names) < 1000
+
+
+def test_a_tree_of_what_has_ended_is_read_later_and_still_says_what_was_then() -> None:
+    team = Governor(Budget(tokens=100), name="team")
+    member = team.carve("member")
+    task = member.carve("task")
+    hold = task.reserve(tokens=10)
+    team.close()
+    then = team.tree()
+    hold.settle(prompt_tokens=4)
+    late = team.tree()
+    assert [node.children[0].children[0].usage.tokens for node in (then, late)] == [10, 4]
+    assert [node.children[0].usage.tokens for node in (then, late)] == [10, 4]
+    assert (then.usage.tokens, late.usage.tokens) == (10, 4)
+    assert then != late
+
+
+def test_a_tree_that_is_read_later_is_a_value_like_any_other() -> None:
+    team = Governor(Budget(tokens=100), name="team")
+    for name in ("a", "b"):
+        team.carve(name, Budget(tokens=10)).close()
+    team.close()
+    tree = team.tree()
+    read = BudgetNode(
+        **{name: getattr(tree, name) for name in BudgetNode.__slots__} | {"children": tuple(tree.children)}
+    )
+    again = pickle.loads(pickle.dumps(tree))  # noqa: S301 - our own bytes
+    for same in (read, again, copy.deepcopy(tree), dataclasses.replace(tree)):
+        assert same == tree == same
+        assert hash(same) == hash(tree)
+    assert (read.children == tree.children, tree.children == read.children) == (True, True)
+    adapter = TypeAdapter(BudgetNode)
+    assert adapter.validate_json(adapter.dump_json(team.tree())) == tree
+    assert repr(team.tree()) == repr(read)
+    assert [child.name for child in team.tree().children[:1]] == ["a"]
+    assert str(team.tree()).count("\n") == 2
