@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import kairo_team as kt
@@ -56,28 +56,48 @@ def run_team(team: kt.Team, plan: kt.TaskGraph) -> None:
         raise RuntimeError(f"the benchmark's own run did not complete: {result.error}")
 
 
+def repeat(times: int, work: Callable[[], object]) -> None:
+    """Do the same several times."""
+    for _ in range(times):
+        work()
+
+
 def measure() -> list[Row]:
     """Measure both sizes, without and with a subscriber, and how the cost of a task grows."""
     members = [kt.Member("idler", nothing)]
-    quiet = kt.Team("idlers", members)
-    watched = kt.Team("idlers", members, runtime=kt.Runtime(subscribers=[look_away]))
-    rows: list[Row] = []
-    each: dict[tuple[int, str], float] = {}
-    for tasks, repeats in SIZES.items():
-        plan = layered_plan(tasks)
-        works: dict[str, Callable[[], object]] = {
-            "bare gather": partial(gather_bare, tasks),
-            "no subscriber": partial(run_team, quiet, plan),
-            "one subscriber": partial(run_team, watched, plan),
-        }
-        times = compare(works, repeats)
-        bare = times.pop("bare gather").seconds / tasks
-        for name, timing in times.items():
-            each[tasks, name] = timing.seconds / tasks
-            note = f"{timing.seconds / tasks * 1e6:.1f} us a task, bare {bare * 1e6:.1f} us"
-            rows.append(Row(f"{tasks:,} no-op tasks, {name}", timing.ratio, MOST, note))
+    runtime = kt.Runtime(subscribers=[look_away])
+    teams = {
+        "no subscriber": kt.Team("idlers", members),
+        "one subscriber": kt.Team("idlers", members, runtime=runtime),
+    }
+    plans = {tasks: layered_plan(tasks) for tasks in SIZES}
+    rows = [row for tasks in SIZES for row in _against_bare(teams, tasks, plans[tasks])]
+    return rows + [_growth(name, team, plans) for name, team in teams.items()]
+
+
+def _against_bare(teams: Mapping[str, kt.Team], tasks: int, plan: kt.TaskGraph) -> list[Row]:
+    works: dict[str, Callable[[], object]] = {"bare gather": partial(gather_bare, tasks)}
+    works |= {name: partial(run_team, team, plan) for name, team in teams.items()}
+    timings = compare(works, SIZES[tasks])
+    bare = timings.pop("bare gather").seconds / tasks
+    return [
+        Row(
+            f"{tasks:,} no-op tasks, {name}",
+            timing.ratio,
+            MOST,
+            f"{timing.seconds / tasks * 1e6:.1f} us a task, bare {bare * 1e6:.1f} us",
+        )
+        for name, timing in timings.items()
+    ]
+
+
+def _growth(name: str, team: kt.Team, plans: Mapping[int, kt.TaskGraph]) -> Row:
+    """Compare a task of a large run with one of small runs that are timed beside it."""
     small, large = SIZES
-    for name in ("no subscriber", "one subscriber"):
-        growth = each[large, name] / each[small, name]
-        rows.append(Row(f"growth per task, {large:,} against {small:,}, {name}", growth, MOST_GROWTH))
-    return rows
+    together = 5
+    works: dict[str, Callable[[], object]] = {
+        "small": partial(repeat, together, partial(run_team, team, plans[small])),
+        "large": partial(run_team, team, plans[large]),
+    }
+    growth = compare(works, SIZES[large])["large"].ratio * together * small / large
+    return Row(f"growth per task, {large:,} against {small:,}, {name}", growth, MOST_GROWTH)

@@ -7,7 +7,7 @@ import inspect
 import sys
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 from anyio.lowlevel import checkpoint, current_token
@@ -68,7 +68,7 @@ class Leashes:
         """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
             return await work
-        coroutine: Any = work
+        coroutine = cast("Coroutine[Any, Any, Any]", work)
         task = self._task() if self._task is not None else None
         nurseries = _count_nurseries(task)
         try:
