@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Usage
 from kairo_team.frozen import VALUE, no_other_fields
+from kairo_team.governance.pricing import PLAIN, Billing
 
 
 @no_other_fields
@@ -61,3 +62,5 @@ class ModelResponse:
     model: str = ""
     finish_reason: Literal["stop", "length", "content_filter"] = "stop"
     """Why the reply ended; `length` means it was cut off at the token limit."""
+    billing: Billing = PLAIN
+    """What the price depends on beyond the tokens, as the provider tells it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
@@ -12,6 +13,7 @@ import anyio
 
 from kairo_team.budget import Usage
 from kairo_team.errors import MissingExtra, ModelUnavailable, known
+from kairo_team.governance.pricing import Billing
 from kairo_team.models.chat_model import ModelRequest, ModelResponse
 
 if TYPE_CHECKING:
@@ -106,8 +108,9 @@ class ProviderModel:
         if reply.finish_reason == "error":
             raise RuntimeError(f"{self.name} gave up on its reply: {_text(reply) or 'it does not say why'}")
         spent = reply.usage
-        usage = Usage(spent.input_tokens, spent.output_tokens) if spent.input_tokens or spent.output_tokens else None
-        return ModelResponse(_text(reply), usage, reply.model_name or "", _finish(reply))
+        known_usage = spent.input_tokens or spent.output_tokens
+        usage = Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0)) if known_usage else None
+        return ModelResponse(_text(reply), usage, reply.model_name or "", _finish(reply), _billing(reply))
 
 
 def _text(reply: ProviderReply) -> str:
@@ -121,6 +124,17 @@ def _finish(reply: ProviderReply) -> Literal["stop", "length", "content_filter"]
             return reason
         case _:
             return "stop"
+
+
+def _billing(reply: ProviderReply) -> Billing:
+    """Return what the price depends on: what was cached, and the service the provider says it gave."""
+    spent, told = reply.usage, reply.provider_details or {}
+    return Billing(
+        spent.cache_read_tokens,
+        max(0, spent.cache_write_tokens - spent.cache_write_1h_tokens),
+        spent.cache_write_1h_tokens,
+        {name: word for name, word in told.items() if isinstance(word, str)},
+    )
 
 
 def _conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:

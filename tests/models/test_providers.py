@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import partial
 
 import anyio
@@ -25,6 +26,7 @@ from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
 from kairo_team.errors import MissingExtra, ModelUnavailable
+from kairo_team.governance.pricing import Billing
 from kairo_team.models.providers import ProviderModel, provider_model
 from kairo_team.models.resolver import ModelResolver
 
@@ -138,6 +140,22 @@ async def test_usage_is_what_the_provider_says() -> None:
     reply = await Provider(TheirResponse([TextPart("ok")], usage=usage)).ask()
     assert reply.usage == kt.Usage(prompt_tokens=12, completion_tokens=5)
     assert reply.model == "double-2"
+
+
+async def test_what_the_price_depends_on_is_told() -> None:
+    usage = RequestUsage(
+        input_tokens=100, output_tokens=5, cache_read_tokens=40, cache_write_tokens=30, cache_write_1h_tokens=20
+    )
+    details = {"service_tier": "priority", "logprobs": [1, 2]}
+    reply = await Provider(TheirResponse([TextPart("ok")], usage=usage, provider_details=details)).ask()
+    assert reply.billing == Billing(40, 10, 20, {"service_tier": "priority"})
+    assert (await Provider("ok").ask()).billing == Billing()
+
+
+async def test_dollars_that_the_provider_reports_are_the_usages() -> None:
+    usage = RequestUsage(input_tokens=12, output_tokens=5, cost=Decimal("0.007"))
+    reply = await Provider(TheirResponse([TextPart("ok")], usage=usage)).ask()
+    assert reply.usage == kt.Usage(12, 5, Decimal("0.007"))
 
 
 async def test_usage_is_unknown_when_the_provider_says_nothing() -> None:

@@ -1,0 +1,129 @@
+"""Prices from `genai-prices` (extra `prices`), from the data it ships: nothing is downloaded here.
+
+A listing may name other prices from some prompt length on, for other ways of being served, and for times of the day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.budget import to_dollars, to_picodollars
+from kairo_team.governance.pricing import PLAIN, Price
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice, PriceCalculation, TieredPrices
+
+    from kairo_team.budget import Usage
+    from kairo_team.governance.pricing import Billing
+
+_INPUT: Final = ("input_mtok", "input_text_mtok")
+_OUTPUT: Final = ("output_mtok", "output_text_mtok", "output_reasoning_mtok", "output_citation_mtok")
+_CACHED: Final = ("cache_read_mtok", "cache_text_read_mtok")
+_CACHE_WRITE: Final = ("cache_write_mtok", "cache_write_5m_mtok", "cache_text_write_mtok", "cache_text_write_5m_mtok")
+_CACHE_WRITE_1H: Final = ("cache_write_1h_mtok", "cache_text_write_1h_mtok")
+"""The library's names of what text costs; where it has several, the dearest counts."""
+_MAY_COST_MORE: Final = ("cache", "tier", "speed", "extra")
+"""Words in the names of settings that ask for a dearer service, or may: long caching, priority, unknown fields."""
+
+_ANY: Final = -1
+"""Every prompt is longer than that."""
+
+Tiers = tuple[tuple[int, Price], ...]
+"""Prices, each with the prompt length above which it is in force, shortest first."""
+
+
+def installed() -> bool:
+    """Say whether the library is there; loads nothing."""
+    return find_spec("genai_prices") is not None
+
+
+def find(name: str, settings: Mapping[str, Any]) -> ListedPrice | None:
+    """Return the price of `provider:model` now; None without the library, or where it has no price for text.
+
+    The price of prompt and reply must both be known: half a price is none.
+    """
+    provider, _, model = name.partition(":")
+    if not model or not installed():
+        return None
+    from genai_prices import Usage, calc_price
+
+    now = datetime.now(UTC)
+
+    def look_up(served: Mapping[str, str]) -> PriceCalculation:
+        return calc_price(Usage(), model, provider_id=provider, genai_request_timestamp=now, price_context=dict(served))
+
+    try:
+        found = look_up({})
+    except LookupError:
+        return None
+    if _rate(found.model_price, _INPUT, _ANY) is None or _rate(found.model_price, _OUTPUT, _ANY) is None:
+        return None
+    if any(word in setting for setting in settings for word in _MAY_COST_MORE):
+        variants = [look_up(variant.when) for variant in found.model.price_variants or ()]
+        possible = [_tiers(each.model_price) for each in (found, *variants)]
+    else:
+        possible = [_tiers(found.model_price, kept_1h=False)]
+    return ListedPrice(tuple(possible), lambda served: _tiers(look_up(served).model_price))
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPrice:
+    """The tariff of a listed model, as it stood when it was looked up."""
+
+    possible: tuple[Tiers, ...]
+    """What the provider may charge by, given the call's settings."""
+    charged: Callable[[Mapping[str, str]], Tiers]
+    """What it charges by, given how it served the call."""
+
+    def most(self, prompt: int, completion: int) -> Decimal:
+        """Return the dearest of what may be charged for a prompt up to that length."""
+        return max(price.most(prompt, completion) for tiers in self.possible for price in _reached(tiers, prompt))
+
+    def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
+        """Return what is charged: by the length of the prompt, and how the call was served."""
+        *_, price = _reached(self.charged(billing.served), usage.prompt_tokens)
+        return price.cost(usage, billing)
+
+
+def _reached(tiers: Tiers, prompt: int) -> Iterator[Price]:
+    """Yield the prices that a prompt of up to that length can come under, its own last."""
+    return (price for above, price in tiers if above < prompt)
+
+
+def _tiers(prices: ModelPrice, *, kept_1h: bool = True) -> Tiers:
+    """Turn a listing into prices by prompt length; `kept_1h=False` where nothing asks to be cached for an hour."""
+    starts = {_ANY}
+    for key in (*_INPUT, *_OUTPUT, *_CACHED, *_CACHE_WRITE, *_CACHE_WRITE_1H):
+        starts.update(tier.start for tier in getattr(getattr(prices, key, None), "tiers", ()))
+    return tuple((above, _price(prices, above, kept_1h=kept_1h)) for above in sorted(starts))
+
+
+def _price(prices: ModelPrice, above: int, *, kept_1h: bool) -> Price:
+    """Return the price of calls whose prompt is longer than that, but not by a tier."""
+    requests = _rate(prices, ("requests_kcount",), above) or 0
+    return Price(
+        _rate(prices, _INPUT, above) or 0,
+        _rate(prices, _OUTPUT, above) or 0,
+        cached_input=_rate(prices, _CACHED, above),
+        cache_write=_rate(prices, _CACHE_WRITE, above),
+        cache_write_1h=_rate(prices, _CACHE_WRITE_1H, above) if kept_1h else None,
+        request=to_dollars(-(-to_picodollars(requests) // 1000)),
+    )
+
+
+def _rate(prices: ModelPrice, keys: tuple[str, ...], above: int) -> Decimal | None:
+    """Return the dearest of several listed rates for a prompt longer than that; None where none is listed."""
+    listed = [value for key in keys if (value := getattr(prices, key, None)) is not None]
+    return max((_at(value, above) for value in listed), default=None)
+
+
+def _at(value: Decimal | TieredPrices, above: int) -> Decimal:
+    """Return the rate for a prompt longer than that: beyond a tier's start the whole call is charged by that tier."""
+    if isinstance(value, Decimal):
+        return value
+    return next((tier.price for tier in reversed(value.tiers) if tier.start <= above), value.base)

@@ -1,0 +1,206 @@
+"""What model calls cost: by the table the user gave, by the model itself, or by the price library.
+
+Money is exact: prices are whole picodollars per million tokens, and a call's price is rounded up once, at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kairo_team.budget import Usage, check_count, picodollars, to_dollars, to_picodollars
+from kairo_team.errors import UnpricedModel
+
+if TYPE_CHECKING:
+    from kairo_team.budget import BudgetPolicy, Money
+    from kairo_team.contracts import ChatModel
+
+_MILLION: Final = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Billing:
+    """What a call's price depends on beyond its number of tokens, as the provider tells it."""
+
+    cached_tokens: int = 0
+    """Tokens of the prompt that were read from the provider's cache."""
+    cache_write_tokens: int = 0
+    """Tokens of the prompt that were written to it."""
+    cache_write_1h_tokens: int = 0
+    """Tokens of the prompt that were written to it for an hour, not counted among the others."""
+    served: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    """How the call was served, in the provider's words, such as `{"service_tier": "priority"}`."""
+
+    def __post_init__(self) -> None:
+        for name in ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
+            check_count(f"Billing.{name}", getattr(self, name))
+
+
+PLAIN: Final = Billing()
+"""Nothing cached, served as usual."""
+
+
+class Tariff(Protocol):
+    """What the calls of one model cost now: the same object prices a call before it is made and after."""
+
+    def most(self, prompt: int, completion: int) -> Decimal:
+        """Return the most dollars that a call of up to so many tokens can cost, however they are billed."""
+        ...
+
+    def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
+        """Return the dollars that a call did cost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Price:
+    """What the calls of a model cost, in US dollars: per million tokens, and for each request.
+
+    `Price()` is free. Amounts are `Decimal | int | str | float`, kept exact; finer than a picodollar is rounded up.
+    Raises `ValueError` for an amount that is negative or no finite number.
+    """
+
+    input: Decimal
+    """A million tokens of prompt."""
+    output: Decimal
+    """A million tokens of reply, thinking included."""
+    cached_input: Decimal
+    """A million tokens of prompt that the provider had in its cache; None is `input`."""
+    cache_write: Decimal
+    """A million tokens of prompt that it put there; None is `input`."""
+    cache_write_1h: Decimal
+    """A million tokens of prompt that it keeps there for an hour; None is `cache_write`."""
+    request: Decimal
+    """One request, whatever its length."""
+
+    def __init__(
+        self,
+        input: Money = 0,
+        output: Money = 0,
+        *,
+        cached_input: Money | None = None,
+        cache_write: Money | None = None,
+        cache_write_1h: Money | None = None,
+        request: Money = 0,
+    ) -> None:
+        cache_write = input if cache_write is None else cache_write
+        amounts = {
+            "input": input,
+            "output": output,
+            "cached_input": input if cached_input is None else cached_input,
+            "cache_write": cache_write,
+            "cache_write_1h": cache_write if cache_write_1h is None else cache_write_1h,
+            "request": request,
+        }
+        for name, amount in amounts.items():
+            object.__setattr__(self, name, to_dollars(to_picodollars(amount, field=f"Price.{name}")))
+
+    def most(self, prompt: int, completion: int) -> Decimal:
+        """Return the most dollars that a call of up to so many tokens can cost, whatever the cache does."""
+        dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
+        return self._sum((prompt, dearest), (completion, self.output))
+
+    def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
+        """Return the dollars that a call did cost; more cached tokens than the prompt has are not believed."""
+        left = usage.prompt_tokens
+        parts = [(usage.completion_tokens, self.output)]
+        for tokens, price in (
+            (billing.cached_tokens, self.cached_input),
+            (billing.cache_write_tokens, self.cache_write),
+            (billing.cache_write_1h_tokens, self.cache_write_1h),
+        ):
+            part = min(tokens, left)
+            parts.append((part, price))
+            left -= part
+        return self._sum((left, self.input), *parts)
+
+    def _sum(self, *parts: tuple[int, Decimal]) -> Decimal:
+        """Add tokens at their prices and the request, rounded up to the picodollar."""
+        millionths = sum(tokens * picodollars(price) for tokens, price in parts)
+        return to_dollars(-(-millionths // _MILLION) + picodollars(self.request))
+
+
+FREE: Final = Price()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPrice:
+    """The tariff of a model that has a `price(usage)`; it is taken to be no dearer for fewer tokens."""
+
+    price: Callable[[Usage], Money]
+
+    def most(self, prompt: int, completion: int) -> Decimal:
+        """Return what the model asks for that many tokens."""
+        return self.cost(Usage(prompt_tokens=prompt, completion_tokens=completion))
+
+    def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
+        """Return what the model asks for the call."""
+        return to_dollars(to_picodollars(self.price(usage), field="the model's own price"))
+
+
+class PriceBook:
+    """Knows what models cost: the table goes first, then a model's own `price`, then the price library.
+
+    In the table an exact name goes before patterns such as `openai:*`, and those in the order given. Models called
+    `local:...` run on this machine and are free. Raises `ValueError` for a table that is not one.
+    """
+
+    def __init__(self, table: Mapping[str, Price] | None = None) -> None:
+        self._table = dict(table or {})
+        self._otherwise: Price | None = None
+        for name, price in self._table.items():
+            _check_entry(name, price)
+
+    def under(self, policy: BudgetPolicy) -> PriceBook:
+        """Return the same prices, with those that nobody knows counting as free where the policy allows that."""
+        book = PriceBook(self._table)
+        book._otherwise = FREE if policy.allow_unpriced else None
+        return book
+
+    def of(self, model: str | ChatModel, settings: Mapping[str, Any] | None = None) -> Tariff | None:
+        """Return what the model's calls cost now; None when nobody knows.
+
+        `settings` are those of the call: some ask for a service that costs more.
+        """
+        name = _name(model)
+        price = self._entry(name)
+        if price is not None:
+            return price
+        own: Callable[[Usage], Money] | None = getattr(model, "price", None)
+        if own is not None:
+            return OwnPrice(own)
+        if name.startswith("local:"):
+            return FREE
+        from kairo_team.governance import price_library
+
+        return price_library.find(name, settings or {}) or self._otherwise
+
+    def problem(self, model: str | ChatModel) -> str | None:
+        """Say what to do about a model without a known price under a limit in dollars; None when it has one."""
+        return None if self.of(model) is not None else str(self.refusal(model))
+
+    @staticmethod
+    def refusal(model: str | ChatModel) -> UnpricedModel:
+        """Build the refusal of a model without a known price."""
+        from kairo_team.governance import price_library
+
+        return UnpricedModel(_name(model), library=price_library.installed())
+
+    def _entry(self, name: str) -> Price | None:
+        if name in self._table:
+            return self._table[name]
+        return next((price for key, price in self._table.items() if fnmatchcase(name, key)), None)
+
+
+def _name(model: str | ChatModel) -> str:
+    return model if isinstance(model, str) else model.name
+
+
+def _check_entry(name: object, price: object) -> None:
+    if not isinstance(name, str) or not (":" in name or "*" in name):
+        raise ValueError(f"prices are given for 'provider:name' or a pattern such as 'openai:*', not for {name!r}")
+    if not isinstance(price, Price):
+        raise ValueError(f"the price of {name!r} must be a kt.Price, such as kt.Price(0.25, 2), not {price!r}")
