@@ -1,7 +1,7 @@
 """How much the governor costs, in units of one plain unlocked Python check-and-record pair.
 
-Governed work and the plain pair are timed in turns, in processor time, and the best turn of each counts: a
-busy machine slows down both.
+An empty constraint chain is measured in awaited calls that do nothing. The work and its unit are timed in turns, in
+processor time, and the best turn of each counts: a busy machine slows down both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kairo_team.budget import Budget
-from kairo_team.governance import Governor
+from kairo_team.governance import ConstraintChain, Governor, ResourceContext
 
 Row = tuple[str, float, float]
 """What, how many units it takes, how many it may take."""
@@ -21,6 +21,7 @@ Row = tuple[str, float, float]
 Work = Callable[[int], None]
 
 WIDE = Budget(tokens=10**15, dollars=10**9, loops=10**9, tool_calls=10**9)
+NOW = ResourceContext()
 PRICE = "0.000015"
 TURNS = 40
 ROUNDS = 500
@@ -96,6 +97,30 @@ def carve_and_close(rounds: int) -> None:
         member.carve(name, guarantee=share).close()
 
 
+def empty_await(rounds: int) -> None:
+    """Await a call that does nothing, the unit of what must cost next to nothing."""
+
+    async def nothing(_: object) -> None:
+        return None
+
+    async def main() -> None:
+        for _ in range(rounds):
+            await nothing(NOW)
+
+    _drive(main())
+
+
+def empty_constraints(rounds: int) -> None:
+    """Evaluate a chain without constraints."""
+    chain = ConstraintChain()
+
+    async def main() -> None:
+        for _ in range(rounds):
+            await chain.evaluate(NOW)
+
+    _drive(main())
+
+
 def _drive(coroutine: object) -> None:
     """Run a coroutine that never suspends, without an event loop's share in the figure."""
     try:
@@ -105,14 +130,14 @@ def _drive(coroutine: object) -> None:
     raise AssertionError("an uncontended hold suspended")
 
 
-def ratio(work: Work, *, rounds: int = ROUNDS, turns: int = TURNS) -> float:
-    """Return how many plain pairs one round of `work` takes."""
-    best_plain = best_work = float("inf")
+def ratio(work: Work, unit: Work = plain_pair, *, rounds: int = ROUNDS, turns: int = TURNS) -> float:
+    """Return how many rounds of `unit`, by default plain pairs, one round of `work` takes."""
+    best_unit = best_work = float("inf")
     with _no_garbage_left():
         for _ in range(turns):
-            best_plain = min(best_plain, _seconds(plain_pair, rounds))
+            best_unit = min(best_unit, _seconds(unit, rounds))
             best_work = min(best_work, _seconds(work, rounds))
-    return best_work / best_plain
+    return best_work / best_unit
 
 
 def _seconds(work: Work, rounds: int) -> float:
@@ -138,6 +163,7 @@ def rows() -> list[Row]:
         ("can_proceed + record_usage", ratio(governed_pair), 8),
         ("hold + settle through a depth-3 tree", ratio(hold_and_settle), 20),
         ("carve + close", ratio(carve_and_close), 12),
+        ("empty constraint chain, in empty awaits", ratio(empty_constraints, empty_await), 3),
     ]
 
 

@@ -5,12 +5,13 @@ The library calls nothing beyond these; our own agents, coordinators and evaluat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.events import Event
+    from kairo_team.governance.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.governance.governor import Governor
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
     from kairo_team.results import AgentOutput, Artifact, TeamResult
@@ -55,7 +56,10 @@ class GovernedChatModel(Protocol):
         ...
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending."""
+        """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
+
+        `ConstraintExit` when a constraint ends the attempt gracefully: return what there is, or let it pass.
+        """
         ...
 
 
@@ -121,6 +125,31 @@ class Agent(Protocol):
         ...
 
 
+@runtime_checkable
+class ResourceConstraint(Protocol):
+    """A soft limit inside the budget: looks at an attempt before each turn and after each reply.
+
+    C1. `validate` says whether the limit is reached (`>=`, not `>`), with a reason and what it measured; it changes
+        nothing and keeps nothing of one attempt: one object guards many at once.
+    C2. `on_violation` is asked only about a violation, and says what is to happen; it never waits.
+    C3. Whatever it raises or returns that is not of these types stops the attempt as an emergency, in its name.
+    C4. Cancellation passes through.
+
+    Optional: `name` (default: the class's name); `share(context) -> float`, how much of the limit is used, 1.0 being
+    all, which lets `WarnAt` wrap it; `async watch() -> ResourceValidation`, awaited beside the attempt (a member's
+    constraint) or beside the run (a team's) and cancelled with it: a violation it returns is acted on at once, in the
+    middle of a call too.
+    """
+
+    async def validate(self, context: ResourceContext) -> ResourceValidation:
+        """Look at one attempt."""
+        ...
+
+    def on_violation(self, validation: ResourceValidation) -> ResourceAction:
+        """Decide what a violation leads to."""
+        ...
+
+
 class Models(Protocol):
     """Where model names become models."""
 
@@ -147,6 +176,8 @@ class Planner(Protocol):
     """Turns a goal into tasks.
 
     C1. It returns a `TaskGraph` or raises; it starts no work.
+
+    Optional: `preview(request, team)`, the same plan, where it is known without asking anybody.
     """
 
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
@@ -160,6 +191,9 @@ class TeamCoordinator(Protocol):
     C1. `execute` does nothing before it is awaited and raises only `RunExists` or its caller's cancellation.
     C2. Every other end is a `TeamResult`.
     C3. One object runs many teams at once and keeps nothing of any.
+
+    Optional: `preview(request, team)`, the plan it will run where that is known without asking anybody (else None), for
+    `kairo_team.check`; it raises `PlanRefused` for what `execute` would refuse.
     """
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -177,3 +211,20 @@ class Journal(Protocol):
     def put(self, key: str, value: object) -> None:
         """Record `value` under `key`."""
         ...
+
+
+def check_constraints(owner: str, constraints: Any) -> tuple[ResourceConstraint, ...]:
+    """Return constraints as a tuple; `ValueError` in the name of `owner` for what is none."""
+    if isinstance(constraints, str) or not isinstance(constraints, Iterable):
+        raise ValueError(f"{owner}: constraints are given as a list, not {constraints!r}")
+    given = tuple(cast("Iterable[Any]", constraints))  # type: ignore[redundant-cast]  # pyright needs it
+    for one in given:
+        if isinstance(one, type):
+            raise ValueError(f"{owner}: {one.__name__} is a class, not a constraint: make one, {one.__name__}(...)")
+        lacking = [name for name in ("validate", "on_violation") if not callable(getattr(one, name, None))]
+        if lacking:
+            raise ValueError(
+                f"{owner}: a constraint has async validate(context) and on_violation(validation); "
+                f"{one!r} lacks {' and '.join(lacking)}"
+            )
+    return given

@@ -11,6 +11,7 @@ KairoError
 +- Outcome                how work can end although everybody did their part
 |  +- HaltError           a limit, the clock or the kill switch said stop
 |  +- InsufficientBudget  this call does not fit now; nobody was halted
+|  +- ConstraintExit      a constraint ends an attempt gracefully: no further model call is started
 |  +- UnpricedModel       a dollar limit, and a model whose price nobody knows
 |  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
@@ -135,14 +136,31 @@ class InsufficientBudget(Outcome):
         super().__init__(f"{origin!r} has {left} {dimension} left, {asked} asked")
 
 
-class UnpricedModel(Outcome):
-    """A model without a known price was about to be called under a dollar limit: refused, nothing was spent."""
+class ConstraintExit(Outcome):
+    """A constraint ends the attempt gracefully: this model call was not started, and none will be.
 
-    def __init__(self, model: str) -> None:
+    Let it pass, or catch it and return what there is: what the attempt kept is reviewed either way.
+    """
+
+    def __init__(self, constraint: str, reason: str) -> None:
+        self.constraint = constraint
+        self.reason = reason
+        super().__init__(f"the constraint {constraint!r} ended the attempt: {reason}")
+
+
+class UnpricedModel(Outcome):
+    """A model without a known price was about to be called under a dollar limit: refused, nothing was spent.
+
+    `library` says whether the price library is installed.
+    """
+
+    def __init__(self, model: str, *, library: bool = True) -> None:
         self.model = model
+        install = "" if library else "install the price library (pip install 'kairo-team[prices]'), "
         super().__init__(
-            f"the price of model {model!r} is unknown and the budget limits dollars: limit tokens instead, or give the "
-            "model a price(usage) method"
+            f"the price of model {model!r} is unknown and the budget limits dollars: {install}give its price, "
+            f"Runtime(prices={{{model!r}: kt.Price(input=..., output=...)}}), or let it count as free, "
+            "BudgetPolicy(allow_unpriced=True)"
         )
 
 

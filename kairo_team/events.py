@@ -247,6 +247,16 @@ class BudgetCarved(WorkEvent):
     """Millionths of a millionth of a US dollar."""
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetToppedUp(TaskEvent):
+    """More was set aside for a task that ran out; None is nothing of that kind."""
+
+    type: ClassVar[str] = "budget.topped_up"
+    tokens: int | None
+    picodollars: int | None
+    """Millionths of a millionth of a US dollar."""
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class BudgetReturned(TaskEvent):
@@ -264,6 +274,23 @@ class BudgetHalted(TaskEvent):
     reason: str
     origin: str
     """Name of the governor whose limit it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintViolated(WorkEvent):
+    """A constraint was violated in an attempt, or, without `task_id`, in the run as a whole."""
+
+    type: ClassVar[str] = "constraint.violated"
+    constraint: str
+    """The constraint's name."""
+    action: Literal["allow", "warn_continue", "graceful_exit", "emergency_stop"]
+    """What the constraint asked for."""
+    reason: str
+    metrics: Mapping[str, Any]
+    """What was measured: JSON values by name."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", freeze(self.metrics))
 
 
 @quick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -14,6 +14,7 @@ from pydantic import AfterValidator, PlainSerializer
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget, BudgetPolicy
+from kairo_team.contracts import ResourceConstraint, check_constraints
 from kairo_team.errors import known
 from kairo_team.frozen import EMPTY, VALUE, freeze, freeze_json, no_other_fields
 from kairo_team.tasks import TaskGraph, check_id
@@ -67,6 +68,8 @@ class Member:
     """Set aside from the team's budget when the run starts; None is bounded by the team alone."""
     max_concurrency: int | None
     """Most tasks at once. None: unlimited for functions and agents that declare `reentrant = True`, else 1."""
+    constraints: tuple[ResourceConstraint, ...]
+    """Guard every attempt of this member, after the team's; none replaces what the agent itself limits."""
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class Member:
         name: str | None = None,
         budget: Budget | None = None,
         max_concurrency: int | None = None,
+        constraints: Iterable[ResourceConstraint] = (),
     ) -> None:
         role = Role(role) if isinstance(role, str) else role
         if not isinstance(role, Role):
@@ -90,7 +94,8 @@ class Member:
             raise ValueError(f"Member.budget must be a Budget or None, not {budget!r}")
         if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
             raise ValueError(f"Member.max_concurrency must be a whole number >= 1 or None, not {max_concurrency!r}")
-        for attribute, item in zip(self.__slots__, (role, agent, name, budget, max_concurrency), strict=True):
+        guards = check_constraints(f"member {name or role.id!r}", constraints)
+        for attribute, item in zip(self.__slots__, (role, agent, name, budget, max_concurrency, guards), strict=True):
             object.__setattr__(self, attribute, item)
 
     @property
@@ -137,6 +142,8 @@ class Team:
     """What `Task.evaluator` names: rubrics and evaluation strategies."""
     output_types: Mapping[str, Any]
     """What `Task.output_type` names: types pydantic can validate."""
+    constraints: tuple[ResourceConstraint, ...]
+    """Guard every attempt of every member; what they stop at once is the run."""
     runtime: Any
     """The runtime a bare `coordinator.execute(request, team)` uses; None makes a fresh one per run."""
 
@@ -147,6 +154,7 @@ class Team:
         coordinator: Any = None,
         evaluators: Mapping[str, Any] = EMPTY,
         output_types: Mapping[str, Any] = EMPTY,
+        constraints: Iterable[ResourceConstraint] = (),
         runtime: Any = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip():
@@ -156,7 +164,8 @@ class Team:
             raise ValueError(f"Team.members must be Member objects, not {strangers[0]!r}")
         if not members:
             raise ValueError(f"team {name!r} has no members")
-        items = (name, _named(members), coordinator, freeze(evaluators), freeze(output_types), runtime)
+        guards = check_constraints(f"team {name!r}", constraints)
+        items = (name, _named(members), coordinator, freeze(evaluators), freeze(output_types), guards, runtime)
         for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anyio import from_thread
@@ -14,6 +14,7 @@ from kairo_team.events import AttemptProgress, ModelCalled
 from kairo_team.frozen import freeze_json
 from kairo_team.models.admission import GovernedModel
 from kairo_team.results import adapter
+from kairo_team.run_constraints import RunConstraints
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, Usage
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.models.admission import CallOutcome
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
-    from kairo_team.models.resolver import ModelResolver
     from kairo_team.prompts import Prompts
-    from kairo_team.team import Role
+    from kairo_team.run_constraints import Watch
+    from kairo_team.runtime import Runtime
+    from kairo_team.team import Role, TeamExecutionRequest
+    from kairo_team.team_run import TeamRun
 
 Emit = Callable[..., None]
 
@@ -32,7 +35,8 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_calls", "_step", "_stopped", "_tools", "governor", "kept", "member", "output_type", "role", "task_id",
+        "_calls", "_step", "_stopped", "_tools", "constraints", "governor", "kept", "member", "output_type", "role",
+        "task_id",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +52,9 @@ class WorkContext:
         self._step = step
         self._calls: dict[str, int] | None = None
         self._stopped = _never
+        self.constraints = (
+            None if tools.constraints is None else tools.constraints.for_attempt(self, self._emit_anywhere)
+        )
 
     def stop_when(self, stopped: Callable[[], bool]) -> None:
         """Let `cancelled` say what `stopped` says."""
@@ -65,7 +72,9 @@ class WorkContext:
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model whose calls are governed and recorded."""
-        return RecordedModel(self, GovernedModel(self._tools.models.resolve(model), self.governor, self._report))
+        tools = self._tools
+        found = tools.models.resolve(model)
+        return RecordedModel(self, GovernedModel(found, self.governor, self._report, tools.prices))
 
     def render(self, template: str, **values: object) -> str:
         """Fill in one of the run's prompt templates."""
@@ -110,15 +119,25 @@ def _never() -> bool:
 class RunTools:
     """What every piece of work of one run shares."""
 
-    __slots__ = ("emit", "journal", "models", "prompts", "thread", "token")
+    __slots__ = ("constraints", "emit", "journal", "models", "prices", "prompts", "thread", "token")
 
-    def __init__(self, models: ModelResolver, prompts: Prompts, journal: Journal, emit: Emit) -> None:
-        self.models = models
+    def __init__(self, runtime: Runtime, request: TeamExecutionRequest, prompts: Prompts, emit: Emit) -> None:
+        self.models = runtime.models
+        self.prices = runtime.prices.under(request.config.budget_policy)
         self.prompts = prompts
-        self.journal = journal
+        self.journal = runtime.journal_for(request.run_id)
         self.emit = emit
         self.thread = threading.get_ident()
         self.token = current_token()
+        self.constraints: RunConstraints | None = None
+        """None where neither the team nor a member has any: then they cost nothing."""
+
+    def constrain(self, run: TeamRun) -> Sequence[Watch]:
+        """Put the team's and the members' constraints in force; return what is to run beside the run for them."""
+        if not run.team.constraints and not any(member.constraints for member in run.team.members):
+            return ()
+        self.constraints = RunConstraints(run)
+        return self.constraints.watches
 
 
 class RecordedModel:
@@ -138,11 +157,17 @@ class RecordedModel:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request, from the record when this call was made before."""
         journal, key = self._context.journal, self._context.call_key(request)
+        constraints = self._context.constraints
         recorded: Any = journal.get(key, None)
         if recorded is not None:
             response: ModelResponse = recorded
+            if constraints is not None:
+                constraints.repeat_turn(request, response)
             return response
+        turn = await constraints.begin_turn(request) if constraints is not None else 0
         journal.put(key, None)
         response = await self._model.complete(request)
         journal.put(key, response)
+        if constraints is not None:
+            await constraints.end_turn(turn, response)
         return response

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.budget import Budget, Usage, check_count
-from kairo_team.errors import KairoError
+from kairo_team.errors import ConstraintExit, KairoError
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
@@ -25,7 +25,8 @@ class MiniAgent:
 
     A turn is one model call. A reply that was cut off is continued in the next turn; after `max_turns` the text so
     far comes back as TURN_LIMIT_REACHED. On the last turn of several, or when another turn could not be paid, the
-    prompt says so. When the task names an output type the reply is held to its JSON schema.
+    prompt says so. When the task names an output type the reply is held to its JSON schema. When a constraint ends
+    the attempt the text so far comes back as GRACEFUL_EXIT. `max_turns` holds beside whatever constraints there are.
     """
 
     reentrant = True
@@ -55,14 +56,18 @@ class MiniAgent:
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         """Do the task; raises `HaltError` when a limit is reached, with what was said so far kept."""
         conversation = _Conversation(self, assignment, context)
-        turn = 0
-        while turn < self.max_turns and not conversation.complete:
-            turn += 1
-            context.governor.pre_step()
-            await conversation.take_turn(turn)
-        status = AgentStatus.COMPLETED if conversation.complete else AgentStatus.TURN_LIMIT_REACHED
+        turn, error = 0, None
+        try:
+            while turn < self.max_turns and not conversation.complete:
+                context.governor.pre_step()
+                await conversation.take_turn(turn + 1)
+                turn += 1
+        except ConstraintExit as refusal:
+            status, error = AgentStatus.GRACEFUL_EXIT, str(refusal)
+        else:
+            status = AgentStatus.COMPLETED if conversation.complete else AgentStatus.TURN_LIMIT_REACHED
         artifact = Artifact(conversation.text, partial=not conversation.complete)
-        return AgentOutput(artifact, status, turn, self.max_turns, conversation.usage)
+        return AgentOutput(artifact, status, turn, self.max_turns, conversation.usage, error)
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
         """Return the sampling settings of one assignment."""

@@ -1,0 +1,275 @@
+"""The constraints that come with the library, one class each. A limit is reached at `>=`."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import anyio
+
+from kairo_team.budget import Money, to_dollars, to_picodollars
+from kairo_team.governance.constraints import ResourceAction, ResourceValidation
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import ResourceConstraint
+    from kairo_team.governance.constraints import ResourceContext
+
+
+class _Limit(ABC):
+    """Something that is used up. The metrics are `used`, `limit` and `unit`; dollars are written as strings."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    action: ClassVar[ResourceAction] = ResourceAction.GRACEFUL_EXIT
+
+    @property
+    @abstractmethod
+    def limit(self) -> int | float | Decimal:
+        """All there is."""
+
+    @abstractmethod
+    def used(self, context: ResourceContext) -> int | float | Decimal:
+        """Return how much of the limit is used."""
+
+    async def validate(self, context: ResourceContext) -> ResourceValidation:
+        """Compare what is used with the limit."""
+        return self._validated(self.used(context))
+
+    def on_violation(self, validation: ResourceValidation) -> ResourceAction:
+        """Return the class's `action`."""
+        return self.action
+
+    def share(self, context: ResourceContext) -> float:
+        """Return how much of the limit is used; 1.0 is all."""
+        return float(self.used(context)) / float(self.limit)
+
+    def _validated(self, used: float | Decimal) -> ResourceValidation:
+        violated = used >= self.limit
+        reason = f"{_shown(used)} of {_shown(self.limit)} {self.unit} are used" if violated else ""
+        metrics = {"used": _as_json(used), "limit": _as_json(self.limit), "unit": self.unit}
+        return ResourceValidation(violated, reason, metrics)
+
+
+def _shown(amount: float | Decimal) -> str:
+    return f"{amount:g}" if isinstance(amount, float) else f"{amount}"
+
+
+def _as_json(amount: float | Decimal) -> int | float | str:
+    return str(amount) if isinstance(amount, Decimal) else amount
+
+
+@dataclass(frozen=True, slots=True)
+class MaxIterations(_Limit):
+    """At most `n` turns in one attempt: turn `n + 1` is never begun. GRACEFUL_EXIT."""
+
+    name: ClassVar[str] = "max-iterations"
+    unit: ClassVar[str] = "iterations"
+    n: int
+
+    def __post_init__(self) -> None:
+        _check_whole("MaxIterations.n", self.n)
+
+    @property
+    def limit(self) -> int:
+        """Turns."""
+        return self.n
+
+    def used(self, context: ResourceContext) -> int:
+        """Return how many turns were begun before this one."""
+        return context.iteration
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBudget(_Limit):
+    """No further turn once `n` tokens are used, all the task's tries together. GRACEFUL_EXIT.
+
+    Looked at between calls, so the last one may pass it: the wall is `Budget(tokens=...)`.
+    """
+
+    name: ClassVar[str] = "token-budget"
+    unit: ClassVar[str] = "tokens"
+    n: int
+
+    def __post_init__(self) -> None:
+        _check_whole("TokenBudget.n", self.n)
+
+    @property
+    def limit(self) -> int:
+        """Tokens."""
+        return self.n
+
+    def used(self, context: ResourceContext) -> int:
+        """Return the tokens used so far."""
+        return context.tokens_used
+
+
+@dataclass(frozen=True, slots=True)
+class CostLimit(_Limit):
+    """No further turn once this many US dollars are spent, all the task's tries together. GRACEFUL_EXIT."""
+
+    name: ClassVar[str] = "cost-limit"
+    unit: ClassVar[str] = "dollars"
+    dollars: Money
+
+    def __post_init__(self) -> None:
+        if not to_picodollars(self.dollars, field="CostLimit.dollars", round_up=False):
+            raise ValueError(f"CostLimit.dollars must be above 0, not {self.dollars!r}")
+
+    @property
+    def limit(self) -> Decimal:
+        """US dollars, exact."""
+        return to_dollars(to_picodollars(self.dollars, round_up=False))
+
+    def used(self, context: ResourceContext) -> Decimal:
+        """Return the dollars spent so far."""
+        return context.usage.dollars
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout(_Limit):
+    """Interrupts an attempt after `seconds`, in the middle of a call too. EMERGENCY_STOP.
+
+    On a team it also interrupts the whole run that many seconds after its start.
+    """
+
+    name: ClassVar[str] = "timeout"
+    unit: ClassVar[str] = "seconds"
+    action: ClassVar[ResourceAction] = ResourceAction.EMERGENCY_STOP
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check_above_zero("Timeout.seconds", self.seconds)
+
+    @property
+    def limit(self) -> float:
+        """Seconds."""
+        return self.seconds
+
+    def used(self, context: ResourceContext) -> float:
+        """Return the seconds since the attempt began."""
+        return context.elapsed
+
+    async def watch(self) -> ResourceValidation:
+        """Wait until the time is up."""
+        await anyio.sleep(self.seconds)
+        return self._validated(float(self.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalSignal:
+    """Stops the work when somebody outside says so, in the middle of a call too. EMERGENCY_STOP.
+
+    `signal` is the path of a file whose existence is the signal, or a function, sync or async, whose true answer is.
+    It is looked at before each turn, after each reply, and every `every` seconds. A function must be quick. A file
+    that cannot be looked for stops the work too.
+    """
+
+    name: ClassVar[str] = "external-signal"
+    signal: str | os.PathLike[str] | Callable[[], Any]
+    every: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not callable(self.signal) and not (isinstance(self.signal, str | os.PathLike) and os.fspath(self.signal)):
+            raise ValueError(f"ExternalSignal.signal must be the path of a file or a function, not {self.signal!r}")
+        _check_above_zero("ExternalSignal.every", self.every)
+
+    async def validate(self, context: ResourceContext) -> ResourceValidation:
+        """Look for the signal."""
+        return await self._look()
+
+    def on_violation(self, validation: ResourceValidation) -> ResourceAction:
+        """Return EMERGENCY_STOP."""
+        return ResourceAction.EMERGENCY_STOP
+
+    async def watch(self) -> ResourceValidation:
+        """Look for the signal again and again, until it is there."""
+        while True:
+            found = await self._look()
+            if found.violated:
+                return found
+            await anyio.sleep(self.every)
+
+    async def _look(self) -> ResourceValidation:
+        if callable(self.signal):
+            raised = self.signal()
+            if inspect.isawaitable(raised):
+                raised = await raised
+            source = getattr(self.signal, "__qualname__", type(self.signal).__qualname__)
+        else:
+            raised, source = _is_there(self.signal), str(Path(self.signal))
+        return ResourceValidation(
+            bool(raised), f"the signal {source!r} is raised" if raised else "", {"signal": source}
+        )
+
+
+def _is_there(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file is there; raise when that cannot be found out."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class WarnAt:
+    """Warns once a share of another constraint's limit is used. WARN_CONTINUE.
+
+    It does not enforce that constraint: put both into the list. Any constraint with a method `share(context)` will do.
+    """
+
+    constraint: ResourceConstraint
+    share: float = 0.8
+    """From above 0 to 1."""
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.constraint, "share", None)):
+            raise ValueError(
+                f"WarnAt.constraint must have a method share(context) that says how much of its limit is used (as "
+                f"MaxIterations, TokenBudget, CostLimit and Timeout have), not {self.constraint!r}"
+            )
+        _check_above_zero("WarnAt.share", self.share)
+        if self.share > 1:
+            raise ValueError(f"WarnAt.share must be at most 1, not {self.share!r}: 0.8 warns at 80 %")
+
+    @property
+    def name(self) -> str:
+        """The share and what it is a share of."""
+        return f"warn-at {self.share:.3g} {name_of(self.constraint)}"
+
+    async def validate(self, context: ResourceContext) -> ResourceValidation:
+        """Compare the share that is used with the one to warn at."""
+        measure: Any = self.constraint
+        used = float(measure.share(context))
+        violated = used >= self.share
+        reason = f"{used:.0%} of the limit of {name_of(self.constraint)!r} is used" if violated else ""
+        return ResourceValidation(violated, reason, {"used": used, "share": float(self.share)})
+
+    def on_violation(self, validation: ResourceValidation) -> ResourceAction:
+        """Return WARN_CONTINUE."""
+        return ResourceAction.WARN_CONTINUE
+
+
+def name_of(constraint: object) -> str:
+    """Return a constraint's name: its own, else that of its class."""
+    name = getattr(constraint, "name", None)
+    return name if isinstance(name, str) and name.strip() else type(constraint).__name__
+
+
+def _check_whole(field: str, number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError(f"{field} must be a whole number >= 1, not {number!r}")
+
+
+def _check_above_zero(field: str, number: object) -> None:
+    """Raise `ValueError` unless `number` is finite and above 0."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number) or number <= 0:
+        raise ValueError(f"{field} must be a finite number above 0, not {number!r}")
