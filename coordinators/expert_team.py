@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.planners import RolePlanner
@@ -44,6 +44,17 @@ class ExpertTeamCoordinator:
         if not isinstance(self.evaluator, str):
             _check_has("evaluator", self.evaluator, "evaluate")
         Prompts(self.templates)  # refuses unknown names
+
+    def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
+        """Return the plan it will run, if that is known without asking anybody.
+
+        Raises `PlanRefused` for an evaluator the team does not have.
+        """
+        self._evaluator(team)
+        if request.plan is not None:
+            return request.plan
+        preview = getattr(self.planner, "preview", None)
+        return None if preview is None else cast("TaskGraph | None", preview(request, team))
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""

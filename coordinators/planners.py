@@ -16,6 +16,10 @@ class RolePlanner:
 
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
         """Plan without asking anybody."""
+        return self.preview(request, team)
+
+    def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return the plan that `plan` will give."""
         roles = dict.fromkeys(member.role.id for member in team.members)
         tasks: list[Task] = []
         for role in roles:

@@ -24,10 +24,14 @@ class TaskDispatchCoordinator:
     def __init__(self, *, failure_policy: FailurePolicy = FailurePolicy()) -> None:
         self.failure_policy = failure_policy
 
+    def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return the plan it will run."""
+        return request.plan or TaskGraph([Task("task", request.goal)])
+
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, tolerate_failures=True) as run:
-            graph = await run.plan(lambda: request.plan or TaskGraph([Task("task", request.goal)]))
+            graph = await run.plan(lambda: self.preview(request, team))
             work = TaskWork(run, self.failure_policy)
             async for task in run.ready(graph):
                 run.go(work.do, task)

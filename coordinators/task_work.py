@@ -86,6 +86,8 @@ class TaskWork:
             )
             if attempt.error is None:
                 return attempt
+            if attempt.halt is not None and await self._run.top_up(task, attempt):
+                continue
             if attempt.final or retry >= self._policy.retries:
                 self._give_up(task, progress, attempt)
                 return None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import HaltReason as HaltReason
     from kairo_team.budget import Usage as Usage
     from kairo_team.budget_tree import BudgetNode as BudgetNode
+    from kairo_team.checking import PlanCheck as PlanCheck
     from kairo_team.contracts import Agent as Agent
     from kairo_team.contracts import ChatModel as ChatModel
     from kairo_team.contracts import EvaluationStrategy as EvaluationStrategy
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from kairo_team.errors import RunFinished as RunFinished
     from kairo_team.errors import RunNotFound as RunNotFound
     from kairo_team.errors import TeamFailed as TeamFailed
+    from kairo_team.front import check as check
     from kairo_team.front import run as run
     from kairo_team.front import run_sync as run_sync
+    from kairo_team.governance.pricing import Price as Price
     from kairo_team.models.chat_model import Message as Message
     from kairo_team.models.chat_model import ModelRequest as ModelRequest
     from kairo_team.models.chat_model import ModelResponse as ModelResponse
@@ -85,7 +88,9 @@ __all__ = [
     "MiniAgent",
     "ModelRequest",
     "ModelResponse",
+    "PlanCheck",
     "Planner",
+    "Price",
     "RiskProfile",
     "Role",
     "Run",
@@ -108,6 +113,7 @@ __all__ = [
     "Usage",
     "VerdictOutcome",
     "__version__",
+    "check",
     "events",
     "run",
     "run_sync",
@@ -119,7 +125,9 @@ _HOMES = {
     "kairo_team.budget_tree": "BudgetNode",
     "kairo_team.contracts": "Agent ChatModel EvaluationStrategy MemberContext Planner TeamCoordinator",
     "kairo_team.errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
-    "kairo_team.front": "run run_sync",
+    "kairo_team.checking": "PlanCheck",
+    "kairo_team.front": "check run run_sync",
+    "kairo_team.governance.pricing": "Price",
     "kairo_team.models.chat_model": "Message ModelRequest ModelResponse",
     "kairo_team.results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
     "kairo_team.runtime": "Run Runtime",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,11 +11,18 @@ from pydantic import ValidationError
 
 from kairo_team.agents.function import FunctionAgent
 from kairo_team.budget import HaltReason, Usage
-from kairo_team.errors import BadOutput, HaltError, InsufficientBudget, InvalidReply, KairoError, innermost
+from kairo_team.errors import (
+    BadOutput,
+    HaltError,
+    InsufficientBudget,
+    InvalidReply,
+    KairoError,
+    UnpricedModel,
+    innermost,
+)
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Journal
     from kairo_team.leash import Leashes
     from kairo_team.tasks import Assignment
     from kairo_team.team import Member
@@ -51,26 +58,13 @@ class Attempt(NamedTuple):
     """Trying again on the same member is pointless."""
     usage: Usage = Usage()
     """All the task has spent so far, this try included."""
+    warnings: tuple[str, ...] = ()
+    """What constraints warned of."""
 
     @property
     def artifact(self) -> Artifact | None:
         """The artifact, partial work included."""
         return self.output.artifact if self.output else None
-
-
-def attempt_key(plan: int, task_id: str, number: int) -> str:
-    """Name a try in the journal; `number` counts every try of the task and never restarts."""
-    return f"attempt:{plan}:{task_id}:{number}"
-
-
-def as_recorded(bound: Mapping[str, tuple[str, ...]], journal: Journal, plan: int) -> dict[str, tuple[str, ...]]:
-    """Leave each task that was tried before to the member that tried it: others might be free in a replay."""
-    found = dict(bound)
-    for task_id, able in bound.items():
-        first = journal.get(attempt_key(plan, task_id, 1), None) if len(able) > 1 else None
-        if isinstance(first, Attempt) and first.member in able:
-            found[task_id] = (first.member,)
-    return found
 
 
 Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]
@@ -104,7 +98,7 @@ async def run_attempt(
     leashes: Leashes,
 ) -> Attempt:
     """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
-    governor = context.governor
+    governor, constraints = context.governor, context.constraints
     raw: Any = None
     try:
         if not worker.own_loop:
@@ -117,13 +111,20 @@ async def run_attempt(
                 return scope.stopped
 
             context.stop_when(stopped)
-            raw = await leashes.hold(worker.invoke(assignment, context), worker.name, stopped)
+            if constraints is None:
+                raw = await leashes.hold(worker.invoke(assignment, context), worker.name, stopped)
+            else:
+                raw = await constraints.around(
+                    lambda: leashes.hold(worker.invoke(assignment, context), worker.name, stopped)
+                )
         if timeout is not None and scope.cancelled:
             raise TimedOut(timeout)
         end = _judge_output(context, _as_output(raw, worker.name))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
         end = _explain_failure(context, innermost(error))
-    return Attempt(assignment.task.id, number, worker.name, *end, governor.usage)
+    if constraints is None:
+        return Attempt(assignment.task.id, number, worker.name, *end, governor.usage)
+    return Attempt(assignment.task.id, number, worker.name, *end, governor.usage, constraints.warnings)
 
 
 class TimedOut(KairoError):
@@ -166,11 +167,16 @@ def _failed(
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
     """Describe the try that ended with an exception."""
     if isinstance(error, HaltError):
-        return _failed(context, str(error), error.reason, error.origin)
+        return _failed(context, _why_halted(context, error.reason, str(error)), error.reason, error.origin)
     if isinstance(error, InsufficientBudget):
         return _failed(context, str(error), _HALT_OF[error.dimension], error.origin)
-    if isinstance(error, TimedOut | InvalidReply | BadOutput):
-        return _failed(context, str(error), final=isinstance(error, BadOutput))
+    if isinstance(error, TimedOut | InvalidReply | BadOutput | UnpricedModel):
+        return _failed(context, str(error), final=isinstance(error, BadOutput | UnpricedModel))
+    constraints = context.constraints
+    if constraints is not None and constraints.refusal is not None:  # however the agent passed it on
+        kept, turns = Artifact(context.kept, partial=True), constraints.turns_completed
+        output = AgentOutput(kept, AgentStatus.GRACEFUL_EXIT, turns, error=str(constraints.refusal))
+        return _judge_text(context, output)
     _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
     return _failed(context, f"{type(error).__name__}: {error}")
 
@@ -183,11 +189,20 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
     governor = context.governor
     stopped = governor.stopped
     if stopped is not None:
-        return _End(_cut(output), f"halted: {stopped.value}", stopped, governor.name, final=True)
+        why = _why_halted(context, stopped, f"halted: {stopped.value}")
+        return _End(_cut(output), why, stopped, governor.name, final=True)
     if output.status in _NEVER_REVIEWED:
         error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
         halt = governor.halted if output.status is AgentStatus.HALTED else None
         return _End(_cut(output), error, halt, governor.name if halt else None, final=True)
+    constraints = context.constraints
+    if constraints is not None and constraints.refusal is not None and output.status is AgentStatus.COMPLETED:
+        output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
+    return _judge_text(context, output)
+
+
+def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
+    """Decide it by what the artifact says."""
     if not output.text.strip() and output.artifact.data is None:
         return _End(None, output.error or "the agent returned an empty text")
     if output.status is not AgentStatus.COMPLETED:
@@ -196,6 +211,12 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
         return _End(_typed(output, context.output_type))
     except InvalidReply as error:
         return _End(_cut(output), str(error))
+
+
+def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:
+    """Name the constraint, if it was one that stopped the attempt."""
+    by = context.constraints.stopped_by if context.constraints is not None else None
+    return f"emergency stop by {by}" if by is not None and reason is HaltReason.EMERGENCY_STOP else otherwise
 
 
 def _cut(output: AgentOutput) -> AgentOutput:

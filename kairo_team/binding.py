@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.budget import Budget
-from kairo_team.errors import known
+from kairo_team.errors import KairoError, known
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Models
+    from kairo_team.governance.pricing import PriceBook
     from kairo_team.tasks import Task, TaskGraph
     from kairo_team.team import Member, Team, TeamConfig
 
@@ -73,15 +74,32 @@ def _offers(team: Team) -> str:
     return ", ".join(offers)
 
 
-def team_problems(team: Team, config: TeamConfig, models: Models) -> list[str]:
-    """Return one sentence for each reason the team cannot start: budgets that do not add up, models nobody serves."""
-    problems = list(_budget_problems(team, config.budget))
+def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+    """Return one sentence for each reason the team cannot start: budgets that do not add up, models nobody serves.
+
+    A model without a price under a limit in dollars is one of them.
+    """
+    problems = [*_budget_problems(team, config.budget), *_price_problems(team, config.budget, models, prices)]
     for member in team.members:
         ask = getattr(member.agent, "preflight", None)
         if ask is not None:
             found: Sequence[str] = ask(member.role, models, _ceiling(member, config.budget))
             problems.extend(f"member {member.id!r}: {problem}" for problem in found)
     return problems
+
+
+def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
+    for member in team.members:
+        model: Any = getattr(member.agent, "model", None)
+        limited = budget.dollars is not None or (member.budget is not None and member.budget.dollars is not None)
+        if not limited or not (isinstance(model, str) or hasattr(model, "complete")):
+            continue
+        try:
+            problem = prices.problem(models.resolve(model))
+        except KairoError:
+            continue  # the member's own preflight says what is wrong with the model
+        if problem is not None:
+            yield f"member {member.id!r}: {problem}"
 
 
 def evaluator_problems(team: Team) -> list[str]:

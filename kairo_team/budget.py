@@ -134,16 +134,32 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPolicy:
-    """How a team's budget is shared out among its tasks."""
+    """How a team's budget is shared out. Shares (0 to 1) are of each limit, and guarantees: what is free is lent."""
 
+    plan: float = 0.05
+    """Share of planning, when the planner has to ask; its rest returns after planning."""
+    evaluate: float = 0.20
+    """Share of reviews, when an evaluator has to ask; the members cannot take it."""
     reserve: float = 0.10
-    """Share of each limit (0 to 1) guaranteed to no task: it pays for retries and for tasks that need more."""
+    """Share guaranteed to nobody: it pays for retries and for tasks that need more."""
+    top_ups: int = 1
+    """How often a task that ran out gets more, once something came back."""
+    allow_unpriced: bool = False
+    """Let models without a known price be called under a limit in dollars; their calls are booked at 0 dollars."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.reserve, bool) or not isinstance(self.reserve, int | float) or not 0 <= self.reserve < 1:
+        for name in ("plan", "evaluate", "reserve"):
+            share = getattr(self, name)
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+                raise ValueError(f"BudgetPolicy.{name} must be a share from 0 up to (not including) 1, not {share!r}")
+        if self.plan + self.evaluate + self.reserve >= 1:
             raise ValueError(
-                f"BudgetPolicy.reserve must be a share from 0 up to (not including) 1, not {self.reserve!r}"
+                f"BudgetPolicy: plan ({self.plan}), evaluate ({self.evaluate}) and reserve ({self.reserve}) leave "
+                "nothing for the tasks; together they must be less than 1"
             )
+        check_count("BudgetPolicy.top_ups", self.top_ups)
+        if not isinstance(self.allow_unpriced, bool):
+            raise ValueError(f"BudgetPolicy.allow_unpriced must be True or False, not {self.allow_unpriced!r}")
 
 
 @quick

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from kairo_team import events
+from kairo_team.budget import HaltReason
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
+from kairo_team.governance.units import NOTHING
 from kairo_team.states import TaskState
 from kairo_team.task_record import TaskRecord
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from kairo_team.board import Entry, TaskBoard
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.units import Units
+    from kairo_team.recorded import TaskRecords
     from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig
 
@@ -24,6 +27,14 @@ Emit = Callable[..., None]
 
 _RETRY_SHORT: Final = 8
 """Tasks that waited for budget and are looked at again when some comes back."""
+
+_DIMENSION: Final[Mapping[HaltReason, str]] = {
+    HaltReason.TOKEN_BUDGET_EXCEEDED: "tokens",
+    HaltReason.DOLLAR_BUDGET_EXCEEDED: "dollars",
+    HaltReason.LOOP_BUDGET_EXCEEDED: "loops",
+    HaltReason.TOOL_BUDGET_EXCEEDED: "tool_calls",
+}
+"""What ran out."""
 
 _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
     TaskState.FAILED: events.TaskFailed,
@@ -35,13 +46,22 @@ _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
 class Dispatcher:
     """Hands out ready tasks and books their ends. It caps nothing but what the configuration caps."""
 
-    def __init__(self, board: TaskBoard, governors: Mapping[str, Governor], config: TeamConfig, emit: Emit) -> None:
+    def __init__(
+        self,
+        board: TaskBoard,
+        governors: Mapping[str, Governor],
+        config: TeamConfig,
+        emit: Emit,
+        recorded: TaskRecords,
+    ) -> None:
+        """Take the members' governors by name."""
         self.board = board
         self.records = {task_id: TaskRecord(entry) for task_id, entry in board.entries.items()}
         self.active = 0
         """Tasks dispatched and not ended."""
         self._governors = governors
         self._emit = emit
+        self._recorded = recorded
         self._reserve = config.budget_policy.reserve
         self._weight_left = sum(record.task.weight for record in self.records.values())
         self._slots = config.max_parallel_tasks
@@ -50,6 +70,8 @@ class Dispatcher:
         self._short: deque[TaskRecord] = deque()
         """Ready tasks for which there was no budget."""
         self._sleeper: anyio.Event | None = None
+        self._returns: list[anyio.Event] = []
+        """One for each task in flight that waits for others to give budget back."""
 
     # ------------------------------------------------------------------ out
 
@@ -84,6 +106,11 @@ class Dispatcher:
 
     def _start(self, record: TaskRecord, member: str) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
+        unpaid = self._recorded.unpaid(record.task.id)
+        if unpaid is not None:
+            self.board.release(member)
+            self._fail_unpaid(record, unpaid.error, halted=unpaid.halted)
+            return False
         got = self._carve(record, member)
         for other in record.entry.candidates if isinstance(got, InsufficientBudget) else ():
             if other != member and self.board.try_lease(other):  # whoever is free and has budget may do it
@@ -96,7 +123,9 @@ class Dispatcher:
             if self.active:
                 self._short.append(record)
             else:
-                self._fail_unpaid(record, self._governors[member], got)
+                halt = _find_halt(self._governors[member], got)
+                self._recorded.put_unpaid(record.task.id, str(halt or got), halted=halt is not None)
+                self._fail_unpaid(record, str(halt or got), halted=halt is not None)
             return False
         record.member = record.leased = member
         record.move(TaskState.IN_FLIGHT)
@@ -114,20 +143,15 @@ class Dispatcher:
         try:
             record.governor, guarantee = self._governors[member].carve_share(task.id, task.budget, part, self._reserve)
         except InsufficientBudget as short:
-            return short
+            if not self._recorded.was_tried(task.id):
+                return short
+            record.governor = self._governors[member].carve(task.id)
+            return NOTHING
         return guarantee
 
-    def _fail_unpaid(self, record: TaskRecord, governor: Governor, short: InsufficientBudget) -> None:
-        record.error = str(short)
-        try:
-            governor.can_proceed()
-            if short.dimension == "loops":
-                governor.pre_step()  # no loop is left: this halts the governor that ran out
-        except InsufficientBudget:
-            pass  # it is there, but set aside for other members
-        except HaltError as halt:
-            record.error, record.for_halt = str(halt), True
-        self.end(record, TaskState.FAILED, record.error)
+    def _fail_unpaid(self, record: TaskRecord, error: str, *, halted: bool) -> None:
+        record.for_halt = halted
+        self.end(record, TaskState.FAILED, error)
 
     def _requeue(self, count: int) -> None:
         for _ in range(count):
@@ -170,6 +194,8 @@ class Dispatcher:
             if to is TaskState.CANCELLED:  # an attempt was cut short and has not reported
                 record.usage = record.governor.usage
             self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
+            for returned in self._returns:
+                returned.set()
             if self._short:
                 self._requeue(min(len(self._short), _RETRY_SHORT))
         self.active -= 1
@@ -205,11 +231,42 @@ class Dispatcher:
             record.leased = None
             self.wake()
 
+    async def top_up(self, record: TaskRecord, halt: HaltReason, origin: str | None) -> bool:
+        """Set more aside for a task that `origin` left short of something, once some of it has come back.
+
+        Waits, without a slot, as long as others in flight may give back; False when nothing more will come.
+        """
+        governor, dimension = record.governor, _DIMENSION.get(halt)
+        if governor is None or dimension is None or origin == governor.name:  # its own ceiling stays
+            return False
+        had = getattr(governor.remaining, dimension)
+        while governor.halted is None:
+            if getattr(governor.remaining, dimension) > had:
+                part = record.task.weight / (self._weight_left + record.task.weight)
+                got = governor.top_up_share(dimension, part)
+                self._emit(events.BudgetToppedUp, record.task.id, record.member, got[0] or None, got[1] or None)
+                return True
+            if self.active <= len(self._returns) + 1:  # all the others wait like this one
+                return False
+            await self._without_slot(self._wait_for_return)
+        return False
+
+    async def _wait_for_return(self) -> None:
+        returned = anyio.Event()
+        self._returns.append(returned)
+        try:
+            await returned.wait()
+        finally:
+            self._returns.remove(returned)
+
     async def pause(self, seconds: float) -> None:
         """Sleep without a slot: what is ready may use it meanwhile."""
+        await self._without_slot(anyio.sleep, seconds)
+
+    async def _without_slot(self, wait: Callable[..., Awaitable[None]], *args: float) -> None:
         self._release_slot()
         self.wake()
-        await anyio.sleep(seconds)
+        await wait(*args)
         if self._slots is not None and self._slots_taken >= self._slots:
             turn = anyio.Event()
             self._slot_waiters.append(turn)
@@ -225,3 +282,16 @@ class Dispatcher:
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.records.values() if not r.ended)
+
+
+def _find_halt(governor: Governor, short: InsufficientBudget) -> HaltError | None:
+    """Halt the governor that ran out, if one did; None where it is there, but set aside for others."""
+    try:
+        governor.can_proceed()
+        if short.dimension == "loops":
+            governor.pre_step()
+    except InsufficientBudget:
+        return None
+    except HaltError as halt:
+        return halt
+    return None

@@ -91,6 +91,15 @@ class Ending:
         skipped = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
         return self.cut_short_by(halt) or next(iter(skipped), "nothing was planned")
 
+    def all_warnings(
+        self, error: str | None, stubborn: Sequence[str], outcomes: Sequence[TaskOutcome]
+    ) -> tuple[str, ...]:
+        """Return each warning once: the error first, then what was warned of, then what was lost."""
+        closed = [f"{name!r} did not end when it was cancelled and was closed" for name in stubborn]
+        of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
+        lost = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
+        return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *closed, *of_tasks, *lost]))
+
     def status(self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig) -> TeamStatus:
         """Decide the status."""
         accepted = [record for record in records if record.state == TaskState.COMPLETED]

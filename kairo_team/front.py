@@ -1,4 +1,4 @@
-"""The front door: `run` and `run_sync`."""
+"""The front door: `run`, `run_sync` and `check`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from kairo_team.checking import PlanCheck, check_request
 from kairo_team.errors import Misuse
 from kairo_team.results import TeamResult
 from kairo_team.runtime import Runtime
@@ -47,6 +48,23 @@ def run_sync(
 ) -> TeamResult:
     """Like `run`, from code without an event loop."""
     return anyio.run(partial(run, team, request, budget=budget, coordinator=coordinator, runtime=runtime))
+
+
+def check(
+    team: Team,
+    request: TeamExecutionRequest | str,
+    *,
+    budget: Budget | None = None,
+    coordinator: TeamCoordinator | None = None,
+    runtime: Runtime | None = None,
+) -> PlanCheck:
+    """Say whether `run` with the same arguments could start, and how the budget would be split.
+
+    Binds the plan and splits the budget; calls no agent, planner or model, and does not use the request up.
+    """
+    request = make_request(request, budget)
+    team = bind_runtime(team, runtime)
+    return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
 
 
 def make_request(request: TeamExecutionRequest | str, budget: Budget | None = None) -> TeamExecutionRequest:

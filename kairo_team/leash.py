@@ -68,7 +68,7 @@ class Leashes:
         """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
             return await work
-        coroutine = cast("Coroutine[Any, Any, Any]", work)
+        coroutine = cast("Coroutine[Any, Any, Any]", work)  # type: ignore[redundant-cast]  # pyright needs it
         task = self._task() if self._task is not None else None
         nurseries = _count_nurseries(task)
         try:

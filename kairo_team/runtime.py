@@ -1,4 +1,4 @@
-"""`Runtime`: what runs share - subscribers, models - and the handles to cancel them."""
+"""`Runtime`: what runs share - subscribers, models, prices - and the handles to cancel them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kairo_team.errors import RunExists, RunFinished, RunNotFound
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.pricing import PriceBook
 from kairo_team.journal import MemoryJournal
 from kairo_team.models.resolver import ModelResolver
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel, Journal, Subscriber
+    from kairo_team.governance.pricing import Price
 
 
 class Run:
@@ -88,17 +92,24 @@ class Runtime:
         *,
         subscribers: Sequence[Subscriber] = (),
         models: Mapping[str, str | ChatModel] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Make a runtime.
 
         `subscribers` get every event of every run. `models` replaces models by name or pattern, such as
-        `{"openai:*": another_model}`.
+        `{"openai:*": another_model}`. `prices` says what models cost, in the same way, such as
+        `{"openai:gpt-5-mini": Price(0.25, 2)}`; it goes before every other price. `budget` is shared by all
+        runs: each is carved from it when it begins, its seconds begin now.
         """
         unfit = [subscriber for subscriber in subscribers if not callable(subscriber)]
         if unfit:
             raise ValueError(f"a subscriber is a function that takes an event, not {unfit[0]!r}")
         self.subscribers = tuple(subscribers)
         self.models = ModelResolver(models)
+        self.prices = PriceBook(prices)
+        self.governor = None if budget is None else Governor(budget, name="runtime")
+        """What every run is carved from; None: each run has just its own budget."""
         self.runs = Runs()
 
     def journal_for(self, run_id: str) -> Journal:

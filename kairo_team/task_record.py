@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kairo_team.budget import Usage
-from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.states import TASK_MOVES, TaskState, check_move
 from kairo_team.tasks import TaskStatus
@@ -45,6 +43,7 @@ class TaskRecord:
     verdict: EvaluationVerdict | None = None
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    top_ups: int = 0
     for_halt: bool = False
     """It ended because a budget was exhausted."""
 
@@ -71,13 +70,3 @@ class TaskRecord:
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error,
         )  # fmt: skip
-
-
-def book_again(governor: Governor | None, usage: Usage) -> None:
-    """Book what recorded work spent; the truth never halts what was decided already."""
-    if governor is None:
-        return
-    for _ in range(usage.loops):
-        with suppress(HaltError, InsufficientBudget):
-            governor.pre_step()
-    governor.reserve().settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars, usage.tool_calls)

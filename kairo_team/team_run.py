@@ -6,7 +6,6 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
@@ -14,25 +13,26 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from kairo_team import events
-from kairo_team.attempts import Attempt, Worker, as_recorded, attempt_key, run_attempt
+from kairo_team.attempts import Attempt, Worker, run_attempt
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
 from kairo_team.board import Entry, TaskBoard
-from kairo_team.budget import Budget, HaltReason, Usage, difference, to_picodollars
+from kairo_team.budget import HaltReason, Usage, difference
 from kairo_team.bus import Bus
+from kairo_team.carving import PLAN, Carving, open_governor, root_budget
 from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
 from kairo_team.ending import LAST_EVENT, Ending, join_output
 from kairo_team.errors import ContractBreach, HaltError, Misuse, PlanRefused
-from kairo_team.governance.governor import Governor
 from kairo_team.leash import Leashes
 from kairo_team.prompts import Prompts
-from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
+from kairo_team.recorded import TaskRecords
+from kairo_team.results import Artifact, TeamResult, TeamStatus
 from kairo_team.reviews import review_artifact
 from kairo_team.runners import Runners, beside
 from kairo_team.runtime import Run, Runtime
 from kairo_team.states import RUN_MOVES, RunState, TaskState, check_move
 from kairo_team.status import EXHAUSTED
-from kairo_team.task_record import TaskRecord, book_again
+from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.team import Role
 from kairo_team.timeouts import Timeouts
@@ -63,16 +63,18 @@ class TeamRun:
         self.config = request.config
         self.clock = LoopClock()
         self.started = self.clock()
-        self.governor = Governor(_root_budget(request), name=team.name, clock=self.clock)
+        self.governor, self._unfunded = open_governor(runtime.governor, team.name, root_budget(self.config), self.clock)
         self.bus = Bus(request.run_id, runtime.subscribers)
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
-        self._tools = RunTools(runtime.models, prompts, runtime.journal_for(request.run_id), self.bus.emit)
+        self._tools = RunTools(runtime, request, prompts, self.bus.emit)
         self._timeouts = Timeouts(self.clock.read)
+        self._carving = Carving(self.governor, self.config.budget_policy, self.emit)
         self._leashes = Leashes(self.clock, self.config.cancel_grace)
         self._history: list[str] = [RunState.IDLE]
         self._ending = Ending(tolerate_failures=tolerate_failures)
         self._plan_number = 0
+        self._recorded = TaskRecords(self._tools.journal, 0, replaying=False)
         self._graph: TaskGraph | None = request.plan
         self._workers: dict[str, Worker] = {}
         self._dispatcher: Dispatcher | None = None
@@ -110,7 +112,7 @@ class TeamRun:
                         run._begin()
                         async with (
                             run._interruptible(),
-                            beside(run._leashes.watch, run._timeouts.watch),
+                            beside(run._leashes.watch, run._timeouts.watch, *run._tools.constrain(run)),
                             anyio.create_task_group() as group,
                         ):
                             run._runners = Runners(group)
@@ -143,7 +145,10 @@ class TeamRun:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
         records = self._end_tasks()
         usage, halt = self.governor.status()
-        halt = halt or cast("HaltReason | None", self._tools.journal.get(f"halt:{self._plan_number}", None))
+        key = f"halt:{self._plan_number}"
+        if halt in EXHAUSTED:  # a replay asks nothing of the budget, so nothing would halt it
+            self._tools.journal.put(key, halt)
+        halt = halt or cast("HaltReason | None", self._tools.journal.get(key, None))
         status = self._ending.status(halt, records, self.config)
         self.governor.close()
         outcomes = tuple(record.outcome() for record in records)
@@ -159,7 +164,7 @@ class TeamRun:
             usage=usage,
             budget=self.governor.tree(),
             duration=self.clock() - self.started,
-            warnings=self._warnings(error, outcomes),
+            warnings=self._ending.all_warnings(error, self._leashes.stubborn, outcomes),
             error=error,
             halt=halt,
             refused=self._ending.refused,
@@ -191,12 +196,6 @@ class TeamRun:
             record.error = "the run ended before it started"
             self.emit(events.TaskSkipped, record.task.id, None, 0, record.error)
         return records
-
-    def _warnings(self, error: str | None, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
-        stubborn = [f"{name!r} did not end when it was cancelled and was closed" for name in self._leashes.stubborn]
-        of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
-        lost = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
-        return tuple(dict.fromkeys([*([error] if error else []), *self._ending.warnings, *stubborn, *of_tasks, *lost]))
 
     def _move(self, to: RunState) -> None:
         check_move(self.request.run_id, self._history, to, RUN_MOVES)
@@ -253,9 +252,11 @@ class TeamRun:
     async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
         """Plan the run and bind every task; raises `PlanRefused` for what cannot start: let it end the run."""
         await checkpoint()
-        problems = team_problems(self.team, self.config, self._tools.models) + evaluator_problems(self.team)
-        if problems:
-            raise PlanRefused(problems)
+        problems = team_problems(self.team, self.config, self._tools.models, self._tools.prices)
+        problems += evaluator_problems(self.team)
+        if self._unfunded or problems:
+            raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
+        self._carving.set_aside(self.team)
         self._plan_number += 1
         self._graph = graph = await self._make_plan(f"plan:{self._plan_number}", make)
         bound = bind(graph, self.team)
@@ -270,13 +271,18 @@ class TeamRun:
     async def _make_plan(self, key: str, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
         """Get the plan, and record what it cost: a replay asks nobody and books the same."""
         before = self.governor.usage
-        graph: TaskGraph = await self.step(key, lambda: self._ask_planner(make), returns=TaskGraph)
+        replaying = self._tools.journal.get(key, _MISSING) is not _MISSING
+        self._recorded = TaskRecords(self._tools.journal, self._plan_number, replaying=replaying)
+        try:
+            graph: TaskGraph = await self.step(key, lambda: self._ask_planner(make), returns=TaskGraph)
+        finally:
+            self._carving.close_purpose(PLAN)
         spent = difference(self.governor.usage, before, 0.0)
         if spent != Usage():
             self._tools.journal.put(f"{key}:usage", spent)
         else:
             recorded = self._tools.journal.get(f"{key}:usage", None)
-            book_again(self.governor, cast("Usage", recorded or Usage()))
+            self.governor.restore(cast("Usage", recorded or Usage()))
         return graph
 
     async def _ask_planner(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
@@ -288,21 +294,14 @@ class TeamRun:
 
     def _set_up(self, graph: TaskGraph, bound: Mapping[str, tuple[str, ...]]) -> None:
         members = self.team.members
-        bound = as_recorded(bound, self._tools.journal, self._plan_number)
-        board = TaskBoard(graph, bound, {member.id: member.concurrency for member in members})
-        governors = {member.id: self.governor.carve(member.id, member.budget or Budget()) for member in members}
-        for member in members:
-            if member.budget is not None:
-                dollars = member.budget.dollars
-                picodollars = to_picodollars(dollars) if dollars is not None else None
-                self.emit(events.BudgetCarved, None, member.id, member.budget.tokens, picodollars)
+        board = TaskBoard(graph, self._recorded.bound(bound), {member.id: member.concurrency for member in members})
         self._workers = {member.id: Worker.of(member) for member in members}
-        self._dispatcher = Dispatcher(board, governors, self.config, self.emit)
+        self._dispatcher = Dispatcher(board, self._carving.members, self.config, self.emit, self._recorded)
         self._records = self._dispatcher.records
 
     def context(self, purpose: str) -> WorkContext:
-        """Return governed models for work that is no attempt, such as "plan" or "evaluate"."""
-        governor = self.governor.carve(purpose)
+        """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
+        governor = self._carving.purpose(purpose)
         return WorkContext(self._tools, governor, Role(purpose), step=purpose, task_id=None, member=None)
 
     # ------------------------------------------------------------------ tasks
@@ -355,14 +354,15 @@ class TeamRun:
         record.move(TaskState.GENERATING)
         record.attempts += 1
         self.emit(events.AttemptStarted, task.id, member, number)
-        key = attempt_key(self._plan_number, task.id, number)
+        key = self._recorded.attempt_key(task.id, number)
         attempt: Attempt | Any = self._tools.journal.get(key, _MISSING)
         if attempt is _MISSING:
             assignment = self._assignment(task, artifact_number, previous, findings)
             attempt = await self._make_attempt(record, assignment, number, key)
             self._tools.journal.put(key, attempt)
         else:
-            book_again(record.governor, difference(attempt.usage, record.usage, 0.0))
+            assert record.governor is not None
+            record.governor.restore(difference(attempt.usage, record.usage, 0.0))
         self._take_over(record, attempt)
         return attempt
 
@@ -388,13 +388,11 @@ class TeamRun:
 
     def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
         """Book what an attempt brought."""
-        record.usage = attempt.usage
+        record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
         record.context = None
         record.artifact = attempt.artifact or record.artifact
         record.for_halt = attempt.halt is not None
         if attempt.halt is not None:
-            if self.governor.halted in EXHAUSTED:  # a replay asks nothing of the budget, so nothing would halt it
-                self._tools.journal.put(f"halt:{self._plan_number}", self.governor.halted)
             self.emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
         status = attempt.output.status if attempt.output else "failed"
         self.emit(
@@ -438,6 +436,18 @@ class TeamRun:
             task, attempt.artifact, len(prior) + 1, tuple(prior), self.request.goal, self._upstream(task), self.config
         )
         return await review_artifact(evaluator, context, self.config.review_timeout, self._leashes)
+
+    async def top_up(self, task: Task, attempt: Attempt) -> bool:
+        """Set more aside for a task whose attempt ran short; say whether another try makes sense. Recorded.
+
+        Waits while others may give something back. Done at most as often as the budget policy says.
+        """
+        record, dispatcher, halt = self._record(task), self._dispatcher, attempt.halt
+        if dispatcher is None or halt is None or record.top_ups >= self.config.budget_policy.top_ups:
+            return False
+        record.top_ups += 1
+        key = f"top_up:{self._plan_number}:{task.id}:{attempt.number}"
+        return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
 
     async def pause(self, seconds: float) -> None:
         """Wait inside a task's body without holding its slot, as between two tries."""
@@ -488,11 +498,3 @@ class TeamRun:
 
 _CUT_SHORT: Final = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
 """Halts of the team that end a task in flight CANCELLED, not FAILED."""
-
-
-def _root_budget(request: TeamExecutionRequest) -> Budget:
-    """Return the request's budget, with the earlier of its seconds and the team's timeout as deadline."""
-    budget, timeout = request.config.budget, request.config.team_timeout
-    if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
-        return budget
-    return replace(budget, seconds=timeout)

@@ -33,8 +33,8 @@ class Block:
 
     @property
     def printed(self) -> list[str]:
-        """The lines after `#> `."""
-        return [line[3:] for line in self.code.splitlines() if line.startswith("#> ")]
+        """The lines after `# > `."""
+        return [line[4:] for line in self.code.splitlines() if line.startswith("# > ")]
 
 
 def blocks(page: Path) -> list[Block]:

@@ -298,15 +298,13 @@ def test_what_holds_of_every_run(backend: str, scenario: Scenario) -> None:
 @settings(max_examples=80)
 @given(scenario=scenarios())
 def test_a_replay_of_any_run_gives_the_same_result_and_calls_nobody(scenario: Scenario) -> None:
-    """Where nothing but the members and the plan decides: no deadline, no kill, no limited budget."""
-    config = replace(scenario.config, team_timeout=None, budget=kt.Budget())
+    """Where members, plan and budget decide: no deadline, no kill, nothing booked past a limit, which is a kill too."""
+    config = replace(scenario.config, team_timeout=None, budget=replace(scenario.config.budget, seconds=None))
     scenario = replace(
         scenario,
         config=config,
         end=None,
-        tasks=[replace(task, budget=None) for task in scenario.tasks],
-        members=[{**member, "budget": None} for member in scenario.members],
-        behaviours={t: "spend" if b == "overspend" else b for t, b in scenario.behaviours.items()},
+        behaviours={t: "spend" if b == "record" else b for t, b in scenario.behaviours.items()},
     )
     first = run_in_virtual_time(play, scenario)
     again = run_in_virtual_time(play, scenario, dict(first.runtime.journal.records))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.governance import Timeout
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
 
 SHOWN: dict[type, set[str]] = {}
@@ -230,6 +232,15 @@ async def test_max_concurrency_bounds_one_member(most: int | None, duration: flo
     assert result.duration == pytest.approx(duration)
 
 
+@shows(kt.Member, "constraints")
+@pytest.mark.parametrize(("seconds", "status"), [(None, "completed"), (9, "failed"), (11, "completed")])
+async def test_a_members_constraints_guard_its_attempts(seconds: float | None, status: str) -> None:
+    constraints = [] if seconds is None else [Timeout(seconds)]
+    members = [kt.Member("a", nap, constraints=constraints), kt.Member("b", nap)]
+    result = await run(None, [kt.Task("t0", "do", role="a"), kt.Task("t1", "do", role="b")], team={"members": members})
+    assert [outcome.status.value for outcome in result.outcomes] == [status, "completed"]
+
+
 # ---------------------------------------------------------------- Role, Team
 
 
@@ -293,6 +304,14 @@ async def test_an_artifact_is_held_to_the_output_type_its_task_names(text: str, 
         assert "no valid 'Report'" in (result["t0"].error or "")
 
 
+@shows(kt.Team, "constraints")
+@pytest.mark.parametrize(("seconds", "status"), [(None, "completed"), (9, "failed"), (11, "completed")])
+async def test_a_teams_constraints_guard_the_run(seconds: float | None, status: str) -> None:
+    constraints = [] if seconds is None else [Timeout(seconds)]
+    result = await run(nap, tasks(2), team={"constraints": constraints})
+    assert result.status == status
+
+
 @shows(kt.Team, "runtime")
 @shows(kt.Runtime, "subscribers", "models")
 async def test_a_teams_runtime_brings_subscribers_and_models() -> None:
@@ -301,6 +320,14 @@ async def test_a_teams_runtime_brings_subscribers_and_models() -> None:
     result = await run(kt.MiniAgent("openai:gpt-5"), team={"runtime": runtime})
     assert result.output == "from the double"
     assert recorder.types[0] == "team.started"
+
+
+@shows(kt.Runtime, "prices")
+@pytest.mark.parametrize(("prices", "dollars"), [(None, "0"), ({"test:*": kt.Price(request=3)}, "3")])
+async def test_a_runtimes_prices_say_what_models_cost(prices: dict[str, kt.Price] | None, dollars: str) -> None:
+    agent = kt.MiniAgent(FunctionModel(lambda request: "text"))
+    result = await run(agent, team={"runtime": kt.Runtime(prices=prices)})
+    assert result.usage.dollars == Decimal(dollars)
 
 
 # ---------------------------------------------------------------- the request and its tasks
@@ -351,6 +378,14 @@ async def test_a_tasks_budget_is_a_ceiling_for_all_its_tries(tokens: int | None,
     result = await run(spend(25), tasks(1, budget=budget), config=kt.TeamConfig(budget=kt.Budget(tokens=1000)))
     assert (result.status is kt.TeamStatus.COMPLETED) is done
     assert result["t0"].usage.tokens == (25 if done else 0)
+
+
+@shows(kt.Runtime, "budget")
+async def test_a_runtimes_budget_holds_for_all_its_runs_together() -> None:
+    runtime = kt.Runtime(budget=kt.Budget(tokens=40))
+    team = kt.Team("team", [kt.Member("m", spend(25))], runtime=runtime)
+    spent = [(await kt.run(team, "goal")).usage.tokens for _ in range(2)]
+    assert spent == [25, 0]
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,7 @@ def samples(kind: type[events.Event]) -> events.Event:
         "cause": kt.Cause.CYCLE, "attempts": 2, "reason": "because", "verdict": "pass", "attempt": 3, "text": "hello",
         "data": {"x": [1]}, "tokens": 5, "dollars": Decimal("0.5"), "origin": "team", "model": "test:m",
         "outcome": "ok", "held": 12, "missed": 4, "picodollars": 5,
+        "constraint": "timeout", "action": "emergency_stop", "metrics": {"used": [1, 2.5]},
     }  # fmt: skip
     if issubclass(kind, events.TeamEnded):
         telling["status"] = kt.TeamStatus.FAILED
@@ -357,7 +358,9 @@ def test_every_event_goes_through_json_and_back(name: str) -> None:
     assert event_from_json(line.encode()) == event
 
 
-@pytest.mark.parametrize("kind", [events.AttemptProgress, events.BudgetCarved, events.ModelCalled])
+@pytest.mark.parametrize(
+    "kind", [events.AttemptProgress, events.BudgetCarved, events.ConstraintViolated, events.ModelCalled]
+)
 def test_what_belongs_to_no_task_goes_through_json_too(kind: type[events.WorkEvent]) -> None:
     """A planner's calls, a member's budget."""
     event = samples(kind)

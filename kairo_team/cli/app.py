@@ -1,9 +1,11 @@
-"""The commands `kairo demo` and `kairo run`, and the one place where a mistake becomes a sentence."""
+"""The commands `kairo demo`, `kairo run` and `kairo check`, and the one place where a mistake becomes a sentence."""
 
 from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -37,6 +39,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+TeamFile = Annotated[str, typer.Argument(metavar="FILE.py[:TEAM]", help="A Python file that builds a kt.Team.")]
+Goal = Annotated[
+    str | None, typer.Argument(metavar="GOAL", help="What to do; default: the file's `request` or `plan`.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Use this model in the place of every model the team names.")
+]
 BudgetOption = Annotated[
     str | None,
     typer.Option("--budget", metavar="LIMITS", help="Limits such as tokens=20000,seconds=110,dollars=0.05,loops=30."),
@@ -95,26 +104,45 @@ def demo(
 @app.command(epilog=_EXIT_CODES)
 def run(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE.py[:TEAM]", help="A Python file that builds a kt.Team.")],
-    goal: Annotated[
-        str | None, typer.Argument(metavar="GOAL", help="What to do; default: the file's `request` or `plan`.")
-    ] = None,
+    file: TeamFile,
+    goal: Goal = None,
     *,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Use this model in the place of every model the team names.")
-    ] = None,
+    model: ModelOption = None,
     json: JsonOption = False,
     budget: BudgetOption = None,
 ) -> int:
     """Run the team that a Python file builds, on a goal or on the file's own request or plan."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
+    with loaded(file, goal, budget, model) as job:
+        return desk.run(job)
+
+
+@app.command(epilog="Exit codes: 0 it can start, 2 it cannot.")
+def check(
+    context: typer.Context,
+    file: TeamFile,
+    goal: Goal = None,
+    *,
+    model: ModelOption = None,
+    json: JsonOption = False,
+    budget: BudgetOption = None,
+) -> int:
+    """Show how the budget would be split, and what would be refused; calls no agent and no model."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    with loaded(file, goal, budget, model) as job:
+        return desk.check(job)
+
+
+@contextmanager
+def loaded(file: str, goal: str | None, budget: str | None, model: str | None) -> Generator[Job]:
+    """Build the job that a file and the command line describe; the file's own imports work inside the block."""
     spec = read_spec(file)
     with importable(spec.file):
         module = load_module(spec.file)
         team = find_team(module, spec)
-        request = with_limits(find_request(module, team, goal), budget)
-        return desk.run(Job(team, request, model=model))
+        yield Job(team, with_limits(find_request(module, team, goal), budget), model=model)
 
 
 def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:

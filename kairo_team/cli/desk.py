@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
-from kairo_team.cli.document import write_refusal, write_result
-from kairo_team.cli.job import EXIT_CODES, execute, unreplaced
+from kairo_team.cli.document import write_check, write_refusal, write_result
+from kairo_team.cli.job import EXIT_CODES, check, execute, unreplaced
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
@@ -55,6 +55,20 @@ class Desk:
             self.say(f"nothing was started: {result.error}")
         elif self._write is None:
             show_result(result, self.screen)
+        return code
+
+    def check(self, job: Job) -> int:
+        """Show whether a job can start and how its budget would be split; return the exit code."""
+        found = check(job)
+        code = 0 if found.ok else USAGE_ERROR
+        if self._write is not None:
+            self._put(write_check(found, code))
+        elif found.split is not None:
+            self.screen.tell(str(found.split))
+        for problem in found.problems:
+            self.say(f"cannot start: {problem}")
+        if found.ok and self._write is None:
+            self.screen.tell("can start")
         return code
 
     def refuse(self, sentence: str) -> int:

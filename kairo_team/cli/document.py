@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.checking import PlanCheck
 from kairo_team.results import TeamResult, adapter
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ def write_result(job: Job, result: TeamResult, exit_code: int) -> str:
 def write_refusal(sentence: str, exit_code: int) -> str:
     """Write the document of a run that was never built."""
     return _write({"status": "refused", "error": sentence, "exit_code": exit_code})
+
+
+def write_check(found: PlanCheck, exit_code: int) -> str:
+    """Write the document of `kairo check`: `ok`, `problems`, `split` (the budget tree, or null), `exit_code`."""
+    body: dict[str, Any] = adapter(PlanCheck).dump_python(found, mode="json", fallback=repr)
+    return json.dumps(body | {"exit_code": exit_code}, indent=2) + "\n"
 
 
 def _write(body: dict[str, Any]) -> str:

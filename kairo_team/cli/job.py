@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kairo_team.budget import Budget
+    from kairo_team.checking import PlanCheck
     from kairo_team.cli.streams import Screen
     from kairo_team.contracts import Subscriber, TeamCoordinator
     from kairo_team.team import Team, TeamExecutionRequest
@@ -61,12 +62,21 @@ def execute(job: Job, screen: Screen, *, keep_on: bool) -> TeamResult:
     view = _view(job, screen)
     subscribers: list[Subscriber] = [view]
     runtime = _runtime(job, subscribers)
+    found = check(job, runtime)
+    if not found.ok:
+        raise Refusal(f"nothing was started: {'; '.join(found.problems)}")
     interrupts = Interrupts(runtime, view.notify)
     runtime.subscribers = (*runtime.subscribers, interrupts)
     if not keep_on:
         screen.on_lost = lambda: interrupts.stop("the output was closed")
     with _plain_log(), interrupts, view:
         return _run(replace(job, team=replace(job.team, runtime=None)), runtime)
+
+
+def check(job: Job, runtime: Runtime | None = None) -> PlanCheck:
+    """Find out whether the job can start."""
+    team = replace(job.team, runtime=None)
+    return front.check(team, job.request, coordinator=job.coordinator, runtime=runtime or _runtime(job, ()))
 
 
 def _run(job: Job, runtime: Runtime) -> TeamResult:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from kairo_team.budget import Budget, HaltReason, Money, Usage, picodollars
 from kairo_team.budget_tree import BudgetNode
-from kairo_team.errors import GovernorClosed
+from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance import halts
 from kairo_team.governance.holds import Reservation, holds_already, refusal, reservation
 from kairo_team.governance.ledger import COMMITTED, Node, plant
@@ -181,6 +181,11 @@ class Governor:
         finally:
             tree.release()
 
+    def restore(self, usage: Usage) -> None:
+        """Book what an earlier session spent here, loops included; seconds aside. Nothing is checked, nobody halted."""
+        with self._node.tree.lock:
+            _charge(self._node.nearest_open(), usage)
+
     def cancel(self, reason: HaltReason = HaltReason.CANCELLED) -> None:
         """Stop this governor and everything under it: from any task, thread or signal handler.
 
@@ -196,7 +201,7 @@ class Governor:
         The default guarantee is all of the ceiling that is finite. Beyond its guarantee the child draws on
         what nobody was guaranteed. Its seconds start now and never outlast its ancestors'. Names may repeat.
         Raises `InsufficientBudget` naming the dimension if the guarantee is not there, `ValueError` if it
-        is more than the ceiling, `GovernorClosed` after `close`.
+        is more than the ceiling, `HaltError` if halted, `GovernorClosed` after `close`.
         """
         limit = UNLIMITED if budget is FREE else limits_of(budget)
         if guarantee is None:
@@ -207,6 +212,7 @@ class Governor:
                 _check_within(amounts, limit)
         child = _blank(Governor)
         with self._node.tree.lock:
+            halts.check(self._node)
             child._node = self._node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
         return child
 
@@ -215,7 +221,8 @@ class Governor:
 
         `part` and `reserve` are shares (0 to 1) of what is left and of the limit, which is left aside. Rounded down,
         but at least one unit of each limited dimension that is not limited to 0; more than the ceiling is cut to it.
-        Ledger units are tokens, picodollars, loops and tool calls. Raises like `carve`.
+        Ledger units are tokens, picodollars, loops and tool calls. Raises `InsufficientBudget` and `GovernorClosed`
+        like `carve`; of a halted governor it makes a halted child, so that the attempt finds out and records it.
         """
         budget = ceiling or FREE
         limit = limits_of(budget)
@@ -223,6 +230,8 @@ class Governor:
         tree = node.tree
         tree.acquire()
         try:
+            if node.ended is not None:
+                raise GovernorClosed(node.name)
             guarantee = node.share(part, reserve) if node.limited else NOTHING
             if limit is not UNLIMITED:
                 tokens, dollars, loops, tool_calls = (
@@ -257,6 +266,30 @@ class Governor:
             for scope in halts.snapshot(node.tree.scopes):
                 if scope.node.below(node):
                     scope.refresh()
+
+    def top_up_share(self, dimension: str, part: float) -> Units:
+        """Set aside more of one dimension, out of what the parent has not allotted; return it in ledger units.
+
+        `part` (0 to 1) is the share of that remainder. At least one unit, at most up to the own ceiling, which stays;
+        nothing where there is nothing to set aside. `dimension` is a field of `Budget` other than seconds.
+        """
+        node, dim = self._node, DIMENSIONS.index(dimension)
+        more = [0, 0, 0, 0]
+        with node.tree.lock:
+            parent = node.parent
+            left = parent.unallotted(dim) if parent is not None and node.ended is None else None
+            if parent is None or not left:
+                return NOTHING
+            ceiling = node.limit[dim]
+            wanted = max(1, min(left, int(left * part)))
+            more[dim] = wanted if ceiling is None else min(wanted, ceiling - node.guarantee[dim])
+            tokens, dollars, loops, tool_calls = more
+            try:
+                node.enlarge_guarantee(parent, (tokens, dollars, loops, tool_calls))
+            except InsufficientBudget:
+                return NOTHING
+            serve(node)
+        return (tokens, dollars, loops, tool_calls)
 
     def close(self) -> None:
         """End this governor: close its children, charge open holds in full, give the rest back.
@@ -381,12 +414,16 @@ class Governor:
 
 def _restore(node: Node, usage: Usage) -> None:
     """Charge what an earlier session spent, its active seconds included."""
-    node.settle(NOTHING, (usage.tokens, picodollars(usage.dollars), 0, usage.tool_calls), usage.completion_tokens)
-    node.move(LOOPS, usage.loops, usage.loops)
-    node.mark_overdrawn()
+    _charge(node, usage)
     node.started -= usage.seconds
     if node.deadline is not None:
         node.deadline -= usage.seconds
+
+
+def _charge(node: Node, usage: Usage) -> None:
+    node.settle(NOTHING, (usage.tokens, picodollars(usage.dollars), 0, usage.tool_calls), usage.completion_tokens)
+    node.move(LOOPS, usage.loops, usage.loops)
+    node.mark_overdrawn()
 
 
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:

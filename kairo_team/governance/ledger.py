@@ -19,7 +19,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.budget import Budget, Usage, to_dollars
-from kairo_team.errors import GovernorClosed, InsufficientBudget
+from kairo_team.errors import InsufficientBudget
 from kairo_team.governance.units import (
     ALL_DIMENSIONS,
     DIMENSIONS,
@@ -318,8 +318,6 @@ class Node:
 
     def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
         """Make a child with `guarantee` set aside here and above, or raise `InsufficientBudget`. Needs the lock."""
-        if self.ended is not None:
-            raise GovernorClosed(self.name)
         if guarantee is not NOTHING:
             self.set_aside(guarantee)
         child = plant(self.tree, self, name, budget, limit)
@@ -335,7 +333,7 @@ class Node:
     def enlarge(self, more: Units, seconds: float | None) -> None:
         """Enlarge guarantee and ceiling (of the root, the limit), or raise and change nothing."""
         if self.parent is not None:
-            self._enlarge_guarantee(self.parent, more)
+            self.enlarge_guarantee(self.parent, more)
         tokens, dollars, loops, tool_calls = (
             None if most is None else most + extra for most, extra in zip(self.limit, more, strict=True)
         )
@@ -346,7 +344,8 @@ class Node:
             most_seconds += seconds
         self.budget = budget_of(self.limit, most_seconds)
 
-    def _enlarge_guarantee(self, parent: Node, more: Units) -> None:
+    def enlarge_guarantee(self, parent: Node, more: Units) -> None:
+        """Set more aside at the parent, and on ancestors, or raise and change nothing."""
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
         used = self.cells[COMMITTED:SLACK]

@@ -1,0 +1,108 @@
+"""How a run's budget is carved: set aside for members first, then off the top for planning and reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.budget import Budget, to_dollars, to_picodollars
+from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
+from kairo_team.events import BudgetCarved
+from kairo_team.governance.governor import Governor
+
+if TYPE_CHECKING:
+    from kairo_team.budget import BudgetPolicy
+    from kairo_team.team import Team, TeamConfig
+
+PLAN: Final = "plan"
+"""The purpose of what a planner spends."""
+EVALUATE: Final = "evaluate"
+"""The purpose of what reviews spend."""
+
+
+def root_budget(config: TeamConfig) -> Budget:
+    """Return a run's budget, with the earlier of its seconds and the team's timeout as deadline."""
+    budget, timeout = config.budget, config.team_timeout
+    if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
+        return budget
+    return replace(budget, seconds=timeout)
+
+
+def open_governor(
+    shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float]
+) -> tuple[Governor, str | None]:
+    """Return a run's governor, carved from the one its runtime shares out; and why that cannot be, if so.
+
+    What cannot be paid for gets a governor that lets nothing through.
+    """
+    if shared is None:
+        return Governor(budget, name=name, clock=clock), None
+    try:
+        return shared.carve(name, budget), None
+    except (InsufficientBudget, HaltError, GovernorClosed) as short:
+        nothing = Budget(tokens=0, dollars=0, loops=0, tool_calls=0)
+        return Governor(nothing, name=name, clock=clock), f"the runtime's budget does not cover this run: {short}"
+
+
+class Carving:
+    """The governors of one run below its root: one for each member and one for each purpose."""
+
+    def __init__(self, root: Governor, policy: BudgetPolicy, emit: Callable[..., None]) -> None:
+        self.root = root
+        self.members: dict[str, Governor] = {}
+        self._shares = {PLAN: policy.plan, EVALUATE: policy.evaluate}
+        self._purposes: dict[str, Governor] = {}
+        self._emit = emit
+
+    def set_aside(self, team: Team) -> None:
+        """Carve the members' governors: a budget of their own is theirs from now on."""
+        for member in team.members:
+            if member.id in self.members:
+                continue
+            self.members[member.id] = self.root.carve(member.id, member.budget or Budget())
+            if member.budget is not None:
+                self._tell(member.id, member.budget)
+
+    def purpose(self, name: str) -> Governor:
+        """Return the governor of a purpose; the policy's share is guaranteed to it as long as there is that much.
+
+        One that was closed is carved anew.
+        """
+        governor = self._purposes.get(name)
+        if governor is None or governor.closed:
+            guarantee = self._share(self._shares.get(name, 0.0))
+            self._purposes[name] = governor = self.root.carve(name, guarantee=guarantee)
+            if guarantee != Budget():
+                self._tell(None, guarantee)
+        return governor
+
+    def close_purpose(self, name: str) -> None:
+        """Give back what a purpose did not use."""
+        if name in self._purposes:
+            self._purposes[name].close()
+
+    def _share(self, part: float) -> Budget:
+        """Return a part of each limit, rounded down, and no more than is not allotted."""
+        limit, left = self.root.budget, self.root.unallotted
+        picodollars = _part(_picodollars(limit), _picodollars(left), part)
+        return Budget(
+            tokens=_part(limit.tokens, left.tokens, part),
+            dollars=None if picodollars is None else to_dollars(picodollars),
+            loops=_part(limit.loops, left.loops, part),
+            tool_calls=_part(limit.tool_calls, left.tool_calls, part),
+        )
+
+    def _tell(self, member: str | None, budget: Budget) -> None:
+        self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
+
+
+def _part(limit: int | None, left: int | None, part: float) -> int | None:
+    if limit is None:
+        return None
+    amount = int(limit * part)
+    return (amount if left is None else min(amount, left)) or None
+
+
+def _picodollars(budget: Budget) -> int | None:
+    return None if budget.dollars is None else to_picodollars(budget.dollars)

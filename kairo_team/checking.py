@@ -1,0 +1,105 @@
+"""Whether a team can start on a request, and how its budget would be split: found out without asking anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
+from kairo_team.budget_tree import BudgetNode
+from kairo_team.carving import PLAN, Carving, root_budget
+from kairo_team.errors import InsufficientBudget, PlanRefused
+from kairo_team.governance.governor import Governor
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import TeamCoordinator
+    from kairo_team.runtime import Runtime
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team, TeamExecutionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """What a run would meet before its first task; `str()` says it to people."""
+
+    ok: bool
+    """Nothing would be refused."""
+    problems: tuple[str, ...] = ()
+    """A sentence for each thing that would be refused."""
+    split: BudgetNode | None = None
+    """What would be set aside for each member, for planning and, if the plan is known, for each task when all of them
+    are dispatched with nothing spent. None when the members' budgets do not even add up."""
+
+    def __str__(self) -> str:
+        lines = [f"cannot start: {problem}" for problem in self.problems] or ["can start"]
+        return "\n".join([*lines, *([str(self.split)] if self.split else [])])
+
+
+def check_request(
+    request: TeamExecutionRequest, team: Team, coordinator: TeamCoordinator, runtime: Runtime
+) -> PlanCheck:
+    """Bind the plan and split the budget as the run would; calls no agent, planner or model."""
+    problems: list[str] = []
+    plan: TaskGraph | None = request.plan
+    preview = getattr(coordinator, "preview", None)
+    if preview is not None:
+        try:
+            plan = preview(request, team)
+        except PlanRefused as refused:
+            problems += refused.problems
+    prices = runtime.prices.under(request.config.budget_policy)
+    problems += team_problems(team, request.config, runtime.models, prices) + evaluator_problems(team)
+    bound: Mapping[str, tuple[str, ...]] = {} if plan is None else bind(plan, team)
+    if plan is not None:
+        problems += plan_problems(plan, team, bound)
+    problems += _shortage(runtime, request)
+    if problems:
+        return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))
+    return _split(request, team, plan, bound)
+
+
+def _shortage(runtime: Runtime, request: TeamExecutionRequest) -> list[str]:
+    """Say what the runtime's budget lacks for this run."""
+    if runtime.governor is None:
+        return []
+    left, asked = runtime.governor.unallotted, request.config.budget
+    short = [
+        f"the runtime's budget does not cover this run: {getattr(left, name)} {name} are left, {want} asked"
+        for name in ("tokens", "dollars", "loops", "tool_calls")
+        if (want := getattr(asked, name)) is not None and getattr(left, name) is not None and want > getattr(left, name)
+    ]
+    halt = runtime.governor.halted
+    return short if halt is None else [*short, f"the runtime's budget is halted: {halt.value}"]
+
+
+def _split(
+    request: TeamExecutionRequest, team: Team, plan: TaskGraph | None, bound: Mapping[str, tuple[str, ...]]
+) -> PlanCheck:
+    policy = request.config.budget_policy
+    root = Governor(root_budget(request.config), name=team.name, clock=_at_rest)
+    carving = Carving(root, policy, _tell_nobody)
+    carving.set_aside(team)
+    if plan is None:
+        carving.purpose(PLAN)
+        return PlanCheck(ok=True, split=root.tree())
+    weight = sum(task.weight for task in plan.tasks)
+    paid, lacking = 0, ""
+    for task in plan.tasks:
+        try:
+            carving.members[bound[task.id][0]].carve_share(task.id, task.budget, task.weight / weight, policy.reserve)
+            paid += 1
+        except InsufficientBudget as short:
+            lacking = lacking or f"task {task.id!r}: {short}"
+        weight -= task.weight
+    problems = () if paid else (f"no task can get its share of the budget; {lacking}",)
+    return PlanCheck(not problems, problems, root.tree())
+
+
+def _at_rest() -> float:
+    """Tell the time of a clock that stands: no second of the budget passes while it is split."""
+    return 0.0
+
+
+def _tell_nobody(*_event: object) -> None:
+    """Take an event that nobody waits for."""

@@ -1,0 +1,55 @@
+"""`kairo check`: the split and the problems, for people and as JSON; `kairo run` checks first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+NEWSROOM = Path(__file__).parent / "data" / "newsroom.py"
+TeamFile = Callable[..., Path]
+
+TEAM = """
+def never(assignment): raise AssertionError("an agent was called")
+team = kt.Team("duo", [kt.Member("a", never), kt.Member("b", never, budget=kt.Budget(tokens=300))])
+"""
+
+
+def test_it_shows_how_the_budget_would_be_split(kairo: Any, team_file: TeamFile) -> None:
+    said = kairo("check", team_file(TEAM), "x", "--budget", "tokens=1000")
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert lines[0].split() == ["duo", "0", "of", "1,000", "tokens", "0.0", "s"]
+    assert any("b" in line and "0 of 300 tokens" in line for line in lines)
+    assert lines[-1] == "can start"
+
+
+def test_what_cannot_start_is_exit_2_with_a_sentence_each(kairo: Any, team_file: TeamFile) -> None:
+    said = kairo("check", team_file(TEAM), "x", "--budget", "tokens=100")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "kairo: cannot start: the members' budgets add up to 300 tokens, the team has 100\n"
+
+
+def test_run_checks_first_and_starts_nothing(kairo: Any, team_file: TeamFile) -> None:
+    said = kairo("run", team_file(TEAM), "x", "--budget", "tokens=100")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "kairo: nothing was started: the members' budgets add up to 300 tokens, the team has 100\n"
+
+
+def test_as_json_it_is_one_document(kairo_json: Any, team_file: TeamFile) -> None:
+    said = kairo_json("check", team_file(TEAM), "x", "--budget", "tokens=1000", "--json")
+    assert (said.code, said.err) == (0, "")
+    assert list(said.document) == ["ok", "problems", "split", "exit_code"]
+    assert said.document["split"]["children"][1]["guarantee"]["tokens"] == 300
+
+
+def test_problems_as_json(kairo_json: Any, team_file: TeamFile) -> None:
+    said = kairo_json("check", team_file(TEAM), "x", "--budget", "tokens=100", "--json")
+    assert (said.code, said.document["ok"], said.document["exit_code"]) == (2, False, 2)
+    assert said.document["split"] is None
+
+
+def test_the_files_own_plan_is_checked(kairo: Any) -> None:
+    said = kairo("check", NEWSROOM)
+    assert said.code == 0
+    assert "moon" in said.out
