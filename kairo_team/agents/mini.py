@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.budget import Budget, Usage, check_count
@@ -93,6 +94,8 @@ class _Conversation:
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
         self._schema = adapter(context.output_type).json_schema() if context.output_type is not None else None
         self._messages = [Message.system(context.render("system", role=context.role, schema=self._schema))]
+        self._dearest = Decimal(0)
+        """Dollars of the dearest turn so far."""
         self.text = ""
         self.usage = Usage()
         self.complete = False
@@ -104,7 +107,9 @@ class _Conversation:
         response = await self._model.complete(request)
         self._messages += [ask, Message.assistant(response.text)]
         self.text += response.text
-        self.usage += response.usage or Usage()
+        used = response.usage or Usage()
+        self.usage += used
+        self._dearest = max(self._dearest, used.dollars)
         self.complete = response.finish_reason != "length" or self._schema is not None
         self._context.keep(self.text)
 
@@ -128,8 +133,11 @@ class _Conversation:
         return f"Left for this task: {', '.join(parts)}." if parts else ""
 
     def _could_pay_another(self) -> bool:
-        left = self._context.remaining.tokens
-        if left is None:
+        """Say whether what is left pays for this turn, whose loop is counted, and one more."""
+        left = self._context.remaining
+        if left.loops == 0 or (left.dollars is not None and left.dollars < 2 * self._dearest):
+            return False
+        if left.tokens is None:
             return True
         turn = prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0)
-        return left >= 2 * turn
+        return left.tokens >= 2 * turn
