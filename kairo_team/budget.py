@@ -62,7 +62,7 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
     return whole + 1 if round_up and whole != scaled else whole
 
 
-picodollars = lru_cache(maxsize=1024)(to_picodollars)
+picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)
 """Turn dollars into ledger units, rounded up, and remember: prices repeat."""
 
 
@@ -72,6 +72,17 @@ def check_count(field: str, value: object) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{field} must be a whole number >= 0, not {value!r}")
+
+
+def check_used(prompt_tokens: int, completion_tokens: int, tool_calls: int) -> None:
+    """Raise `ValueError` unless what was used is made of whole numbers >= 0."""
+    if (
+        not (type(prompt_tokens) is type(completion_tokens) is type(tool_calls) is int)
+        or (prompt_tokens | completion_tokens | tool_calls) < 0
+    ):
+        check_count("prompt_tokens used", prompt_tokens)
+        check_count("completion_tokens used", completion_tokens)
+        check_count("tool_calls used", tool_calls)
 
 
 def check_seconds(field: str, value: object) -> None:

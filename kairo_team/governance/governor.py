@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from kairo_team.budget import Budget, HaltReason, Money, Usage, picodollars
+from kairo_team.budget import Budget, HaltReason, Money, Usage, check_count, check_used, picodollars
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance import halts
@@ -162,8 +162,7 @@ class Governor:
         governor and raises `HaltError`; also when it was halted before. After `close` the nearest open
         ancestor books it.
         """
-        if (prompt_tokens | completion_tokens | tool_calls) < 0:
-            raise ValueError("what was used cannot be negative")
+        check_used(prompt_tokens, completion_tokens, tool_calls)
         tokens = prompt_tokens + completion_tokens
         picos = picodollars(dollars) if dollars else 0
         node = self._node
@@ -428,8 +427,9 @@ def _charge(node: Node, usage: Usage) -> None:
 
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
     """Turn what is asked for into ledger units."""
-    if (tokens | tool_calls) < 0:
-        raise ValueError(f"an amount to hold must be >= 0, not tokens={tokens}, tool_calls={tool_calls}")
+    if type(tokens) is not int or type(tool_calls) is not int or (tokens | tool_calls) < 0:
+        check_count("an amount of tokens to hold", tokens)
+        check_count("an amount of tool calls to hold", tool_calls)
     return (tokens, picodollars(dollars) if dollars else 0, 0, tool_calls)
 
 

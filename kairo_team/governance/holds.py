@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self
 
-from kairo_team.budget import Money, picodollars, to_dollars
+from kairo_team.budget import Money, check_used, picodollars, to_dollars
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance.halts import check_hopeless
 from kairo_team.governance.units import DOLLARS, HELD_DIMENSIONS, TOKENS, TOOL_CALLS, Units
@@ -69,8 +69,7 @@ class Reservation:
         """
         if tool_calls is None:
             tool_calls = self._units[TOOL_CALLS]
-        if (prompt_tokens | completion_tokens | tool_calls) < 0:
-            raise ValueError("what a call used cannot be negative")
+        check_used(prompt_tokens, completion_tokens, tool_calls)
         picos = picodollars(dollars) if dollars else 0
         self._end(prompt_tokens + completion_tokens, completion_tokens, picos, tool_calls)
 

@@ -445,6 +445,8 @@ class Node:
 
 def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Limits) -> Node:
     """Make a node, not yet among its parent's children. An `__init__` would cost twice as much."""
+    if not isinstance(name, str):
+        raise ValueError(f"a governor's name is a string, not {name!r}")
     node = Node()
     node.tree = tree
     node.parent = parent

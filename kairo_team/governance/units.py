@@ -35,12 +35,16 @@ def limits_of(budget: Budget) -> Limits:
     """Turn a budget into limits in ledger units; seconds are no part of them."""
     if budget is FREE:
         return UNLIMITED
+    if type(budget) is not Budget:
+        raise ValueError(f"a budget is a kt.Budget such as Budget(tokens=1000), not {budget!r}")
     dollars = budget.dollars
     return (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
 
 
 def units_of(budget: Budget) -> Units:
     """Turn a budget into amounts in ledger units: `None` counts as nothing."""
+    if type(budget) is not Budget:
+        raise ValueError(f"a budget is a kt.Budget such as Budget(tokens=1000), not {budget!r}")
     dollars = budget.dollars
     return (budget.tokens or 0, picodollars(dollars) if dollars else 0, budget.loops or 0, budget.tool_calls or 0)
 

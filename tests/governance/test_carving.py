@@ -160,10 +160,16 @@ def test_names_may_repeat_and_paths_do_not() -> None:
     assert [node.path for node in team.tree().children[:6]] == paths[:6]
 
 
-def test_carving_from_a_halted_parent_gives_a_halted_child() -> None:
-    team = Governor(name="team")
+def test_carving_from_a_halted_parent_is_refused() -> None:
+    team = Governor(Budget(tokens=10), name="team", clock=FakeClock())
+    member = team.carve("member")
     team.cancel()
-    assert team.carve("task").halted is HaltReason.CANCELLED
+    before = team.tree()
+    with pytest.raises(HaltError, match="'team' halted: cancelled"):
+        member.carve("task")
+    assert team.tree() == before
+    task, _ = member.carve_share("task", None, 0.5, 0.0)
+    assert task.halted is HaltReason.CANCELLED
 
 
 # -- top_up -----------------------------------------------------------------------------------
@@ -202,6 +208,7 @@ def test_top_up_that_does_not_make_room_lifts_nothing() -> None:
     with pytest.raises(HaltError):
         team.record_usage(prompt_tokens=30)
     team.top_up(Budget(tokens=20))
+    assert team.halted is HaltReason.TOKEN_BUDGET_EXCEEDED
     with pytest.raises(HaltError):
         team.can_proceed()
     team.top_up(Budget(tokens=1))

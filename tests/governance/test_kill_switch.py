@@ -101,11 +101,12 @@ async def test_kf_u07_a_signal_while_the_ledger_is_locked_does_not_dead_lock() -
     team = Governor(Budget(tokens=100), name="team")
     lock = team._node.tree.lock
     other_holds, let_go = threading.Event(), threading.Event()
+    in_time: list[bool] = []
 
     def keep_the_lock() -> None:
         with lock:
             other_holds.set()
-            let_go.wait(5)
+            in_time.append(let_go.wait(2))
 
     keeper = threading.Thread(target=keep_the_lock)
     with on_signal(team.cancel):
@@ -117,6 +118,7 @@ async def test_kf_u07_a_signal_while_the_ledger_is_locked_does_not_dead_lock() -
         signal.raise_signal(signal.SIGUSR1)
         let_go.set()
     keeper.join()
+    assert in_time == [True], "the handler waited for the lock"
 
 
 @pytest.mark.real_time

@@ -1,0 +1,99 @@
+"""Every mutant of the governor is killed by the tests that its row names, and by each of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.mutants.governor import MUTANTS, Mutant
+from tests.mutants.kill_table import table
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("kairo_team", "coordinators", "evaluators", "examples", "tests/governance")
+SECONDS = 20
+"""A mutant that hangs its killer counts as alive: killers fail, they do not hang."""
+
+# Every run starts as a fork of a process that has imported all but the library: that saves half of its time.
+forks = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(["pytest", "hypothesis", "hypothesis.stateful", "trio", "anyio.from_thread", "pydantic"])
+
+WHERE = """
+import kairo_team, tests.governance.law
+
+def test_where():
+    there = __file__.rpartition("/tests/")[0]
+    assert kairo_team.__file__ == there + "/kairo_team/__init__.py"
+    assert tests.governance.law.__file__ == there + "/tests/governance/law.py"
+"""
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package and its tests, unchanged, with their bytecode: every mutant starts from here."""
+    there = tmp_path_factory.mktemp("governor")
+    for name in COPIED:
+        shutil.copytree(ROOT / name, there / name, symlinks=True)
+    for name in ("pyproject.toml", "tests/conftest.py"):
+        shutil.copy2(ROOT / name, there / name)
+    (there / "tests/governance/test_where.py").write_text(WHERE)
+    return there
+
+
+def killed(there: Path, tests: Iterable[str], profile: str = "mutants", seconds: float = SECONDS) -> set[str]:
+    """Run tests on the package in a directory, and return those that fail."""
+    report = there / "report.xml"
+    options = [f"--rootdir={there}", f"--config-file={there}/pyproject.toml", f"--override-ini=pythonpath={there}"]
+    options += ["-Wignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+    options += ["-q", "--tb=no", "-pno:cacheprovider", f"--hypothesis-profile={profile}", f"--junit-xml={report}"]
+    run = forks.Process(target=pytest.main, args=([*options, *(f"{there}/tests/governance/{one}" for one in tests)],))
+    run.start()
+    run.join(seconds)
+    if run.exitcode is None:
+        run.kill()
+        run.join()
+        return set()
+    cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it for us
+    assert cases, "nothing was run"
+    assert not [case for case in cases if case.find("error") is not None], report.read_text(encoding="utf-8")
+    return {name_of(case) for case in cases if case.find("failure") is not None}
+
+
+def name_of(case: ET.Element) -> str:
+    """Return the test of a case as the table names it: without parameters, and a machine by its class."""
+    _, _, module, *machine = case.get("classname", "").split(".")
+    return f"{module}.py::{machine[0] if machine else case.get('name', '').partition('[')[0]}"
+
+
+def test_without_an_edit_every_killer_passes(copied: Path) -> None:
+    killers = {test for mutant in MUTANTS for test in mutant.killed_by}
+    assert killed(copied, ["test_where.py::test_where", *sorted(killers)], seconds=120) == set()
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name) for mutant in MUTANTS])
+def test_a_mutant_is_killed(mutant: Mutant, copied: Path, tmp_path: Path) -> None:
+    there = tmp_path / "mutant"
+    shutil.copytree(copied, there, symlinks=True)
+    source = there / "kairo_team" / mutant.file
+    text = source.read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1, f"the source has changed: write the mutant {mutant.name!r} anew"
+    source.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    alive = set(mutant.killed_by) - killed(there, mutant.killed_by)
+    if any(test.startswith("test_law.py") for test in alive):
+        alive -= killed(there, alive, "patient", 3 * SECONDS)
+    assert alive == set()
+
+
+def test_there_are_enough_mutants_and_each_has_a_name_of_its_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 24
+
+
+def test_the_table_is_up_to_date() -> None:
+    """Write it anew with `python -m tests.mutants.kill_table > tests/governor_mutants.md`."""
+    assert (ROOT / "tests/governor_mutants.md").read_text(encoding="utf-8") == table(MUTANTS) + "\n"
