@@ -92,7 +92,7 @@ class Bus:
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
         self._listeners: list[Listener] = [*(mailbox.put for mailbox in self._mailboxes), *plain]
         self._waiting: deque[Event] = deque()
-        """Events emitted by a listener while it was told of one: they wait their turn, so order holds."""
+        """Events not yet told: more than one when a listener emits while it is told of one."""
         self._telling = False
         self._tick = -inf
         self._at = datetime.now(UTC)
@@ -109,25 +109,25 @@ class Bus:
         tick = monotonic()
         if tick - self._tick > _MILLISECOND:
             self._tick, self._at = tick, datetime.now(UTC)
-        event = kind(self.run_id, self.seq, self._at, *fields)
-        if self._telling:
-            self._waiting.append(event)
+        waiting = self._waiting
+        waiting.append(kind(self.run_id, self.seq, self._at, *fields))
+        if self._telling:  # an emit from inside a subscriber waits its turn, so order holds
             return
         self._telling = True
         try:
-            self._tell(event)
-            while self._waiting:
-                self._tell(self._waiting.popleft())
+            while waiting:
+                event = waiting.popleft()
+                for listener in self._listeners:
+                    try:
+                        listener(event)
+                    except Exception as error:  # noqa: BLE001 - whatever it raises, the run goes on
+                        self._drop(listener, error)
         finally:
             self._telling = False
 
-    def _tell(self, event: Event) -> None:
-        for listener in self._listeners:
-            try:
-                listener(event)
-            except Exception:
-                self._listeners = [other for other in self._listeners if other is not listener]
-                _logger.exception("subscriber %r raised and gets no more events", listener)
+    def _drop(self, listener: Listener, error: Exception) -> None:
+        self._listeners = [other for other in self._listeners if other is not listener]
+        _logger.error("subscriber %r raised and gets no more events", listener, exc_info=error)
 
     @asynccontextmanager
     async def pumping(self, grace: float) -> AsyncGenerator[None]:

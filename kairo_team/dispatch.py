@@ -106,7 +106,7 @@ class Dispatcher:
 
     def _start(self, record: TaskRecord, member: str) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
-        unpaid = self._recorded.unpaid(record.task.id)
+        unpaid = self._recorded.unpaid(record.task.id) if self._recorded.replaying else None
         if unpaid is not None:
             self.board.release(member)
             self._fail_unpaid(record, unpaid.error, halted=unpaid.halted)
@@ -188,7 +188,8 @@ class Dispatcher:
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
 
     def _give_back(self, record: TaskRecord, to: TaskState) -> None:
-        self.release_lease(record)
+        if record.leased is not None:
+            self.release_lease(record)
         if record.governor is not None:
             record.governor.close()
             if to is TaskState.CANCELLED:  # an attempt was cut short and has not reported

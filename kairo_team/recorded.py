@@ -22,12 +22,13 @@ class Unpaid(NamedTuple):
 class TaskRecords:
     """The recorded steps of one plan's tasks. Without `replaying` there are none yet, and none is looked for."""
 
-    __slots__ = ("_journal", "_plan", "_replaying")
+    __slots__ = ("_journal", "_plan", "replaying")
 
     def __init__(self, journal: Journal, plan: int, *, replaying: bool) -> None:
         self._journal = journal
         self._plan = plan
-        self._replaying = replaying
+        self.replaying = replaying
+        """Some steps may be recorded already."""
 
     def attempt_key(self, task_id: str, number: int) -> str:
         """Name a try; `number` counts every try of the task and never restarts."""
@@ -35,18 +36,18 @@ class TaskRecords:
 
     def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         """Leave each task that was tried before to the member that tried it: others might be free in a replay."""
-        if not self._replaying:
+        if not self.replaying:
             return bound
         first = {task_id: self._first_member(task_id) for task_id in bound}
         return {task_id: (member,) if (member := first[task_id]) in able else able for task_id, able in bound.items()}
 
     def was_tried(self, task_id: str) -> bool:
         """Say whether a try of the task is recorded."""
-        return self._replaying and self._first_member(task_id) is not None
+        return self.replaying and self._first_member(task_id) is not None
 
     def unpaid(self, task_id: str) -> Unpaid | None:
         """Return why the task could not be paid for, if that is recorded."""
-        found = self._journal.get(self._unpaid_key(task_id), None) if self._replaying else None
+        found = self._journal.get(self._unpaid_key(task_id), None) if self.replaying else None
         return found if isinstance(found, Unpaid) else None
 
     def put_unpaid(self, task_id: str, error: str, *, halted: bool) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kairo_team.budget import Usage
+from kairo_team.errors import IllegalMove
 from kairo_team.results import Artifact, TaskOutcome
-from kairo_team.states import TASK_MOVES, TaskState, check_move
+from kairo_team.states import TASK_MOVES, TaskState
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ class TaskRecord:
 
     def move(self, to: TaskState) -> None:
         """Go to another state; `IllegalMove` when the table does not have that move."""
-        check_move(self.task.id, self.history, to, TASK_MOVES)
+        if to not in TASK_MOVES.get(self.state, ()):
+            raise IllegalMove(self.task.id, self.history, to)
+        self.history.append(to)
         self.state = to
 
     def outcome(self) -> TaskOutcome:

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairo_team.board import Entry
 from kairo_team.errors import IllegalMove
 from kairo_team.results import TeamStatus
 from kairo_team.states import RUN_MOVES, TASK_MOVES, RunState, TaskState, check_move
-from kairo_team.tasks import TaskStatus
+from kairo_team.task_record import TaskRecord
+from kairo_team.tasks import Task, TaskStatus
 
 RUN_TABLE = """
 idle -> planning
@@ -56,3 +58,17 @@ def test_any_walk_along_the_table_is_recorded_and_any_other_step_is_refused(step
             assert history == before
             assert caught.value.history == tuple(before)
             assert f"'t' cannot go from {before[-1]} to {to}" in str(caught.value)
+
+
+@given(st.lists(st.sampled_from(TaskState)))
+def test_a_record_moves_along_the_same_table(steps: list[TaskState]) -> None:
+    record = TaskRecord(Entry(Task("t", "do"), 0, ()))
+    history: list[str] = [TaskState.PENDING]
+    for to in steps:
+        if to in TASK_MOVES.get(history[-1], ()):
+            record.move(to)
+            history.append(to)
+        else:
+            with pytest.raises(IllegalMove, match="'t' cannot go from"):
+                record.move(to)
+        assert (record.history, record.state) == (history, history[-1])

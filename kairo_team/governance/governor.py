@@ -162,7 +162,11 @@ class Governor:
         governor and raises `HaltError`; also when it was halted before. After `close` the nearest open
         ancestor books it.
         """
-        check_used(prompt_tokens, completion_tokens, tool_calls)
+        try:
+            if (prompt_tokens | completion_tokens | tool_calls) < 0:
+                check_used(prompt_tokens, completion_tokens, tool_calls)
+        except TypeError:
+            check_used(prompt_tokens, completion_tokens, tool_calls)
         tokens = prompt_tokens + completion_tokens
         picos = picodollars(dollars) if dollars else 0
         node = self._node
@@ -209,10 +213,16 @@ class Governor:
             amounts = units_of(guarantee)
             if limit is not UNLIMITED:
                 _check_within(amounts, limit)
+        node = self._node
+        tree = node.tree
         child = _blank(Governor)
-        with self._node.tree.lock:
-            halts.check(self._node)
-            child._node = self._node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
+        tree.acquire()
+        try:
+            if node.ended is not None or node.timed or tree.halts:
+                halts.check(node)
+            child._node = node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
+        finally:
+            tree.release()
         return child
 
     def carve_share(self, name: str, ceiling: Budget | None, part: float, reserve: float) -> tuple[Governor, Units]:

@@ -69,7 +69,11 @@ class Reservation:
         """
         if tool_calls is None:
             tool_calls = self._units[TOOL_CALLS]
-        check_used(prompt_tokens, completion_tokens, tool_calls)
+        try:
+            if (prompt_tokens | completion_tokens | tool_calls) < 0:
+                check_used(prompt_tokens, completion_tokens, tool_calls)
+        except TypeError:
+            check_used(prompt_tokens, completion_tokens, tool_calls)
         picos = picodollars(dollars) if dollars else 0
         self._end(prompt_tokens + completion_tokens, completion_tokens, picos, tool_calls)
 

@@ -26,6 +26,7 @@ from kairo_team.governance.units import (
     DOLLARS,
     FREE,
     HELD_DIMENSIONS,
+    LOOPS,
     NOTHING,
     TOKENS,
     TOOL_CALLS,
@@ -356,21 +357,29 @@ class Node:
     def close(self) -> None:
         """Close the children, charge what is still held, give back what is left of the guarantee."""
         if self.children:
-            for child in self.children.values():
-                if child.ended is None:
-                    child.close()
+            self._close_children()
         cells = self.cells
         if cells[5] != cells[0] or cells[6] != cells[1] or cells[8] != cells[3]:  # with no child open, that is held
             for dim in HELD_DIMENSIONS:
                 self.move(dim, 0, self.held(dim))
-        guarantee = self.guarantee
-        if guarantee is not NOTHING and self.parent is not None:
-            for dim in ALL_DIMENSIONS:
-                unused = guarantee[dim] - cells[COMMITTED + dim]
-                if unused > 0:
-                    self.parent.give_back(dim, unused)
+        parent = self.parent
+        if self.guarantee is not NOTHING and parent is not None:
+            tokens, picos, loops, tool_calls = self.guarantee
+            if tokens > cells[5]:
+                parent.give_back(TOKENS, tokens - cells[5])
+            if picos > cells[6]:
+                parent.give_back(DOLLARS, picos - cells[6])
+            if loops > cells[7]:
+                parent.give_back(LOOPS, loops - cells[7])
+            if tool_calls > cells[8]:
+                parent.give_back(TOOL_CALLS, tool_calls - cells[8])
         self.ended = self.tree.clock()
         self.limited = ()
+
+    def _close_children(self) -> None:
+        for child in (self.children or {}).values():
+            if child.ended is None:
+                child.close()
 
     def line(self) -> Iterator[Node]:
         """Yield this node and its ancestors, up to the root."""
@@ -445,7 +454,7 @@ class Node:
 
 def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Limits) -> Node:
     """Make a node, not yet among its parent's children. An `__init__` would cost twice as much."""
-    if not isinstance(name, str):
+    if type(name) is not str:
         raise ValueError(f"a governor's name is a string, not {name!r}")
     node = Node()
     node.tree = tree

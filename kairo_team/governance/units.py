@@ -36,17 +36,22 @@ def limits_of(budget: Budget) -> Limits:
     if budget is FREE:
         return UNLIMITED
     if type(budget) is not Budget:
-        raise ValueError(f"a budget is a kt.Budget such as Budget(tokens=1000), not {budget!r}")
+        raise _no_budget(budget)
     dollars = budget.dollars
     return (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
 
 
 def units_of(budget: Budget) -> Units:
     """Turn a budget into amounts in ledger units: `None` counts as nothing."""
-    if type(budget) is not Budget:
-        raise ValueError(f"a budget is a kt.Budget such as Budget(tokens=1000), not {budget!r}")
-    dollars = budget.dollars
+    try:
+        dollars = budget.dollars
+    except AttributeError:
+        raise _no_budget(budget) from None
     return (budget.tokens or 0, picodollars(dollars) if dollars else 0, budget.loops or 0, budget.tool_calls or 0)
+
+
+def _no_budget(given: object) -> ValueError:
+    return ValueError(f"a budget is a kt.Budget such as Budget(tokens=1000), not {given!r}")
 
 
 @lru_cache(maxsize=256)
