@@ -15,6 +15,10 @@ def never(_: kt.Assignment) -> str:
     raise AssertionError("an agent was called")
 
 
+async def done(_: kt.Assignment) -> str:
+    return "done"
+
+
 class Unpriced:
     name = "odd:model"
 
@@ -164,7 +168,7 @@ def test_a_runtimes_budget_is_looked_at_and_left_alone() -> None:
 async def test_checking_does_not_use_the_request_up() -> None:
     asked = kt.TeamExecutionRequest("goal")
     runtime = kt.Runtime()
-    team = kt.Team("team", [kt.Member("a", lambda _: "done")], runtime=runtime)
+    team = kt.Team("team", [kt.Member("a", done)], runtime=runtime)
     assert kt.check(team, asked) == kt.check(team, asked)
     assert (await kt.run(team, asked)).status is kt.TeamStatus.COMPLETED
 

@@ -251,8 +251,8 @@ MUTANTS = [
         "carve from a halted governor",
         "a halted governor still sets money aside for new children",
         GOVERNOR,
-        "            halts.check(self._node)\n            child._node",
-        "            child._node",
+        "                halts.check(node)\n            child._node",
+        "                pass\n            child._node",
         (LAW, "test_carving.py::test_carving_from_a_halted_parent_is_refused"),
     ),
     Mutant(
@@ -292,8 +292,8 @@ MUTANTS = [
         "close without return",
         "what a child did not use of its guarantee is lost",
         LEDGER,
-        "self.parent.give_back(dim, unused)",
-        "self.parent.give_back(dim, 0)",
+        "            tokens, picos, loops, tool_calls = self.guarantee\n",
+        "            tokens, picos, loops, tool_calls = NOTHING\n",
         (LAW, "test_carving.py::test_close_closes_children_charges_holds_and_gives_the_rest_back"),
     ),
     Mutant(
@@ -316,8 +316,8 @@ MUTANTS = [
         "close leaves children open",
         "a closed member's tasks go on spending",
         LEDGER,
-        "                if child.ended is None:\n                    child.close()",
-        "                if child.ended is None:\n                    pass",
+        "            if child.ended is None:\n                child.close()",
+        "            if child.ended is None:\n                pass",
         (LAW, "test_carving.py::test_close_closes_children_charges_holds_and_gives_the_rest_back"),
     ),
     Mutant(
