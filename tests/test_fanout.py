@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("benchmarks", reason="the benchmarks are no part of the wheel")
+
 from benchmarks import contention, fanout
 from benchmarks.peers import experiment
 from benchmarks.peers.__main__ import Skipped, run
