@@ -145,14 +145,19 @@ def _as_output(raw: Any, member: str) -> AgentOutput:
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
 
 
-class _End(NamedTuple):
-    """How an attempt ended: the fields of `Attempt` from `output` to `final`."""
+_End = tuple[AgentOutput | None, str | None, HaltReason | None, str | None, bool]
+"""How an attempt ended: the fields of `Attempt` from `output` to `final`."""
 
-    output: AgentOutput | None
-    error: str | None = None
-    halt: HaltReason | None = None
-    origin: str | None = None
-    final: bool = False
+
+def _end(
+    output: AgentOutput | None,
+    error: str | None = None,
+    halt: HaltReason | None = None,
+    origin: str | None = None,
+    *,
+    final: bool = False,
+) -> _End:
+    return output, error, halt, origin, final
 
 
 def _failed(
@@ -161,7 +166,7 @@ def _failed(
     """Describe a failed try; what the member kept is its partial artifact."""
     status = AgentStatus.HALTED if halt else AgentStatus.GRACEFUL_EXIT
     kept = AgentOutput(Artifact(context.kept, partial=True), status) if context.kept else None
-    return _End(kept, error, halt, origin, final or halt is not None)
+    return _end(kept, error, halt, origin, final=final or halt is not None)
 
 
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
@@ -190,11 +195,11 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
     stopped = governor.stopped
     if stopped is not None:
         why = _why_halted(context, stopped, f"halted: {stopped.value}")
-        return _End(_cut(output), why, stopped, governor.name, final=True)
+        return _end(_cut(output), why, stopped, governor.name, final=True)
     if output.status in _NEVER_REVIEWED:
         error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
         halt = governor.halted if output.status is AgentStatus.HALTED else None
-        return _End(_cut(output), error, halt, governor.name if halt else None, final=True)
+        return _end(_cut(output), error, halt, governor.name if halt else None, final=True)
     constraints = context.constraints
     if constraints is not None and constraints.refusal is not None and output.status is AgentStatus.COMPLETED:
         output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
@@ -204,13 +209,13 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
 def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     """Decide it by what the artifact says."""
     if not output.text.strip() and output.artifact.data is None:
-        return _End(None, output.error or "the agent returned an empty text")
+        return _end(None, output.error or "the agent returned an empty text")
     if output.status is not AgentStatus.COMPLETED:
         output = _cut(output)
     try:
-        return _End(_typed(output, context.output_type))
+        return _end(_typed(output, context.output_type))
     except InvalidReply as error:
-        return _End(_cut(output), str(error))
+        return _end(_cut(output), str(error))
 
 
 def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:

@@ -355,7 +355,7 @@ class TeamRun:
         record.attempts += 1
         self.emit(events.AttemptStarted, task.id, member, number)
         key = self._recorded.attempt_key(task.id, number)
-        attempt: Attempt | Any = self._tools.journal.get(key, _MISSING)
+        attempt: Attempt | Any = self._tools.journal.get(key, _MISSING) if self._recorded.replaying else _MISSING
         if attempt is _MISSING:
             assignment = self._assignment(task, artifact_number, previous, findings)
             attempt = await self._make_attempt(record, assignment, number, key)
