@@ -175,7 +175,15 @@ class Governor:
         try:
             if node.ended is not None:
                 node = node.nearest_open()
-            node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
+            if node.ended is not None:
+                node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
+            else:  # what settle would do, without its way round
+                if tokens:
+                    node.move(TOKENS, tokens, tokens, completion_tokens)
+                if picos:
+                    node.move(DOLLARS, picos, picos)
+                if tool_calls:
+                    node.move(TOOL_CALLS, tool_calls, tool_calls)
             if _reaches_a_limit(node, tokens, picos, tool_calls):
                 node.mark_overdrawn()
                 halts.stop_crossed(node, (tokens, picos, 0, tool_calls))
