@@ -175,15 +175,7 @@ class Governor:
         try:
             if node.ended is not None:
                 node = node.nearest_open()
-            if node.ended is not None:
-                node.settle(NOTHING, (tokens, picos, 0, tool_calls), completion_tokens)
-            else:  # what settle would do, without its way round
-                if tokens:
-                    node.move(TOKENS, tokens, tokens, completion_tokens)
-                if picos:
-                    node.move(DOLLARS, picos, picos)
-                if tool_calls:
-                    node.move(TOOL_CALLS, tool_calls, tool_calls)
+            node.spend(tokens, completion_tokens, picos, tool_calls)
             if _reaches_a_limit(node, tokens, picos, tool_calls):
                 node.mark_overdrawn()
                 halts.stop_crossed(node, (tokens, picos, 0, tool_calls))
@@ -438,7 +430,7 @@ def _restore(node: Node, usage: Usage) -> None:
 
 
 def _charge(node: Node, usage: Usage) -> None:
-    node.settle(NOTHING, (usage.tokens, picodollars(usage.dollars), 0, usage.tool_calls), usage.completion_tokens)
+    node.spend(usage.tokens, usage.completion_tokens, picodollars(usage.dollars), usage.tool_calls)
     node.move(LOOPS, usage.loops, usage.loops)
     node.mark_overdrawn()
 

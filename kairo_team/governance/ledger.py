@@ -178,6 +178,18 @@ class Node:
         if hold or spent:
             self.move(TOOL_CALLS, spent - hold, spent)
 
+    def spend(self, tokens: int, completion: int, picos: int, tool_calls: int) -> None:
+        """Book what was not held before, `completion` of the tokens completion tokens; also when closed."""
+        if self.ended is not None:
+            self._settle_late(NOTHING, (tokens, picos, 0, tool_calls), completion)
+            return
+        if tokens:
+            self.move(TOKENS, tokens, tokens, completion)
+        if picos:
+            self.move(DOLLARS, picos, picos)
+        if tool_calls:
+            self.move(TOOL_CALLS, tool_calls, tool_calls)
+
     def _settle_late(self, charged: Units, used: Units, completion: int) -> None:
         """Correct what was charged at the close: on the closed nodes, then on the open line above them."""
         for node in self.line():
@@ -419,10 +431,7 @@ class Node:
     def usage(self, cells: list[int] | None = None) -> Usage:
         """Return what this node's subtree has spent (by an earlier list of `cells`, if one is given)."""
         tokens, dollars, loops, tool_calls, completion = (cells or self.cells)[:COMMITTED]  # one step: it needs no lock
-        seconds = (self.tree.clock() if self.ended is None else self.ended) - self.started
-        return Usage(
-            tokens - completion, completion, to_dollars(dollars), loops, tool_calls, seconds if seconds > 0 else 0.0
-        )
+        return Usage(tokens - completion, completion, to_dollars(dollars), loops, tool_calls, self.elapsed())
 
     def held_units(self) -> Units:
         """Return what is held now, by dimension."""

@@ -324,8 +324,8 @@ MUTANTS = [
         "late usage lost",
         "what is recorded after the close is booked nowhere",
         GOVERNOR,
-        "                node = node.nearest_open()\n            if node.ended",
-        "                return\n            if node.ended",
+        "                node = node.nearest_open()\n            node.spend(",
+        "                return\n            node.spend(",
         (LAW, "test_carving.py::test_late_usage_is_booked_to_the_nearest_open_ancestor"),
     ),
     Mutant(
