@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,6 +20,8 @@ from kairo_team.errors import (
     UnpricedModel,
     innermost,
 )
+from kairo_team.governance.halts import REASONS
+from kairo_team.governance.units import DIMENSIONS
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
 if TYPE_CHECKING:
@@ -31,12 +33,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_HALT_OF = {
-    "tokens": HaltReason.TOKEN_BUDGET_EXCEEDED,
-    "dollars": HaltReason.DOLLAR_BUDGET_EXCEEDED,
-    "loops": HaltReason.LOOP_BUDGET_EXCEEDED,
-    "tool_calls": HaltReason.TOOL_BUDGET_EXCEEDED,
-}
+_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
 
 
 class Attempt(NamedTuple):

@@ -91,8 +91,7 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
     for member in team.members:
         model: Any = getattr(member.agent, "model", None)
-        limited = budget.dollars is not None or (member.budget is not None and member.budget.dollars is not None)
-        if not limited or not (isinstance(model, str) or hasattr(model, "complete")):
+        if _ceiling(member, budget).dollars is None or not (isinstance(model, str) or hasattr(model, "complete")):
             continue
         try:
             problem = prices.problem(models.resolve(model))

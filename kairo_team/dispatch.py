@@ -11,7 +11,8 @@ import anyio
 from kairo_team import events
 from kairo_team.budget import HaltReason
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
-from kairo_team.governance.units import NOTHING
+from kairo_team.governance.halts import REASONS
+from kairo_team.governance.units import DIMENSIONS, NOTHING
 from kairo_team.states import TaskState
 from kairo_team.task_record import TaskRecord
 
@@ -28,12 +29,7 @@ Emit = Callable[..., None]
 _RETRY_SHORT: Final = 8
 """Tasks that waited for budget and are looked at again when some comes back."""
 
-_DIMENSION: Final[Mapping[HaltReason, str]] = {
-    HaltReason.TOKEN_BUDGET_EXCEEDED: "tokens",
-    HaltReason.DOLLAR_BUDGET_EXCEEDED: "dollars",
-    HaltReason.LOOP_BUDGET_EXCEEDED: "loops",
-    HaltReason.TOOL_BUDGET_EXCEEDED: "tool_calls",
-}
+_DIMENSION: Final[Mapping[HaltReason, str]] = dict(zip(REASONS, DIMENSIONS, strict=True))
 """What ran out."""
 
 _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team import front
+from kairo_team.carving import root_budget
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import KairoError
@@ -25,7 +26,6 @@ from kairo_team.views.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kairo_team.budget import Budget
     from kairo_team.checking import PlanCheck
     from kairo_team.cli.streams import Screen
     from kairo_team.contracts import Subscriber, TeamCoordinator
@@ -117,15 +117,8 @@ def unreplaced(job: Job) -> list[str]:
 
 def _view(job: Job, screen: Screen) -> LiveView | PlainView:
     if screen.live:
-        return LiveView(screen, limits(job.request))
+        return LiveView(screen, root_budget(job.request.config))
     return PlainView(screen.tell, warn_at_once)
-
-
-def limits(request: TeamExecutionRequest) -> Budget:
-    """Return the run's budget with its real deadline."""
-    budget, timeout = request.config.budget, request.config.team_timeout
-    ends = [seconds for seconds in (budget.seconds, timeout) if seconds is not None]
-    return replace(budget, seconds=min(ends, default=None))
 
 
 def warn_at_once(text: str) -> None:
