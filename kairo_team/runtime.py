@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kairo_team.errors import RunExists, RunFinished, RunNotFound
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.journal import MemoryJournal
+from kairo_team.models.admission import CallRules
+from kairo_team.models.limits import ModelLimits
 from kairo_team.models.resolver import ModelResolver
+from kairo_team.models.retries import check_retry
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel, Journal, Subscriber
     from kairo_team.governance.pricing import Price
+    from kairo_team.models.limits import ModelLimit
+    from kairo_team.models.retries import ModelRetry
 
 
 class Run:
@@ -94,13 +99,19 @@ class Runtime:
         models: Mapping[str, str | ChatModel] | None = None,
         prices: Mapping[str, Price] | None = None,
         budget: Budget | None = None,
+        secrets: Iterable[str] = (),
+        model_limits: Mapping[str, ModelLimit] | None = None,
+        model_retry: ModelRetry | None = None,
     ) -> None:
         """Make a runtime.
 
         `subscribers` get every event of every run. `models` replaces models by name or pattern, such as
         `{"openai:*": another_model}`. `prices` says what models cost, in the same way, such as
         `{"openai:gpt-5-mini": Price(0.25, 2)}`; it goes before every other price. `budget` is shared by all
-        runs: each is carved from it when it begins, its seconds begin now.
+        runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked in what tools
+        return. `model_limits` says how many calls of a model may be made at once and begun in a minute, such as
+        `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together. `model_retry` says which
+        failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is none.
         """
         unfit = [subscriber for subscriber in subscribers if not callable(subscriber)]
         if unfit:
@@ -110,8 +121,18 @@ class Runtime:
         self.prices = PriceBook(prices)
         self.governor = None if budget is None else Governor(budget, name="runtime")
         """What every run is carved from; None: each run has just its own budget."""
+        self.secrets = _check_secrets(secrets)
+        self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
         self.runs = Runs()
 
     def journal_for(self, run_id: str) -> Journal:
         """Return where the run's steps are recorded: an internal seam without a promise."""
         return MemoryJournal()
+
+
+def _check_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
+    """Return secrets, the longest first, so that one inside another leaves nothing of itself."""
+    given = [secrets] if isinstance(secrets, str) else list(secrets)
+    if isinstance(secrets, str) or not all(isinstance(one, str) and one.strip() for one in given):
+        raise ValueError("Runtime.secrets is a list of strings that are not blank")
+    return tuple(sorted(set(given), key=lambda one: (-len(one), one)))

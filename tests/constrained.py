@@ -70,7 +70,7 @@ class Bench:
 
 def cut(*texts: str) -> list[kt.ModelResponse]:
     """Replies that were cut off at the token limit, so that MiniAgent asks on; ten tokens each."""
-    return [kt.ModelResponse(text, kt.Usage(6, 4), "test:m", "length") for text in texts]
+    return [kt.ModelResponse(text, usage=kt.Usage(6, 4), model="test:m", finish_reason="length") for text in texts]
 
 
 def ask(context: kt.MemberContext, model: Any, text: str = "go on") -> Any:

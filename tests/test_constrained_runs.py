@@ -390,7 +390,7 @@ async def test_what_a_watch_finds_is_acted_on_as_it_asks(
     action: ResourceAction, status: kt.TeamStatus, calls: int, of_team: bool
 ) -> None:
     """It rings in the second of three calls: a graceful exit lets that one finish."""
-    replies = [*cut("one ", "two "), kt.ModelResponse("three", kt.Usage(6, 4), "test:m")]
+    replies = [*cut("one ", "two "), kt.ModelResponse("three", usage=kt.Usage(6, 4), model="test:m")]
 
     async def slow(request: kt.ModelRequest) -> kt.ModelResponse:
         await anyio.sleep(3)

@@ -18,7 +18,7 @@ class FakeModel:
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
         """Answer one request."""
         reply = await self._provider.answer(request.max_tokens)
-        return kt.ModelResponse("word " * reply, kt.Usage(PROMPT, reply))
+        return kt.ModelResponse("word " * reply, usage=kt.Usage(PROMPT, reply))
 
     async def count_tokens(self, request: kt.ModelRequest) -> int:
         """Count the words."""

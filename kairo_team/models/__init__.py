@@ -1,1 +1,8 @@
 """Chat models: what is said to them, how a call is admitted, and where names become models."""
+
+from kairo_team.models.fallback import Fallback as Fallback
+from kairo_team.models.limits import ModelLimit as ModelLimit
+from kairo_team.models.openai_compatible import OpenAICompatible as OpenAICompatible
+from kairo_team.models.retries import ModelRetry as ModelRetry
+
+__all__ = ["Fallback", "ModelLimit", "ModelRetry", "OpenAICompatible"]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
 
 from kairo_team.budget import Budget, Usage
-from kairo_team.errors import MissingExtra, ModelUnavailable
+from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
+from kairo_team.models.chat_model import ModelResponse
+from kairo_team.models.fallback import Fallback
+from kairo_team.models.limits import ModelLimits
+from kairo_team.models.retries import ModelRetry
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -17,36 +24,88 @@ if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.pricing import Tariff
-    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.messages import Message, ToolCall, ToolSpec
+    from kairo_team.models.chat_model import ModelRequest
 
 DEFAULT_MAX_TOKENS: Final = 4096
 """Tokens held for a reply when neither the request nor the model says how long it may get."""
 _PER_MESSAGE: Final = 16
 _PER_REQUEST: Final = 32
-"""Tokens a provider may add around each message and each request (roles, separators, tool preambles)."""
+"""Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
 
 CallOutcome = Literal["ok", "error", "unknown"]
 Report = Callable[[str, CallOutcome, int, Usage], None]
-"""Told of every call: model name, outcome, tokens held, usage."""
+"""Told of every try of a call: model name, outcome, tokens held, usage."""
+Tell = Callable[[str], object]
+"""Told each piece of a streamed reply's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """What the model calls of one program keep to."""
+
+    retry: ModelRetry = field(default_factory=ModelRetry)
+    limits: ModelLimits = field(default_factory=ModelLimits)
+
+
+RULES: Final = CallRules()
+"""Retries as usual, no limits."""
 
 
 def prompt_bound(request: ModelRequest) -> int:
     """Return a safe upper bound of a request's prompt tokens: no tokenizer makes more tokens than UTF-8 bytes."""
-    text = sum(len(message.text.encode("utf-8", "surrogatepass")) for message in request.messages)
-    schema = len(repr(request.output_schema).encode()) if request.output_schema else 0
-    return text + schema + _PER_MESSAGE * len(request.messages) + _PER_REQUEST
+    said = sum(map(_message_bound, request.messages))
+    tools = sum(map(_tool_bound, request.tools)) if request.tools else 0
+    schema = _json_bytes(request.output_schema) if request.output_schema else 0
+    return said + tools + schema + _PER_REQUEST
+
+
+def _message_bound(message: Message) -> int:
+    calls = sum(map(_call_bound, message.tool_calls)) if message.tool_calls else 0
+    return _bytes(message.text) + _bytes(message.tool_call_id or "") + calls + _PER_MESSAGE
+
+
+def _call_bound(call: ToolCall) -> int:
+    arguments = call.arguments
+    said = _bytes(arguments) if isinstance(arguments, str) else _json_bytes(arguments)
+    return _bytes(call.id) + _bytes(call.name) + said + _PER_MESSAGE
+
+
+def _tool_bound(tool: ToolSpec) -> int:
+    return _bytes(tool.name) + _bytes(tool.description) + _json_bytes(tool.parameters) + _PER_MESSAGE
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _json_bytes(value: Mapping[str, Any]) -> int:
+    """Count what the value is as JSON, everything beyond ASCII escaped: its longest form."""
+    return len(json.dumps(value, default=repr))
 
 
 class GovernedModel:
-    """A chat model whose every call is held on a governor, clamped, settled and reported."""
+    """A chat model whose calls are limited, held on a governor, clamped, settled, reported and, if need be, retried.
 
-    __slots__ = ("_governor", "_model", "_prices", "_report")
+    A try that failed is charged what was held for it, for the provider may have answered - unless the error says that
+    it provably did not (`ModelCallError.unspent`). A retry is a call like any other: guards, limits, a hold of its own.
+    """
 
-    def __init__(self, model: ChatModel, governor: Governor, report: Report, prices: PriceBook | None = None) -> None:
+    __slots__ = ("_governor", "_model", "_prices", "_report", "_rules")
+
+    def __init__(
+        self,
+        model: ChatModel,
+        governor: Governor,
+        report: Report,
+        prices: PriceBook | None = None,
+        rules: CallRules = RULES,
+    ) -> None:
         self._model = model
         self._governor = governor
         self._report = report
         self._prices = prices or PriceBook()
+        self._rules = rules
 
     @property
     def name(self) -> str:
@@ -56,13 +115,52 @@ class GovernedModel:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
 
-        Raises `UnpricedModel` when dollars are limited and nobody knows what the call costs. A call that fails or is
-        cancelled on its way is charged what was held for it: the provider may have answered.
+        Raises `UnpricedModel` when dollars are limited and nobody knows what the call costs, and the model's own error,
+        such as a `ModelCallError`, once it is not to be tried again. A call that is cancelled on its way is charged
+        what was held for it.
         """
+        return await self._ask(self._model, request, None)
+
+    async def stream(self, request: ModelRequest, tell: Tell) -> ModelResponse:
+        """Do the same, and tell each piece of the reply's text as it comes; a model that cannot, tells it at the end.
+
+        Once something was told, a call that breaks off is not tried again: it would be told twice.
+        """
+        return await self._ask(self._model, request, _Telling(tell))
+
+    async def _ask(self, model: ChatModel, request: ModelRequest, telling: _Telling | None) -> ModelResponse:
+        """Ask a model, or those of a fallback in turn, each as often as it may be tried."""
+        if isinstance(model, Fallback):
+            return await model.ask(
+                lambda alternative: self._ask(alternative, request, telling),
+                last_word=lambda: telling is not None and telling.begun,
+            )
+        tries = 0
+        while True:
+            try:
+                return await self._try(model, request, telling)
+            except ModelCallError as error:
+                tries += 1
+                pause = self._rules.retry.pause(tries, error)
+                if pause is None or (telling is not None and telling.begun):
+                    raise
+            await anyio.sleep(pause)
+
+    async def _try(self, model: ChatModel, request: ModelRequest, telling: _Telling | None) -> ModelResponse:
         self._governor.can_proceed()
-        tariff = self._tariff(request)
-        prompt = await self._count(request)
-        wanted = request.max_tokens or getattr(self._model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
+        tariff = self._tariff(model, request)
+        gate = self._rules.limits.gate(model.name)
+        if gate is None:
+            return await self._hold(model, request, tariff, telling)
+        async with gate.turn():
+            return await self._hold(model, request, tariff, telling)
+
+    async def _hold(
+        self, model: ChatModel, request: ModelRequest, tariff: Tariff, telling: _Telling | None
+    ) -> ModelResponse:
+        """Hold the most the call can use, make it no larger than that, and settle."""
+        prompt = await _count(model, request)
+        wanted = request.max_tokens or getattr(model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
         dollars = tariff.most(prompt, wanted)
         least = Budget(prompt + 1, tariff.most(prompt, 1) if dollars else None)
         hold = await self._governor.hold(tokens=prompt + wanted, dollars=dollars, minimum=least)
@@ -70,41 +168,92 @@ class GovernedModel:
             most = min(wanted, hold.tokens - prompt)
             if hold.dollars < dollars:
                 most = _affordable(tariff, prompt, most, hold.dollars)
-            response = await self._call(replace(request, max_tokens=most), hold)
-            return self._settle(hold, response, tariff)
+            response = await self._call(model, replace(request, max_tokens=most), hold, telling)
+            return self._settle(model, hold, response, tariff)
 
-    async def _call(self, request: ModelRequest, hold: Reservation) -> ModelResponse:
+    async def _call(
+        self, model: ChatModel, request: ModelRequest, hold: Reservation, telling: _Telling | None
+    ) -> ModelResponse:
         try:
-            return await self._model.complete(request)
+            return _checked(
+                model, await (model.complete(request) if telling is None else telling.stream(model, request))
+            )
         except (ModelUnavailable, MissingExtra):
             hold.release()
             raise
-        except Exception:
-            self._report(self.name, "error", hold.tokens, _all_of(hold))
+        except Exception as error:
+            spent = _all_of(hold)
+            if isinstance(error, ModelCallError) and error.unspent:
+                hold.release()
+                spent = Usage()
+            self._report(model.name, "error", hold.tokens, spent)
             raise
 
-    def _settle(self, hold: Reservation, response: ModelResponse, tariff: Tariff) -> ModelResponse:
+    def _settle(self, model: ChatModel, hold: Reservation, response: ModelResponse, tariff: Tariff) -> ModelResponse:
         """Book what the call used and return the reply with its dollars: the provider's own say, else the tariff's."""
         usage = response.usage
         if usage is None:
-            self._report(self.name, "unknown", hold.tokens, _all_of(hold))
+            self._report(model.name, "unknown", hold.tokens, _all_of(hold))
             return response  # leaving the reservation unsettled charges all of it
         if not usage.dollars:
             usage = replace(usage, dollars=tariff.cost(usage, response.billing))
         hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
-        self._report(self.name, "ok", hold.tokens, usage)
+        self._report(model.name, "ok", hold.tokens, usage)
         return replace(response, usage=usage)
 
-    async def _count(self, request: ModelRequest) -> int:
-        count = getattr(self._model, "count_tokens", None)
-        return int(await count(request)) if count is not None else prompt_bound(request)
-
-    def _tariff(self, request: ModelRequest) -> Tariff:
+    def _tariff(self, model: ChatModel, request: ModelRequest) -> Tariff:
         """Return what the call is priced by; without a price it is free where nobody limits dollars."""
-        tariff = self._prices.of(self._model, request.settings)
+        tariff = self._prices.of(model, request.settings)
         if tariff is None and self._governor.remaining.dollars is not None:
-            raise self._prices.refusal(self._model)
+            raise self._prices.refusal(model)
         return tariff or FREE
+
+
+class _Telling:
+    """Tells the pieces of a reply, and remembers whether it began to."""
+
+    __slots__ = ("_error", "_tell", "begun")
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._error: Exception | None = None
+        self.begun = False
+
+    async def stream(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
+        """Have the model answer, piece by piece where it can; what the listener raised is raised as it was."""
+        stream = getattr(model, "stream", None)
+        try:
+            if stream is not None:
+                response: ModelResponse = await stream(request, self._piece)
+            else:
+                response = await model.complete(request)
+                self._piece(response.text)
+        except Exception:
+            if self._error is not None:
+                raise self._error from None
+            raise
+        return response
+
+    def _piece(self, text: str) -> None:
+        if not text:
+            return
+        self.begun = True
+        try:
+            self._tell(text)
+        except Exception as error:
+            self._error = error
+            raise
+
+
+def _checked(model: ChatModel, response: Any) -> ModelResponse:
+    if isinstance(response, ModelResponse):
+        return response
+    raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
+
+
+async def _count(model: ChatModel, request: ModelRequest) -> int:
+    count = getattr(model, "count_tokens", None)
+    return int(await count(request)) if count is not None else prompt_bound(request)
 
 
 def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:

@@ -12,30 +12,9 @@ from pydantic.dataclasses import dataclass as value
 from kairo_team.budget import Usage
 from kairo_team.frozen import VALUE, no_other_fields
 from kairo_team.governance.pricing import PLAIN, Billing
+from kairo_team.messages import Message, ToolCall, ToolSpec
 
-
-@no_other_fields
-@value(frozen=True, config=VALUE)
-class Message:
-    """One message of a conversation."""
-
-    role: Literal["system", "user", "assistant"]
-    text: str
-
-    @classmethod
-    def system(cls, text: str) -> Message:
-        """Make the instructions that stand above the conversation."""
-        return cls("system", text)
-
-    @classmethod
-    def user(cls, text: str) -> Message:
-        """Make a message of the caller's."""
-        return cls("user", text)
-
-    @classmethod
-    def assistant(cls, text: str) -> Message:
-        """Make a message of the model's."""
-        return cls("assistant", text)
+__all__ = ["Message", "ModelRequest", "ModelResponse", "ToolCall", "ToolSpec"]
 
 
 @no_other_fields
@@ -44,6 +23,8 @@ class ModelRequest:
     """One call of a chat model."""
 
     messages: Annotated[Sequence[Message], AfterValidator(tuple)]
+    tools: Annotated[Sequence[ToolSpec], AfterValidator(tuple)] = ()
+    """What the model may ask for; it decides itself whether it does."""
     output_schema: Mapping[str, Any] | None = field(default=None, hash=False)
     """JSON Schema the reply must satisfy; None asks for plain text."""
     max_tokens: int | None = None
@@ -57,6 +38,8 @@ class ModelResponse:
     """A chat model's reply."""
 
     text: str
+    tool_calls: Sequence[ToolCall] = ()
+    """What it asks tools to do, in order."""
     usage: Usage | None = None
     """What the provider says it used; None means unknown, and the whole hold is charged."""
     model: str = ""
@@ -64,3 +47,7 @@ class ModelResponse:
     """Why the reply ended; `length` means it was cut off at the token limit."""
     billing: Billing = PLAIN
     """What the price depends on beyond the tokens, as the provider tells it."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tool_calls, tuple):
+            object.__setattr__(self, "tool_calls", tuple(self.tool_calls))

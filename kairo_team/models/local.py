@@ -19,13 +19,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from kairo_team.budget import Usage
-from kairo_team.errors import MissingExtra, ModelUnavailable, known
+from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
+from kairo_team.frozen import thaw
+from kairo_team.governance.loops import current_loop, send
 from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.models.tool_calls import arguments_text, made_call, sound
 from kairo_team.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from kairo_team.messages import Message, ToolSpec
+
+_Tell = Callable[[str], object]
 
 DEFAULT_MAX_TOKENS: Final = 512
 """Most tokens of a reply when the request does not say; a small model may otherwise never stop."""
@@ -68,6 +76,9 @@ class LocalModel:
 
     A reply is held to `output_schema` while it is made, as far as llama.cpp understands the schema; the caller
     validates it all the same. Cut off at `max_tokens` it may be no valid JSON: `finish_reason` is then "length".
+
+    Tools are offered in the way of the model file's own prompt template. That of `local:smollm2` has no place for any:
+    the model is not told of tools, and never calls one. It does read the results of calls in a conversation.
     """
 
     def __init__(self, name: str = "local:smollm2") -> None:
@@ -85,13 +96,29 @@ class LocalModel:
         _model_file(self.name)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer the request; raises `ValueError` when it does not fit the model or names an unknown setting."""
+        """Answer the request; raises `ValueError` for an unknown setting, `ModelCallError` where no answer came."""
         self.check()
         call = _Call(self.name, _body(request))
         try:
             return await run_in_thread(call.complete)
         finally:
             call.stop.set()
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Do the same, telling each piece of the text as it comes; whatever `tell` raises ends the call."""
+        self.check()
+        call = _Call(self.name, _body(request))
+        telling = _Telling(tell, call.stop)
+        try:
+            response = await run_in_thread(call.complete, telling.piece)
+        except ModelCallError:
+            telling.check()
+            raise
+        finally:
+            call.stop.set()
+            telling.over = True
+        telling.check()
+        return response
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """How many tokens the request's prompt has, exactly; loads the model."""
@@ -126,11 +153,30 @@ def _body(request: ModelRequest) -> dict[str, Any]:
     wanted = (request.max_tokens, request.settings.get("max_tokens"))
     limits = [limit for limit in wanted if limit is not None]
     return {
-        "messages": [{"role": message.role, "content": message.text} for message in request.messages],
-        **request.settings,
+        "messages": [_message(message) for message in request.messages],
+        **thaw(request.settings),
+        "tools": [_tool(tool) for tool in request.tools],
         "max_tokens": min(limits, default=DEFAULT_MAX_TOKENS),
-        "output_schema": request.output_schema,
+        "output_schema": thaw(request.output_schema),
     }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    native: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.tool_calls:
+        native["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        native["tool_call_id"] = message.tool_call_id
+    return native
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    parameters: Any = thaw(tool.parameters) or {"type": "object", "properties": {}}
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 class _Engine:
@@ -144,15 +190,15 @@ class _Engine:
         self._server = native.Server(_parameters(native, file, self._key))
         self._to_grammar: Callable[[str], str] = native.json_schema_to_grammar
 
-    def chat(self, body: Mapping[str, Any], stop: threading.Event) -> list[dict[str, Any]]:
+    def chat(self, body: Mapping[str, Any], stop: threading.Event, tell: _Tell | None = None) -> list[dict[str, Any]]:
         """Return the native reply to a request body, chunk by chunk; ends early once `stop` is set."""
-        native = {name: value for name, value in body.items() if name != "output_schema"}
-        if body["output_schema"] is not None:
-            native["grammar"] = self._to_grammar(json.dumps({**body["output_schema"], **_ONE_LINE}))
+        native = self._native(body)
         chunks: list[dict[str, Any]] = []
 
         def take(chunk: dict[str, Any]) -> bool:
             chunks.append(chunk)
+            if tell is not None:
+                tell(_text(chunk))
             return stop.is_set()
 
         with self._turn:
@@ -161,9 +207,21 @@ class _Engine:
                     self._server.handle_chat_completions({**native, **_IN_PIECES}, take)
         return chunks
 
+    def _native(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Say the schema as the engine wants it: a grammar of its own goes with no tools."""
+        native = {name: value for name, value in body.items() if name not in {"output_schema", "tools"}}
+        schema = body["output_schema"]
+        if body["tools"]:
+            native["tools"] = body["tools"]
+            if schema is not None:
+                native["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
+        elif schema is not None:
+            native["grammar"] = self._to_grammar(json.dumps({**schema, **_ONE_LINE}))
+        return native
+
     def count(self, body: Mapping[str, Any]) -> int:
         """Count the tokens of the prompt as the model's own template lays it out."""
-        prompt = self._post("/apply-template", {"messages": body["messages"]})["prompt"]
+        prompt = self._post("/apply-template", {"messages": body["messages"], "tools": body["tools"]})["prompt"]
         return len(self._post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})["tokens"])
 
     def _post(self, path: str, body: object) -> dict[str, Any]:
@@ -176,7 +234,7 @@ class _Engine:
             reply: dict[str, Any] = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        return _checked(reply)
+        return _checked(reply, self.file.stem)
 
 
 _ONE_LINE: Final = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
@@ -231,17 +289,18 @@ def _engine(name: str) -> _Engine:
         return _engines[place]
 
 
-def _checked(reply: dict[str, Any]) -> dict[str, Any]:
+def _checked(reply: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the reply, unless it is an error: that is raised."""
     error = reply.get("error")
     if error is None:
         return reply
     if error.get("type") == "exceed_context_size_error":
-        raise ValueError(
+        why = (
             f"the prompt has {error.get('n_prompt_tokens', 'too many')} tokens and the embedded model holds "
             f"{SLOT_TOKENS} with its reply: shorten the task's inputs or its upstream artifacts"
         )
-    raise RuntimeError(f"the embedded model failed: {error.get('message', error)}")
+        raise ModelCallError("context_length", name, why, unspent=True)
+    raise ModelCallError("unknown", name, f"the engine failed: {error.get('message', error)}")
 
 
 class _Call:
@@ -253,10 +312,13 @@ class _Call:
         self.stop = threading.Event()
         _calls.add(self)
 
-    def complete(self) -> ModelResponse:
+    def complete(self, tell: _Tell | None = None) -> ModelResponse:
         """Have the model answer."""
         engine = _engine(self._name)
-        return _response(engine.chat(self._body, self.stop), engine.file.stem)
+        chunks = [_checked(chunk, self._name) for chunk in engine.chat(self._body, self.stop, tell)]
+        if not any(choice["finish_reason"] for chunk in chunks for choice in chunk.get("choices", ())):
+            raise ModelCallError("unknown", self._name, "the engine broke off before its reply was complete")
+        return _response(chunks, engine.file.stem)
 
     def count(self) -> int:
         """Have the prompt's tokens counted."""
@@ -315,14 +377,63 @@ def _stop_calls() -> None:
     _inside.close(EXIT_SECONDS)
 
 
+class _Telling:
+    """Hands the pieces of a reply from the engine's thread to the event loop of the caller, in order."""
+
+    def __init__(self, tell: _Tell, stop: threading.Event) -> None:
+        self.over = False
+        """Nobody listens any more."""
+        self._tell = tell
+        self._stop = stop
+        self._loop = current_loop()
+        self._error: Exception | None = None
+
+    def piece(self, text: str) -> None:
+        """Hand over one piece; called in the engine's thread."""
+        if text:
+            send(self._loop, self._hand_over, text)
+
+    def _hand_over(self, text: str) -> None:
+        if self.over or self._error is not None:
+            return
+        try:
+            self._tell(text)
+        except Exception as error:  # noqa: BLE001 - raised to the caller by `check`
+            self._error = error
+            self._stop.set()
+
+    def check(self) -> None:
+        """Raise what the caller's function raised."""
+        if self._error is not None:
+            raise self._error
+
+
+def _text(chunk: Mapping[str, Any]) -> str:
+    """Return the text that a chunk adds to the reply."""
+    return sound("".join(choice["delta"].get("content") or "" for choice in chunk.get("choices", ())))
+
+
 def _response(chunks: list[dict[str, Any]], model: str) -> ModelResponse:
     """Put the pieces of a reply together."""
-    text, finish, usage = "", "stop", None
-    for chunk in map(_checked, chunks):
+    finish, usage = "stop", None
+    calls: dict[int, dict[str, str]] = {}
+    for chunk in chunks:
         for choice in chunk.get("choices", ()):
-            text += choice["delta"].get("content") or ""
             finish = choice["finish_reason"] or finish
+            for piece in choice["delta"].get("tool_calls") or ():
+                _add_to_call(calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""}), piece)
         if "usage" in chunk:
             spent = chunk["usage"]
             usage = Usage(prompt_tokens=spent["prompt_tokens"], completion_tokens=spent["completion_tokens"])
-    return ModelResponse(text, usage, model=model, finish_reason="length" if finish == "length" else "stop")
+    made = [
+        made_call(call["id"] or f"call-{number}", call["name"], call["arguments"]) for number, call in calls.items()
+    ]
+    text = "".join(map(_text, chunks))
+    return ModelResponse(text, made, usage, model, "length" if finish == "length" else "stop")
+
+
+def _add_to_call(call: dict[str, str], piece: Mapping[str, Any]) -> None:
+    function: Mapping[str, Any] = piece.get("function") or {}
+    call["id"] += piece.get("id") or ""
+    call["name"] += function.get("name") or ""
+    call["arguments"] += function.get("arguments") or ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from importlib.util import find_spec
@@ -12,9 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 import anyio
 
 from kairo_team.budget import Usage
-from kairo_team.errors import MissingExtra, ModelUnavailable, known
+from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
+from kairo_team.frozen import thaw
 from kairo_team.governance.pricing import Billing
+from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.models.provider_errors import call_error
+from kairo_team.models.provider_messages import conversation, new_text, tool_definition
+from kairo_team.models.tool_calls import made_call, sound
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -22,10 +29,10 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
-    from kairo_team.models.chat_model import Message
-
 IN_EXTRA: Final = frozenset({"anthropic", "google", "openai"})
 """Provider libraries that the extra `models` brings."""
+TOOL_PREAMBLE: Final = 600
+"""Tokens a provider may add to a prompt that offers tools: what it tells the model of how to call them."""
 
 
 def provider_model(name: str) -> ProviderModel:
@@ -60,25 +67,60 @@ class ProviderModel:
             client.max_retries = 0  # the provider's own library would try again without anybody knowing
 
     def __repr__(self) -> str:
-        return f"ProviderModel({self.name!r})"
+        return f"{type(self).__name__}({self.name!r})"
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request; raises `ValueError` for an unknown setting, and the provider's own errors."""
+        """Answer one request; raises `ValueError` for an unknown setting, `ModelCallError` where no answer came."""
         from pydantic_ai.direct import model_request
 
-        settings, parameters = self._settings(request), self._parameters(request)
+        asked = self._asked(request)
+        async with self._connected():
+            reply = await model_request(self._model, asked.messages, **asked.options)
+        return self._response(reply)
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Do the same, telling each piece of the text as it comes; whatever `tell` raises ends the call.
+
+        The few providers' models that cannot stream tell the whole text at the end.
+        """
+        from pydantic_ai.direct import model_request_stream
+        from pydantic_ai.models import Model
+
+        if type(self._model).request_stream is Model.request_stream:
+            response = await self.complete(request)
+            tell(response.text)
+            return response
+        asked = self._asked(request)
+        async with self._connected():
+            async with model_request_stream(self._model, asked.messages, **asked.options) as events:
+                async for event in events:
+                    piece = sound(new_text(event))
+                    if piece:
+                        tell(piece)
+            reply = events.get()
+        return self._response(reply)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Return an upper bound of the prompt's tokens, the words that providers add about tools included."""
+        return prompt_bound(request) + (TOOL_PREAMBLE if request.tools else 0)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[None]:
+        """Keep the connection open inside, and say the provider's errors in our words."""
         await self._model.__aenter__()
         try:
-            reply = await model_request(
-                self._model,
-                list(_conversation(request.messages)),
-                model_settings=settings,
-                model_request_parameters=parameters,
-            )
+            yield
+        except Exception as error:
+            meant = call_error(self.name, error)
+            if meant is None:
+                raise
+            raise meant from error
         finally:
             with anyio.CancelScope(shield=True):
                 await self._model.__aexit__(None, None, None)
-        return self._response(reply)
+
+    def _asked(self, request: ModelRequest) -> _Asked:
+        return _Asked(list(conversation(request.messages)), self._settings(request), self._parameters(request))
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
         unknown = [name for name in request.settings if not _is_setting(name)]
@@ -87,7 +129,7 @@ class ProviderModel:
                 f"unknown settings {known(unknown)}: every provider's are {known(_common_settings())}, one provider's "
                 "own begin with its name, such as 'openai_reasoning_effort'"
             )
-        settings = dict(request.settings)
+        settings = thaw(request.settings)
         limits = [limit for limit in (request.max_tokens, settings.get("max_tokens")) if limit is not None]
         if limits:
             settings["max_tokens"] = min(limits)
@@ -98,24 +140,52 @@ class ProviderModel:
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
 
+        tools = [tool_definition(tool) for tool in request.tools]
         if request.output_schema is None:
-            return ModelRequestParameters()
-        wanted = OutputObjectDefinition(json_schema=dict(request.output_schema), name="reply")
+            return ModelRequestParameters(function_tools=tools)
+        wanted = OutputObjectDefinition(json_schema=thaw(request.output_schema), name="reply")
         native = self._model.profile.get("supports_json_schema_output", False)
-        return ModelRequestParameters(output_mode="native" if native else "prompted", output_object=wanted)
+        mode: Literal["native", "prompted"] = "native" if native else "prompted"
+        return ModelRequestParameters(function_tools=tools, output_mode=mode, output_object=wanted)
 
     def _response(self, reply: ProviderReply) -> ModelResponse:
         if reply.finish_reason == "error":
-            raise RuntimeError(f"{self.name} gave up on its reply: {_text(reply) or 'it does not say why'}")
-        spent = reply.usage
-        known_usage = spent.input_tokens or spent.output_tokens
-        usage = Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0)) if known_usage else None
-        return ModelResponse(_text(reply), usage, reply.model_name or "", _finish(reply), _billing(reply))
+            raise ModelCallError("unknown", self.name, f"it gave up: {reply.text or 'it does not say why'}")
+        usage = _usage(reply)
+        if not reply.parts and (reply.finish_reason is None or (reply.finish_reason == "stop" and usage is None)):
+            raise ModelCallError("unknown", self.name, "its reply is empty: it has no choices")
+        return ModelResponse(
+            sound(reply.text or ""),  # without what it thought
+            [made_call(call.tool_call_id, call.tool_name, call.args) for call in reply.tool_calls],
+            usage,
+            reply.model_name or "",
+            _finish(reply),
+            _billing(reply),
+        )
 
 
-def _text(reply: ProviderReply) -> str:
-    """Return what the model said, without what it thought."""
-    return reply.text or ""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request in pydantic-ai's words."""
+
+    messages: Sequence[ModelMessage]
+    settings: ModelSettings
+    parameters: ModelRequestParameters
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"model_settings": self.settings, "model_request_parameters": self.parameters}
+
+
+def _usage(reply: ProviderReply) -> Usage | None:
+    """Return what the provider says it used; None when it says nothing, or nonsense."""
+    spent = reply.usage
+    if not (spent.input_tokens or spent.output_tokens):
+        return None
+    try:
+        return Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0))
+    except ValueError:
+        return None
 
 
 def _finish(reply: ProviderReply) -> Literal["stop", "length", "content_filter"]:
@@ -135,20 +205,6 @@ def _billing(reply: ProviderReply) -> Billing:
         spent.cache_write_1h_tokens,
         {name: word for name, word in told.items() if isinstance(word, str)},
     )
-
-
-def _conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:
-    """Yield the messages in pydantic-ai's words: what is said to the model is a request, what it said a response."""
-    from pydantic_ai import messages as theirs
-
-    for message in messages:
-        match message.role:
-            case "system":
-                yield theirs.ModelRequest([theirs.SystemPromptPart(message.text)])
-            case "user":
-                yield theirs.ModelRequest([theirs.UserPromptPart(message.text)])
-            case "assistant":
-                yield theirs.ModelResponse([theirs.TextPart(message.text)])
 
 
 # ---------------------------------------------------------------- before work starts

@@ -10,6 +10,7 @@ from typing import Any
 
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelUnavailable
+from kairo_team.models.fallback import Fallback
 
 _real_models_forbidden: ContextVar[bool] = ContextVar("real_models_forbidden", default=False)
 
@@ -35,8 +36,10 @@ class ModelResolver:
         """Return the model of that name, or the object given.
 
         Raises `ModelUnavailable` for an unknown provider, a missing key or file, `MissingExtra` for a library that is
-        not installed. Nothing is loaded or called.
+        not installed. Nothing is loaded or called. Of a `Fallback` each model is found like one that stands alone.
         """
+        if isinstance(model, Fallback):
+            return model.resolved(self.resolve)
         if not isinstance(model, str):
             return _checked(model)
         if model not in self._resolved:
@@ -49,8 +52,11 @@ class ModelResolver:
             return self._replacements[name]
         return next((model for key, model in self._replacements.items() if fnmatchcase(name, key)), None)
 
-    @staticmethod
-    def _follow(name: str, replacement: str | ChatModel) -> ChatModel:
+    @classmethod
+    def _follow(cls, name: str, replacement: str | ChatModel) -> ChatModel:
+        """Return the replacement; a name in it is not replaced again, so it may be the very name it stands for."""
+        if isinstance(replacement, Fallback):
+            return replacement.resolved(lambda model: cls._follow(name, model))
         if isinstance(replacement, str):
             return _build(replacement)
         return _checked(replacement, name)

@@ -9,12 +9,14 @@ from kairo_team.testing.clocks import virtual_time as virtual_time
 from kairo_team.testing.clocks import virtual_time_backends as virtual_time_backends
 from kairo_team.testing.models import FunctionModel as FunctionModel
 from kairo_team.testing.models import ScriptedModel as ScriptedModel
+from kairo_team.testing.record_replay import RecordReplayModel as RecordReplayModel
 from kairo_team.testing.recorder import EventRecorder as EventRecorder
 
 __all__ = [
     "EventRecorder",
     "FakeClock",
     "FunctionModel",
+    "RecordReplayModel",
     "ScriptedAgent",
     "ScriptedModel",
     "VirtualTimeLoop",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -47,6 +48,14 @@ class FunctionModel:
             reply = await reply
         return reply if isinstance(reply, ModelResponse) else self._respond(request, reply)
 
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Answer like `complete`, telling the text word by word; the event loop turns once before each."""
+        response = await self.complete(request)
+        for word in re.findall(r"\s*\S+\s*|\s+", response.text):
+            await checkpoint()
+            tell(word)
+        return response
+
     async def count_tokens(self, request: ModelRequest) -> int:
         """Count the words of the prompt."""
         return _words(request)
@@ -60,8 +69,8 @@ class FunctionModel:
         most = request.max_tokens
         if most is not None and len(words) > most:
             words, text = words[:most], " ".join(words[:most])
-            return ModelResponse(text, self._usage(request, len(words)), self.name, "length")
-        return ModelResponse(text, self._usage(request, len(words)), self.name)
+            return ModelResponse(text, usage=self._usage(request, len(words)), model=self.name, finish_reason="length")
+        return ModelResponse(text, usage=self._usage(request, len(words)), model=self.name)
 
     def _usage(self, request: ModelRequest, completion: int) -> Usage:
         prompt = _words(request)

@@ -137,7 +137,7 @@ class Unpriced:
     name = "mine:model"
 
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
-        return kt.ModelResponse("text", kt.Usage(10, 10))
+        return kt.ModelResponse("text", usage=kt.Usage(10, 10))
 
 
 def test_an_exact_name_goes_before_patterns_and_those_in_the_order_given() -> None:

@@ -68,7 +68,7 @@ class Provider:
         self.made[fate] += 1
         if fate == "error":
             raise ConnectionError("the reply was lost on its way")
-        return kt.ModelResponse(words(reply), None if fate == "silent" else kt.Usage(prompt, reply))
+        return kt.ModelResponse(words(reply), usage=None if fate == "silent" else kt.Usage(prompt, reply))
 
 
 class NoTokenizer:
@@ -284,7 +284,7 @@ async def test_any_crowd_of_callers_spends_no_more_than_the_limit_and_is_refused
             await anyio.sleep(errand.lasts)
             if errand.fate == "error":
                 raise ConnectionError
-            return kt.ModelResponse("", None if errand.fate == "silent" else kt.Usage(errand.prompt, reply))
+            return kt.ModelResponse("", usage=None if errand.fate == "silent" else kt.Usage(errand.prompt, reply))
 
         await anyio.sleep(errand.begins)
         model = GovernedModel(FunctionModel(answer), governor, ignore)
@@ -438,7 +438,7 @@ async def test_a_call_that_provably_never_left_costs_nothing() -> None:
 
 async def test_tokens_a_provider_hid_are_booked_as_overshoot_and_end_the_spending() -> None:
     team = Governor(kt.Budget(tokens=LIMIT), name="team")
-    thinks = FunctionModel(lambda _: kt.ModelResponse("Hm.", kt.Usage(20, 300)))
+    thinks = FunctionModel(lambda _: kt.ModelResponse("Hm.", usage=kt.Usage(20, 300)))
     model = GovernedModel(thinks, team, ignore)
     assert (await model.complete(ask(20, 80))).text == "Hm.", "a paid reply is never lost"
     assert (team.usage.tokens, team.tree().overshoot.tokens) == (320, 70)

@@ -40,7 +40,7 @@ class Model:
         self.asked.append(request)
         await anyio.sleep(1)
         assert request.max_tokens is not None
-        return self._replies.pop(0) if self._replies else kt.ModelResponse("", kt.Usage(10, request.max_tokens))
+        return self._replies.pop(0) if self._replies else kt.ModelResponse("", usage=kt.Usage(10, request.max_tokens))
 
 
 Reports = list[tuple[str, int, kt.Usage]]
@@ -126,8 +126,8 @@ async def test_a_known_price_is_booked_without_a_limit_too() -> None:
 async def test_cached_tokens_are_held_at_the_dearest_and_charged_at_what_they_cost() -> None:
     price = kt.Price(10_000, 10_000, cached_input=1_000, cache_write=20_000)
     replies = [
-        kt.ModelResponse("", kt.Usage(10, 0), billing=Billing(cached_tokens=10)),
-        kt.ModelResponse("", kt.Usage(10, 0), billing=Billing(cached_tokens=4, cache_write_tokens=6)),
+        kt.ModelResponse("", usage=kt.Usage(10, 0), billing=Billing(cached_tokens=10)),
+        kt.ModelResponse("", usage=kt.Usage(10, 0), billing=Billing(cached_tokens=4, cache_write_tokens=6)),
     ]
     held: list[Decimal] = []
     model = Model(*replies)
@@ -143,7 +143,7 @@ async def test_cached_tokens_are_held_at_the_dearest_and_charged_at_what_they_co
 
 
 async def test_a_reply_that_reports_its_own_dollars_is_believed() -> None:
-    reply = kt.ModelResponse("", kt.Usage(10, 20, Decimal("0.007")))
+    reply = kt.ModelResponse("", usage=kt.Usage(10, 20, Decimal("0.007")))
     governed, governor, reports = govern(Model(reply), kt.Budget(dollars=1), {"*": A_CENT_A_TOKEN})
     assert (await governed.complete(ASK)).usage == reply.usage
     assert dollars(governor) == Decimal("0.007")
@@ -172,7 +172,7 @@ async def test_a_call_that_fails_is_charged_the_dollars_held_for_it() -> None:
 async def test_more_than_was_held_is_booked_and_ends_the_spending() -> None:
     """A provider that serves a dearer tier than was asked for: the truth counts, and nothing follows."""
     governed, governor, _ = govern(
-        Model(kt.ModelResponse("", kt.Usage(90, 20))), kt.Budget(dollars=1), {"*": A_CENT_A_TOKEN}
+        Model(kt.ModelResponse("", usage=kt.Usage(90, 20))), kt.Budget(dollars=1), {"*": A_CENT_A_TOKEN}
     )
     await governed.complete(ASK)
     assert dollars(governor) == Decimal("1.10")
@@ -299,7 +299,7 @@ async def test_kf_b12_a_run_without_prices_ends_with_a_sentence_that_helps(*, kn
 
 
 async def test_allow_unpriced_of_the_runs_policy_lets_it_run() -> None:
-    result = await run(Model(kt.ModelResponse("text", kt.Usage(1, 1))), kt.Budget(dollars=1), allow_unpriced=True)
+    result = await run(Model(kt.ModelResponse("text", usage=kt.Usage(1, 1))), kt.Budget(dollars=1), allow_unpriced=True)
     assert result.status is kt.TeamStatus.COMPLETED
     assert result.usage.dollars == 0
 
@@ -307,7 +307,7 @@ async def test_allow_unpriced_of_the_runs_policy_lets_it_run() -> None:
 async def test_the_runtimes_prices_are_booked_told_and_handed_on() -> None:
     recorder = EventRecorder()
     result = await run(
-        Model(kt.ModelResponse("text", kt.Usage(10, 20))),
+        Model(kt.ModelResponse("text", usage=kt.Usage(10, 20))),
         kt.Budget(dollars="60"),
         prices={"mine:model": A_CENT_A_TOKEN},
         subscribers=[recorder],
@@ -335,7 +335,7 @@ def counted(model: FunctionModel) -> list[tuple[int, int]]:
 
 async def test_kf_b13_every_try_is_paid_for() -> None:
     """B13: retries not counted: three tries, three times the dollars."""
-    reply = kt.ModelResponse("", kt.Usage(1, 1))
+    reply = kt.ModelResponse("", usage=kt.Usage(1, 1))
     governed, governor, _ = govern(
         ScriptedModel([reply, ConnectionError("lost"), reply], dollars_per_token=1), kt.Budget(dollars=1000)
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kairo_team.errors import MissingExtra, ModelUnavailable
+from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.models import local
 from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.models.local import LocalModel
@@ -125,7 +125,7 @@ async def test_the_counted_prompt_is_the_prompt_that_is_charged() -> None:
 
 @pytest.mark.local_model
 async def test_a_reply_keeps_to_its_schema() -> None:
-    ask = ModelRequest([Message.user("Write a sentence about tides.")], SENTENCE, 64, {"temperature": 0})
+    ask = ModelRequest([Message.user("Write a sentence about tides.")], (), SENTENCE, 64, {"temperature": 0})
     reply = await LocalModel().complete(ask)
     assert reply.finish_reason == "stop"
     assert list(json.loads(reply.text)) == ["sentence"]
@@ -133,14 +133,14 @@ async def test_a_reply_keeps_to_its_schema() -> None:
 
 @pytest.mark.local_model
 async def test_a_reply_that_is_cut_off_says_so() -> None:
-    reply = await LocalModel().complete(ModelRequest([Message.user("Write a sentence about tides.")], SENTENCE, 4))
+    reply = await LocalModel().complete(ModelRequest([Message.user("Write a sentence about tides.")], (), SENTENCE, 4))
     assert reply.finish_reason == "length"
 
 
 @pytest.mark.local_model
 async def test_temperature_zero_and_a_seed_repeat_themselves() -> None:
     for settings in ({"temperature": 0}, {"temperature": 0.9, "seed": 7}):
-        ask = ModelRequest([Message.user("Name an animal.")], None, 12, settings)
+        ask = ModelRequest([Message.user("Name an animal.")], (), None, 12, settings)
         assert (await LocalModel().complete(ask)).text == (await LocalModel().complete(ask)).text
 
 
@@ -172,8 +172,9 @@ async def test_a_cancelled_call_returns_at_once_and_frees_the_engine() -> None:
 
 @pytest.mark.local_model
 async def test_a_prompt_that_is_too_long_says_how_long_it_may_be() -> None:
-    with pytest.raises(ValueError, match=r"the prompt has \d+ tokens and the embedded model holds 4096 with its reply"):
+    with pytest.raises(ModelCallError, match=r"the prompt has \d+ tokens and the embedded model holds 4096") as caught:
         await LocalModel().complete(ModelRequest([Message.user("word " * 9000)]))
+    assert (caught.value.kind, caught.value.unspent) == ("context_length", True)
 
 
 @pytest.mark.local_model
@@ -221,6 +222,6 @@ def test_the_process_ends_cleanly_in_the_middle_of_calls(calls: int) -> None:
 @pytest.mark.local_model
 async def test_with_the_governed_settings_of_a_request_top_p_is_passed() -> None:
     ask = ModelRequest(
-        [Message.user("Name a colour.")], None, 4, {"top_p": 0.9, "temperature": 0.5, "seed": 1, "stop": ["."]}
+        [Message.user("Name a colour.")], (), None, 4, {"top_p": 0.9, "temperature": 0.5, "seed": 1, "stop": ["."]}
     )
     assert (await LocalModel().complete(ask)).text

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -25,7 +26,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
-from kairo_team.errors import MissingExtra, ModelUnavailable
+from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import Billing
 from kairo_team.models.providers import ProviderModel, provider_model
 from kairo_team.models.resolver import ModelResolver
@@ -158,6 +159,12 @@ async def test_dollars_that_the_provider_reports_are_the_usages() -> None:
     assert reply.usage == kt.Usage(12, 5, Decimal("0.007"))
 
 
+@pytest.mark.parametrize("tokens", [-5, 2.5, "many", None])
+async def test_usage_that_is_nonsense_is_unknown(tokens: Any) -> None:
+    usage = RequestUsage(input_tokens=tokens, output_tokens=5)
+    assert (await Provider(TheirResponse([TextPart("ok")], usage=usage)).ask()).usage is None
+
+
 async def test_usage_is_unknown_when_the_provider_says_nothing() -> None:
     class Silent(EchoModel):
         async def request(self, *args: object, **kwargs: object) -> TheirResponse:
@@ -183,7 +190,7 @@ async def test_the_end_of_a_reply_is_told(theirs: str | None, ours: str) -> None
 
 
 async def test_a_reply_that_ends_in_an_error_raises() -> None:
-    with pytest.raises(RuntimeError, match="theirs:double gave up on its reply: overloaded"):
+    with pytest.raises(ModelCallError, match=r"'theirs:double' did not answer \(unknown\): it gave up: overloaded"):
         await Provider(TheirResponse([TextPart("overloaded")], finish_reason="error")).ask()
 
 
@@ -249,7 +256,7 @@ async def test_an_error_of_the_provider_reaches_the_caller() -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> TheirResponse:
         raise ConnectionError("no route")
 
-    with pytest.raises(ConnectionError, match="no route"):
+    with pytest.raises(ModelCallError, match=r"did not answer \(connection\): no route"):
         await ProviderModel("theirs:down", FunctionModel(answer)).complete(kt.ModelRequest([kt.Message.user("Hello")]))
 
 
@@ -291,7 +298,7 @@ async def test_a_real_reply_with_real_usage(loopback: ProviderModel) -> None:
 @pytest.mark.local_model
 async def test_a_real_reply_is_held_to_its_schema(loopback: ProviderModel) -> None:
     asked = kt.Message.user("Which city is the capital of Norway?")
-    reply = await loopback.complete(kt.ModelRequest([asked], CITY, max_tokens=40, settings={"temperature": 0}))
+    reply = await loopback.complete(kt.ModelRequest([asked], (), CITY, max_tokens=40, settings={"temperature": 0}))
     assert reply.finish_reason == "stop"
     assert set(json.loads(reply.text)) == {"city"}
 

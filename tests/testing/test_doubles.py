@@ -22,7 +22,7 @@ async def test_a_scripted_model_gives_its_replies_in_order_and_keeps_the_request
     model = ScriptedModel(["one two", kt.ModelResponse("as it is")], name="test:m")
     assert isinstance(model, ChatModel)
     first, second = await model.complete(ASK), await model.complete(ASK)
-    assert first == kt.ModelResponse("one two", kt.Usage(5, 2), "test:m")
+    assert first == kt.ModelResponse("one two", usage=kt.Usage(5, 2), model="test:m")
     assert second == kt.ModelResponse("as it is")
     assert model.calls == [ASK, ASK]
     model.assert_complete()

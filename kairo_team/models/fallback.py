@@ -1,0 +1,102 @@
+"""`Fallback`: another model where one does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from kairo_team.contracts import ChatModel
+from kairo_team.errors import ModelCallError, ModelErrorKind, known
+
+if TYPE_CHECKING:
+    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+
+_KINDS: Final[frozenset[ModelErrorKind]] = frozenset(get_args(ModelErrorKind))
+_ANOTHER_MAY_DO: Final[frozenset[ModelErrorKind]] = _KINDS - {"bad_request", "content_filter"}
+
+
+class Fallback:
+    """Models asked one after another, until one answers: usable wherever a model is named.
+
+    The next one is asked when the one before, its retries included, ended in an error of a kind in `on`: by default
+    any but a request that is wrong in itself and content that is refused. Each is held, priced, limited and reported by
+    itself, under its own name. A budget that is used up, a missing price and every error that is no `ModelCallError`
+    end the call.
+
+    Raises `ValueError` for what is no model, and for kinds that do not exist.
+    """
+
+    __slots__ = ("alternatives", "on")
+
+    def __init__(
+        self,
+        first: str | ChatModel,
+        *others: str | ChatModel,
+        on: ModelErrorKind | Iterable[ModelErrorKind] = _ANOTHER_MAY_DO,
+    ) -> None:
+        self.alternatives: tuple[str | ChatModel, ...] = (first, *others)
+        """In the order in which they are asked."""
+        self.on: frozenset[str] = frozenset((on,) if isinstance(on, str) else on)
+        """Kinds of errors after which the next one is asked."""
+        for model in self.alternatives:
+            _check(model)
+        if not others:
+            raise ValueError(f"a Fallback has at least two models, not only {first!r}")
+        if not self.on <= _KINDS:
+            raise ValueError(f"Fallback: no such kind of error as {known(self.on - _KINDS)}; there are {known(_KINDS)}")
+
+    @property
+    def name(self) -> str:
+        """The first one's `provider:model`."""
+        first = self.alternatives[0]
+        return first if isinstance(first, str) else first.name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request, ungoverned; names among the models must be resolved."""
+        from kairo_team.models.resolver import ModelResolver
+
+        return await self.resolved(ModelResolver().resolve).ask(lambda model: model.complete(request))
+
+    async def ask(
+        self, call: Callable[[ChatModel], Awaitable[ModelResponse]], *, last_word: Callable[[], bool] = lambda: False
+    ) -> ModelResponse:
+        """Return the first answer that `call` gets; once `last_word()`, an error is not followed by another call."""
+        *earlier, last = self._models()
+        for model in earlier:
+            try:
+                return await call(model)
+            except ModelCallError as error:
+                if error.kind not in self.on or last_word():
+                    raise
+        return await call(last)
+
+    def resolved(self, resolve: Callable[[str | ChatModel], ChatModel]) -> Fallback:
+        """Return the same with a model in the place of each name; raises what `resolve` raises."""
+        first, *others = map(resolve, self.alternatives)
+        made = Fallback(first, *others)
+        made.on = self.on
+        return made
+
+    def _models(self) -> list[ChatModel]:
+        names = [model for model in self.alternatives if isinstance(model, str)]
+        if names:
+            raise TypeError(f"{names[0]!r} is a name: ModelResolver().resolve(fallback) makes models of names")
+        return [model for model in self.alternatives if not isinstance(model, str)]
+
+    def __repr__(self) -> str:
+        return f"Fallback({', '.join(map(repr, self.alternatives))})"
+
+
+def single_models(model: ChatModel) -> Iterator[ChatModel]:
+    """Yield the models that may be called where this one is asked: itself, or those of a resolved `Fallback`."""
+    if not isinstance(model, Fallback):
+        yield model
+        return
+    for alternative in model.alternatives:
+        if not isinstance(alternative, str):
+            yield from single_models(alternative)
+
+
+def _check(model: Any) -> None:
+    if not isinstance(model, str | ChatModel):
+        raise ValueError(f"a Fallback is made of models and their names, not of {model!r}")

@@ -1,0 +1,50 @@
+"""Any server that speaks OpenAI's chat interface: llama.cpp, vLLM, Ollama, LM Studio, a gateway of one's own."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+from urllib.parse import urlsplit
+
+from kairo_team.errors import MissingExtra
+from kairo_team.models.providers import ProviderModel
+
+_NO_KEY: Final = "no-key"
+"""Sent where none is given: OpenAI's client wants one, and a key of OpenAI's is none of the server's business."""
+
+
+class OpenAICompatible(ProviderModel):
+    """The chat model `model` of the server at `base_url`, such as `"http://localhost:8000/v1"`.
+
+    `name` is what prices, limits and replacements know it by: by default `openai-compatible:<model>`. A schema is asked
+    for by `response_format`; `json_schema=False` puts it into the prompt, for servers that do not know that. Nothing is
+    called. Raises `MissingExtra` without the extra `models`, `ValueError` for what is no address.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        name: str | None = None,
+        json_schema: bool = True,
+    ) -> None:
+        name = name or f"openai-compatible:{model}"
+        if urlsplit(base_url).scheme not in {"http", "https"}:
+            raise ValueError(f"base_url must be an address such as 'http://localhost:8000/v1', not {base_url!r}")
+        if find_spec("pydantic_ai") is None or find_spec("openai") is None:
+            raise MissingExtra(f"the model {name!r}", "models")
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.profiles.openai import OpenAIModelProfile
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        provider = OpenAIProvider(base_url=base_url, api_key=api_key or _NO_KEY)
+        provider.client.organization = provider.client.project = None  # set for OpenAI, by variables
+        profile = OpenAIModelProfile(
+            supports_json_schema_output=json_schema,
+            supports_json_object_output=json_schema,
+            openai_chat_supports_max_completion_tokens=False,  # servers that do not know the new name ignore the limit
+            openai_supports_strict_tool_definition=False,
+        )
+        super().__init__(name, OpenAIChatModel(model, provider=provider, profile=profile))

@@ -1,0 +1,78 @@
+"""Conversations and tools in pydantic-ai's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.frozen import thaw
+from kairo_team.models.tool_calls import arguments_text
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, ModelResponseStreamEvent
+    from pydantic_ai.tools import ToolDefinition
+
+    from kairo_team.messages import Message, ToolSpec
+
+
+def conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:
+    """Yield the messages: what is said to the model, results of tools included, makes requests; what it said, replies.
+
+    Raises `ValueError` for a tool's message that answers no call of an earlier one.
+    """
+    from pydantic_ai.messages import ModelRequest
+
+    asked: list[ModelRequestPart] = []
+    called: dict[str, str] = {}
+    for message in messages:
+        if message.role != "assistant":
+            asked.append(_part(message, called))
+            continue
+        if asked:
+            yield ModelRequest(asked)
+        asked = []
+        called.update((call.id, call.name) for call in message.tool_calls)
+        yield _reply(message)
+    if asked:
+        yield ModelRequest(asked)
+
+
+def _part(message: Message, called: dict[str, str]) -> ModelRequestPart:
+    from pydantic_ai.messages import SystemPromptPart, ToolReturnPart, UserPromptPart
+
+    match message.role:
+        case "system":
+            return SystemPromptPart(message.text)
+        case "tool":
+            call_id = message.tool_call_id or ""
+            if call_id not in called:
+                raise ValueError(f"a tool's message answers the call {call_id!r}, which no message before it makes")
+            return ToolReturnPart(called[call_id], message.text, call_id)
+        case _:
+            return UserPromptPart(message.text)
+
+
+def _reply(message: Message) -> ModelResponse:
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+
+    calls = [ToolCallPart(call.name, arguments_text(call), call.id) for call in message.tool_calls]
+    return ModelResponse([TextPart(message.text), *calls] if message.text or not calls else calls)
+
+
+def tool_definition(tool: ToolSpec) -> ToolDefinition:
+    """Return what the model is told of a tool."""
+    from pydantic_ai.tools import ToolDefinition
+
+    parameters: Any = thaw(tool.parameters) or {"type": "object", "properties": {}}
+    return ToolDefinition(name=tool.name, parameters_json_schema=parameters, description=tool.description or None)
+
+
+def new_text(event: ModelResponseStreamEvent) -> str:
+    """Return the text that an event of a stream adds to the reply."""
+    from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+
+    if isinstance(event, PartStartEvent):
+        return event.part.content if isinstance(event.part, TextPart) else ""
+    if isinstance(event, PartDeltaEvent):
+        return event.delta.content_delta if isinstance(event.delta, TextPartDelta) else ""
+    return ""

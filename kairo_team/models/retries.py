@@ -1,0 +1,57 @@
+"""`ModelRetry`: which failed model calls are tried again, and when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.budget import check_count, check_seconds
+
+if TYPE_CHECKING:
+    from kairo_team.errors import ModelCallError, ModelErrorKind
+
+TRANSIENT: Final[frozenset[ModelErrorKind]] = frozenset({"rate_limited", "overloaded", "timeout", "connection"})
+"""Kinds of errors that pass by themselves."""
+_MOST_DOUBLINGS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRetry:
+    """How often a model call that failed for a passing reason is tried again, and how long is waited before.
+
+    The wait doubles from try to try, and a random part of up to half of it is left away, so that those who failed
+    together do not come back together. It is never shorter than what the provider asks for; when that is more than
+    `backoff_max`, the call is not tried again.
+    """
+
+    retries: int = 2
+    """Tries after the first."""
+    backoff: float = 0.5
+    """Seconds before the first retry."""
+    backoff_max: float = 30.0
+    """Most seconds before any retry."""
+
+    def __post_init__(self) -> None:
+        check_count("ModelRetry.retries", self.retries)
+        check_seconds("ModelRetry.backoff", self.backoff)
+        check_seconds("ModelRetry.backoff_max", self.backoff_max)
+
+    def pause(self, tries: int, error: ModelCallError) -> float | None:
+        """Return the seconds to wait after `tries` failed tries, the last with `error`; None: not again."""
+        if tries > self.retries or error.kind not in TRANSIENT:
+            return None
+        own = min(self.backoff * 2.0 ** min(tries - 1, _MOST_DOUBLINGS), self.backoff_max)
+        asked = error.retry_after
+        if asked is None:
+            return own * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        if not asked <= self.backoff_max:
+            return None
+        return max(own, asked) + random.uniform(0.0, min(self.backoff, 1.0))  # noqa: S311 - no secret
+
+
+def check_retry(retry: Any) -> ModelRetry:
+    """Return what was given, or the default for None; `ValueError` for anything else."""
+    if retry is not None and not isinstance(retry, ModelRetry):
+        raise ValueError(f"model_retry must be a kt.ModelRetry, such as kt.ModelRetry(retries=4), not {retry!r}")
+    return retry or ModelRetry()

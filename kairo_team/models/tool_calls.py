@@ -1,0 +1,46 @@
+"""Tool calls as providers write them: arguments are text that should be a JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn, cast
+
+from kairo_team.frozen import thaw
+from kairo_team.messages import ToolCall
+
+
+def made_call(call_id: str, name: str, arguments: str | Mapping[str, Any] | None) -> ToolCall:
+    """Make a tool call of what a model wrote; arguments that are no JSON object stay the text they are."""
+    call_id, name = sound(call_id), sound(name)
+    if not arguments:
+        return ToolCall(call_id, name)
+    text = arguments if isinstance(arguments, str) else json.dumps(thaw(arguments), default=repr)
+    try:
+        return ToolCall(call_id, name, _parsed(text))
+    except (ValueError, RecursionError):
+        return ToolCall(call_id, name, sound(text))
+
+
+def sound(text: str) -> str:
+    """Return text that can be written down: halves of characters, which JSON can hold, become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse a JSON object; raises `ValueError` or `RecursionError` for anything else, halves of characters included."""
+    parsed: Any = json.loads(text, parse_constant=_refuse)
+    if not isinstance(parsed, dict):
+        raise ValueError("no object")
+    json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
+    return cast("dict[str, Any]", parsed)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return a call's arguments as providers want them."""
+    arguments = call.arguments
+    return arguments if isinstance(arguments, str) else json.dumps(thaw(arguments), ensure_ascii=False)

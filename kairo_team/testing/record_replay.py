@@ -1,0 +1,210 @@
+"""A chat model that records the replies of a real one, and gives them again without it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+
+from anyio.lowlevel import checkpoint
+
+from kairo_team.errors import ModelCallError, ModelErrorKind, known
+from kairo_team.models.admission import prompt_bound
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.results import adapter
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import ChatModel
+
+Mode = Literal["auto", "record", "replay"]
+Answer = ModelResponse | ModelCallError
+
+_logger = logging.getLogger("kairo_team")
+_MOST_SHOWN: Final = 80
+"""Characters of a request that an error shows."""
+
+
+class RecordReplayModel:
+    """Gives the recorded replies of `model`: by default what is in the file, and what is not is asked for and added.
+
+    `mode="replay"` never asks; `mode="record"` asks for everything anew, and its replies go before older ones. The file
+    has one line of JSON for each call, is only ever added to, and holds what was said: do not record secrets. A call is
+    known by what is asked - messages, tools, schema and settings - and by how often that was asked before. The
+    limit on the reply is no part of it, for it depends on what a budget has left; a recorded reply that is longer is
+    refused. Usage is replayed, and so is a `ModelCallError`; other errors are not recorded.
+
+    Raises `ValueError` for a file that is no record, and `LookupError` for a call that is not in it. A last line that
+    was cut off, as by a killed process, is left out with a warning in the log.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], model: ChatModel | None = None, mode: Mode = "auto") -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode must be one of {known(get_args(Mode))}, not {mode!r}")
+        if mode == "record" and model is None:
+            raise ValueError("mode='record' needs the model whose replies are to be recorded")
+        self._file = _File(Path(path))
+        self._model = None if mode == "replay" else model
+        self._answers: dict[str, list[Answer]] = {}
+        self._asked: dict[str, int] = {}
+        recorded = self._file.read()
+        self.name = model.name if model is not None else next((line["model"] for line in recorded), "recorded:model")
+        """`provider:model`, of the model that is or was recorded."""
+        if mode != "record":
+            for line in recorded:
+                _put(self._answers.setdefault(line["request"], []), line["number"], _answer(line))
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request, from the record where it has the call."""
+        key = _digest(request)
+        asked, answers = self._asked.get(key, 0), self._answers.setdefault(key, [])
+        if asked < len(answers):
+            self._asked[key] = asked + 1
+            await checkpoint()
+            return self._given(request, answers[asked])
+        if self._model is None:
+            raise LookupError(self._missing(request, asked + 1))
+        return self._given(request, await self._record(request, key))
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Answer like `complete`, telling the text at once."""
+        response = await self.complete(request)
+        if response.text:
+            tell(response.text)
+        return response
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Count like the model; without it, return what the recorded call used, else the general bound."""
+        count = getattr(self._model, "count_tokens", None)
+        if count is not None:
+            return int(await count(request))
+        key = _digest(request)
+        answers, asked = self._answers.get(key, ()), self._asked.get(key, 0)
+        usage = getattr(answers[asked], "usage", None) if asked < len(answers) else None
+        return usage.prompt_tokens if usage is not None else prompt_bound(request)
+
+    async def _record(self, request: ModelRequest, key: str) -> Answer:
+        model = cast("ChatModel", self._model)
+        try:
+            answer: Answer = await model.complete(request)
+        except ModelCallError as error:
+            answer = error
+        self._answers[key].append(answer)
+        self._asked[key] = len(self._answers[key])
+        self._file.add({"request": key, "number": self._asked[key], "model": model.name, **_line(request, answer)})
+        return answer
+
+    def _given(self, request: ModelRequest, answer: Answer) -> ModelResponse:
+        if isinstance(answer, ModelCallError):
+            raise answer.with_traceback(None)
+        used, most = answer.usage, request.max_tokens
+        if used is not None and most is not None and used.completion_tokens > most:
+            raise LookupError(
+                f"{self._file}: the recorded reply to {_shown(request)} has {used.completion_tokens} tokens, this call "
+                f"allows {most}: allow more, or record again with mode='record'"
+            )
+        return answer
+
+    def _missing(self, request: ModelRequest, number: int) -> str:
+        which = "no record of" if number == 1 else f"no record number {number} of"
+        return (
+            f"{self._file}: {which} the request {_shown(request)} ({_digest(request)[:12]}); to record it, give "
+            "RecordReplayModel the model and a mode other than 'replay'"
+        )
+
+    def __repr__(self) -> str:
+        return f"RecordReplayModel({str(self._file)!r}, {self.name!r})"
+
+
+class _File:
+    """Lines of JSON, added one by one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sound: int | None = None
+        """Bytes of whole lines, where the last one is cut off."""
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the lines; none where there is no file."""
+        data = self._path.read_bytes() if self._path.exists() else b""
+        whole, _, rest = data.rpartition(b"\n")
+        lines = list(self._parse(whole))
+        if rest.strip():
+            _logger.warning("%s: the last line is cut off and left out", self._path)
+            self._sound = len(data) - len(rest)
+        return lines
+
+    def _parse(self, data: bytes) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(data.splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                yield _checked(json.loads(line))
+            except (ValueError, TypeError, LookupError, RecursionError) as error:
+                raise ValueError(
+                    f"{self._path}, line {number}: this is no record of a model's call ({error})"
+                ) from None
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Add a line in one write, so that several processes may add to one file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._sound is not None:
+            os.truncate(self._path, self._sound)
+            self._sound = None
+        with self._path.open("ab", buffering=0) as file:
+            file.write(json.dumps(line).encode() + b"\n")
+
+
+def _checked(line: Any) -> dict[str, Any]:
+    """Return a line that is a record; raises `ValueError`, `TypeError` or `LookupError` for another."""
+    kinds = {"request": str, "number": int, "model": str}
+    wrong = [name for name, kind in kinds.items() if not isinstance(line[name], kind)]
+    if wrong or line["number"] < 1:
+        raise ValueError(f"wrong {known(wrong or ['number'])}")
+    _answer(line)
+    return cast("dict[str, Any]", line)
+
+
+def _answer(line: dict[str, Any]) -> Answer:
+    if "error" in line:
+        error = line["error"]
+        if error["kind"] not in get_args(ModelErrorKind):
+            raise ValueError(f"wrong kind {error['kind']!r}")
+        return ModelCallError(
+            error["kind"], error["model"], error["why"], retry_after=error["retry_after"], unspent=error["unspent"]
+        )
+    response: ModelResponse = adapter(ModelResponse).validate_python(line["response"])
+    return response
+
+
+def _line(request: ModelRequest, answer: Answer) -> dict[str, Any]:
+    """Return what is told of a call: what was asked, for people, and the answer."""
+    asked = request.messages[-1].text if request.messages else ""
+    if isinstance(answer, ModelCallError):
+        told = {name: getattr(answer, name) for name in ("kind", "model", "why", "retry_after", "unspent")}
+        return {"asked": asked, "error": told}
+    return {"asked": asked, "response": adapter(ModelResponse).dump_python(answer, mode="json")}
+
+
+def _put(answers: list[Answer], number: int, answer: Answer) -> None:
+    """Put an answer at its place; a later one of the same number replaces it."""
+    if number > len(answers):
+        answers.append(answer)
+    else:
+        answers[number - 1] = answer
+
+
+def _digest(request: ModelRequest) -> str:
+    asked = adapter(ModelRequest).dump_python(request, mode="json", exclude={"max_tokens"}, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def _shown(request: ModelRequest) -> str:
+    asked = request.messages[-1].text if request.messages else ""
+    return repr(asked if len(asked) <= _MOST_SHOWN else f"{asked[:_MOST_SHOWN]}...")

@@ -1,0 +1,224 @@
+"""How many calls of a model are in flight, and how many begin in a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kairo_team as kt
+from kairo_team.errors import HaltError
+from kairo_team.governance import Governor
+from kairo_team.models.admission import CallRules, GovernedModel
+from kairo_team.models.limits import ModelLimits
+from kairo_team.testing import FunctionModel, run_in_virtual_time
+
+pytestmark = pytest.mark.anyio
+
+ASK = kt.ModelRequest([kt.Message.user("one two")], max_tokens=8)
+
+
+class Provider:
+    """Takes a second for a reply, and remembers when calls began and how many were in flight."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self.seconds = seconds
+        self.began: list[float] = []
+        self.order: list[str] = []
+        self.in_flight = self.most = 0
+
+    async def __call__(self, request: kt.ModelRequest) -> str:
+        self.began.append(anyio.current_time())
+        self.order.append(request.messages[-1].text)
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            await anyio.sleep(self.seconds)
+        finally:
+            self.in_flight -= 1
+        return "Fine."
+
+
+def govern(
+    provider: Provider, governor: Governor | None = None, name: str = "openai:m", **limits: kt.ModelLimit
+) -> GovernedModel:
+    patterns = {pattern.replace("__", ":").replace("any", "*"): limit for pattern, limit in limits.items()}
+    rules = CallRules(limits=ModelLimits(patterns))
+    return GovernedModel(FunctionModel(provider, name=name), governor or Governor(), lambda *_: None, rules=rules)
+
+
+async def ask_all(model: GovernedModel, count: int) -> None:
+    """Call one after the other, a millisecond apart, without waiting for replies."""
+    async with anyio.create_task_group() as group:
+        for number in range(count):
+            group.start_soon(model.complete, kt.ModelRequest([kt.Message.user(str(number))], max_tokens=8))
+            await anyio.sleep(0.001)
+
+
+async def test_no_more_calls_are_in_flight_than_the_limit_and_whoever_came_first_goes_first() -> None:
+    provider = Provider()
+    await ask_all(govern(provider, openai__any=kt.ModelLimit(concurrency=3)), 10)
+    assert provider.most == 3
+    assert provider.order == [str(number) for number in range(10)]
+
+
+async def test_no_more_calls_begin_in_any_minute_than_the_limit() -> None:
+    provider = Provider()
+    began = anyio.current_time()
+    await ask_all(govern(provider, openai__any=kt.ModelLimit(per_minute=4)), 10)
+    assert [round(at - began) for at in provider.began] == [0] * 4 + [60] * 4 + [120] * 2
+
+
+@given(
+    st.lists(st.floats(0, 100), min_size=1, max_size=25),
+    st.integers(1, 4),
+    st.one_of(st.none(), st.integers(1, 3)),
+    st.floats(0, 30),
+)
+@settings(max_examples=60)
+async def test_any_crowd_keeps_both_limits_and_all_get_through(
+    arrivals: Sequence[float], per_minute: int, concurrency: int | None, seconds: float
+) -> None:
+    provider = Provider(seconds)
+    model = govern(provider, any=kt.ModelLimit(concurrency, per_minute))
+
+    async def arrive(after: float) -> None:
+        await anyio.sleep(after)
+        await model.complete(ASK)
+
+    async with anyio.create_task_group() as group:
+        for after in arrivals:
+            group.start_soon(arrive, after)
+    assert len(provider.began) == len(arrivals)
+    assert concurrency is None or provider.most <= concurrency
+    windows = zip(provider.began, provider.began[per_minute:], strict=False)
+    assert all(later - earlier >= 60 - 1e-3 for earlier, later in windows)
+
+
+async def test_a_caller_that_leaves_the_line_keeps_nobody_waiting() -> None:
+    provider = Provider(10)
+    model = govern(provider, any=kt.ModelLimit(concurrency=1))
+
+    async def give_up(after: float) -> None:
+        with anyio.move_on_after(after):
+            await model.complete(kt.ModelRequest([kt.Message.user("left")], max_tokens=8))
+
+    began = anyio.current_time()
+    async with anyio.create_task_group() as group:
+        group.start_soon(model.complete, ASK)
+        await anyio.sleep(1)
+        group.start_soon(give_up, 2)
+        group.start_soon(give_up, 20)
+        await anyio.sleep(1)
+        group.start_soon(model.complete, ASK)
+    assert provider.order == ["one two", "left", "one two"]
+    assert anyio.current_time() - began == pytest.approx(30)
+    assert provider.in_flight == 0
+
+
+async def test_whoever_waits_holds_no_budget_and_is_halted_in_line_like_anywhere() -> None:
+    governor = Governor(kt.Budget(tokens=1000), name="team")
+    provider = Provider(5)
+    model = govern(provider, governor, any=kt.ModelLimit(concurrency=1))
+    refused: list[HaltError] = []
+
+    async def late() -> None:
+        try:
+            await model.complete(ASK)
+        except HaltError as halt:
+            refused.append(halt)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(model.complete, ASK)
+        await anyio.sleep(1)
+        group.start_soon(late)
+        await anyio.sleep(1)
+        assert governor.held.tokens == 10
+        governor.cancel()
+    assert [halt.reason for halt in refused] == [kt.HaltReason.CANCELLED]
+    assert len(provider.began) == 1
+
+
+async def test_a_pattern_is_one_limit_for_all_its_models_and_the_first_that_fits_counts() -> None:
+    limits = ModelLimits(
+        {
+            "openai:*": kt.ModelLimit(1),
+            "*:small": kt.ModelLimit(2),
+            "openai:big": kt.ModelLimit(3),
+            "*": kt.ModelLimit(9),
+        }
+    )
+    assert limits.gate("openai:small") is limits.gate("openai:other") is not limits.gate("google:small")
+    assert limits.gate("openai:big") is not limits.gate("openai:small"), "an exact name goes first"
+    assert ModelLimits().gate("openai:big") is ModelLimits({"google:*": kt.ModelLimit(1)}).gate("openai:big") is None
+
+
+async def test_every_run_of_a_runtime_shares_its_limits() -> None:
+    provider = Provider()
+    runtime = kt.Runtime(
+        models={"openai:*": FunctionModel(provider, name="openai:m")},
+        model_limits={"openai:*": kt.ModelLimit(concurrency=2)},
+    )
+
+    async def run(number: int) -> None:
+        team = kt.Team("desk", [kt.Member("writer", kt.MiniAgent("openai:m"))])
+        result = await kt.run(team, f"Write {number}.", runtime=runtime)
+        assert result.check().output == "Fine."
+
+    async with anyio.create_task_group() as group:
+        for number in range(6):
+            group.start_soon(run, number)
+    assert (provider.most, len(provider.began)) == (2, 6)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_one_runtime_serves_one_event_loop_after_another(backend: str) -> None:
+    provider = Provider()
+    model = govern(provider, any=kt.ModelLimit(concurrency=1, per_minute=2))
+    for _ in range(3):
+        run_in_virtual_time(partial(ask_all, model, 3), backend=backend)
+    assert (len(provider.began), provider.most) == (9, 1)
+
+
+@pytest.mark.real_time
+async def test_event_loops_in_several_threads_share_one_limit() -> None:
+    provider = Provider(0.02)
+    model = govern(provider, any=kt.ModelLimit(concurrency=1))
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(anyio.to_thread.run_sync, partial(anyio.run, ask_all, model, 4))
+    assert (provider.most, len(provider.order)) == (1, 12)
+
+
+@pytest.mark.parametrize("limit", [{"concurrency": 0}, {"per_minute": 0}, {"concurrency": -1}, {"per_minute": 2.5}])
+def test_a_limit_that_is_none_is_refused(limit: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"ModelLimit\.\w+ must be (at least 1|a whole number)"):
+        kt.ModelLimit(**limit)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"openai": kt.ModelLimit(1)}, "limits are set for 'provider:name' or a pattern"),
+        ({3: kt.ModelLimit(1)}, "limits are set for 'provider:name' or a pattern"),
+        ({"openai:*": 8}, r"the limit of 'openai:\*' must be a kt.ModelLimit"),
+    ],
+)
+def test_limits_that_are_none_are_refused(limits: dict[str, kt.ModelLimit], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kt.Runtime(model_limits=limits)
+
+
+async def test_a_call_that_is_alone_waits_for_nobody() -> None:
+    provider = Provider(0)
+    model = govern(provider, any=kt.ModelLimit(concurrency=1, per_minute=1000))
+    began = anyio.current_time()
+    for _ in range(20):
+        await model.complete(ASK)
+    assert anyio.current_time() == pytest.approx(began)
+    assert all(later >= earlier for earlier, later in pairwise(provider.began))

@@ -1,0 +1,243 @@
+"""A streamed call is held, clamped and settled like any other; what was told is told once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+
+pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
+
+from pydantic_ai.messages import ModelMessage, TextPart
+from pydantic_ai.messages import ModelResponse as TheirResponse
+from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
+from pydantic_ai.models.function import FunctionModel as TheirFunctionModel
+
+import kairo_team as kt
+from kairo_team.errors import ModelCallError
+from kairo_team.governance import Governor
+from kairo_team.models.admission import GovernedModel
+from kairo_team.models.local import LocalModel
+from kairo_team.models.providers import ProviderModel
+from kairo_team.testing import FunctionModel, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+ASK = kt.ModelRequest([kt.Message.user("one two three four five six seven eight nine ten")], max_tokens=40)
+Tell = Callable[[str], object]
+
+
+def govern(
+    model: kt.ChatModel, budget: kt.Budget | None = None
+) -> tuple[GovernedModel, Governor, list[tuple[str, int]]]:
+    governor, tries = Governor(budget or kt.Budget()), list[tuple[str, int]]()
+    report = lambda _, outcome, held, usage: tries.append((outcome, usage.tokens))  # noqa: E731
+    return GovernedModel(model, governor, report), governor, tries
+
+
+class Streaming:
+    """Tells its pieces a second apart, then ends in one of several ways."""
+
+    name = "test:streaming"
+
+    def __init__(self, *pieces: str, end: kt.ModelResponse | Exception | None) -> None:
+        self.pieces = pieces
+        self.end = end
+        self.asked: list[kt.ModelRequest] = []
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        return await self.stream(request, lambda _: None)
+
+    async def stream(self, request: kt.ModelRequest, tell: Tell) -> kt.ModelResponse:
+        self.asked.append(request)
+        for piece in self.pieces:
+            await anyio.sleep(1)
+            tell(piece)
+        if isinstance(self.end, Exception):
+            raise self.end
+        if self.end is None:
+            await anyio.sleep_forever()
+        assert self.end is not None
+        return self.end
+
+    async def count_tokens(self, request: kt.ModelRequest) -> int:
+        return 10
+
+
+REPLY = kt.ModelResponse("Once upon a time", usage=kt.Usage(10, 4))
+
+
+async def test_pieces_are_told_as_they_come_and_the_truth_is_settled() -> None:
+    model = Streaming("Once ", "upon ", "", "a time", end=REPLY)
+    governed, governor, tries = govern(model, kt.Budget(tokens=30))
+    told: list[tuple[str, int]] = []
+    began = anyio.current_time()
+    response = await governed.stream(ASK, lambda text: told.append((text, round(anyio.current_time() - began))))
+    assert told == [("Once ", 1), ("upon ", 2), ("a time", 4)]
+    assert response.text == "Once upon a time"
+    assert model.asked[0].max_tokens == 20, "clamped like any other call"
+    assert (tries, governor.usage.tokens) == ([("ok", 14)], 14)
+
+
+async def test_kf_b17_a_stream_without_usage_is_charged_its_hold() -> None:
+    """B17: usage missing in a reply: the cap silently inactive."""
+    governed, governor, tries = govern(Streaming("Once ", end=kt.ModelResponse("Once ")))
+    await governed.stream(ASK, lambda _: None)
+    assert (tries, governor.usage.tokens) == ([("unknown", 50)], 50)
+
+
+async def test_a_stream_that_breaks_off_is_charged_its_hold_and_not_told_again() -> None:
+    model = Streaming("Once ", end=ModelCallError("connection", "test:streaming", "cut off"))
+    spare = ScriptedModel(["Spare."])
+    governed, governor, tries = govern(kt.Fallback(model, spare))
+    told: list[str] = []
+    with pytest.raises(ModelCallError, match="cut off"):
+        await governed.stream(ASK, told.append)
+    assert (told, tries, len(spare.calls)) == (["Once "], [("error", 50)], 0)
+    assert governor.usage.tokens == 50
+
+
+async def test_a_stream_that_fails_before_its_first_piece_is_tried_again_and_falls_back() -> None:
+    model = Streaming("", end=ModelCallError("overloaded", "test:streaming", "later"))
+    governed, _, tries = govern(kt.Fallback(model, ScriptedModel(["Spare one."])))
+    told: list[str] = []
+    await governed.stream(ASK, told.append)
+    assert told == ["Spare ", "one."]
+    assert [outcome for outcome, _ in tries] == ["error"] * 3 + ["ok"]
+
+
+async def test_a_stream_that_is_cancelled_is_charged_its_hold() -> None:
+    governed, governor, _ = govern(Streaming("Once ", end=None))
+    told: list[str] = []
+    with anyio.move_on_after(5):
+        await governed.stream(ASK, told.append)
+    assert (told, governor.usage.tokens, governor.held.tokens) == (["Once "], 50, 0)
+
+
+async def test_what_the_listener_raises_ends_the_call() -> None:
+    def refuse(_: str) -> None:
+        raise ValueError("not that")
+
+    governed, governor, tries = govern(Streaming("Once ", end=REPLY))
+    with pytest.raises(ValueError, match="not that"):
+        await governed.stream(ASK, refuse)
+    assert (tries, governor.usage.tokens) == ([("error", 50)], 50)
+
+
+async def test_a_model_that_cannot_stream_tells_its_text_once() -> None:
+    class Whole:
+        name = "test:whole"
+
+        async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+            return REPLY
+
+    told: list[str] = []
+    governed, *_ = govern(Whole())
+    await governed.stream(ASK, told.append)
+    assert told == ["Once upon a time"]
+
+
+@pytest.mark.parametrize("text", ["one two", "  one\n\n two ", "", "   ", "one"])
+async def test_the_doubles_stream_word_by_word(text: str) -> None:
+    told: list[str] = []
+    assert (await FunctionModel(lambda _: text).stream(ASK, told.append)).text == text
+    assert "".join(told) == text
+    assert len(told) == max(len(text.split()), bool(text))
+
+
+# ---------------------------------------------------------------- through pydantic-ai
+
+
+def theirs(*pieces: str | DeltaToolCalls | Exception) -> ProviderModel:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        for piece in pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    return ProviderModel("theirs:double", TheirFunctionModel(stream_function=stream, model_name="double"))
+
+
+async def test_a_providers_stream_is_told_and_put_together() -> None:
+    told: list[str] = []
+    call: DeltaToolCalls = {0: DeltaToolCall("search", '{"q": ', tool_call_id="c1")}
+    rest: DeltaToolCalls = {0: DeltaToolCall(json_args='"x"}')}
+    response = await theirs("Let me ", "look.", call, rest).stream(ASK, told.append)
+    assert told == ["Let me ", "look."]
+    assert response.text == "Let me look."
+    assert tuple(response.tool_calls) == (kt.ToolCall("c1", "search", {"q": "x"}),)
+    assert response.usage is not None
+
+
+async def test_a_providers_stream_that_breaks_off_is_an_error_of_its_kind() -> None:
+    told: list[str] = []
+    with pytest.raises(ModelCallError) as caught:
+        await theirs("Let me ", ConnectionResetError("gone")).stream(ASK, told.append)
+    assert (told, caught.value.kind, caught.value.unspent) == (["Let me "], "connection", False)
+
+
+@pytest.mark.parametrize("error", [kt.HaltError(kt.HaltReason.CANCELLED, kt.Usage(), "team"), KeyError("x")])
+async def test_a_listeners_error_passes_through_a_providers_stream(error: Exception) -> None:
+    def refuse(_: str) -> None:
+        raise error
+
+    governed, *_ = govern(theirs("Let me ", "look."))
+    with pytest.raises(type(error)) as caught:
+        await governed.stream(ASK, refuse)
+    assert caught.value is error
+
+
+async def test_a_providers_model_that_cannot_stream_tells_its_text_once() -> None:
+    class Whole(Model):
+        model_name = "whole"
+        system = "theirs"
+
+        async def request(self, *_: object) -> TheirResponse:
+            return TheirResponse([TextPart("All at once.")])
+
+    told: list[str] = []
+    response = await ProviderModel("theirs:whole", Whole()).stream(ASK, told.append)
+    assert told == [response.text] == ["All at once."]
+
+
+# ---------------------------------------------------------------- the embedded model
+
+HELLO = kt.ModelRequest([kt.Message.user("Say hello.")], max_tokens=12, settings={"temperature": 0})
+
+
+@pytest.mark.local_model
+async def test_the_embedded_model_streams_what_it_answers() -> None:
+    told: list[str] = []
+    response = await LocalModel().stream(HELLO, told.append)
+    assert len(told) > 3
+    assert "".join(told) == response.text == (await LocalModel().complete(HELLO)).text
+    assert response.usage is not None
+
+
+@pytest.mark.local_model
+async def test_a_listeners_error_ends_the_embedded_models_call() -> None:
+    told: list[str] = []
+
+    def listen(text: str) -> None:
+        told.append(text)
+        if len(told) == 2:
+            raise ValueError("enough")
+
+    story = kt.ModelRequest([kt.Message.user("Tell a long story.")], max_tokens=2000)
+    with pytest.raises(ValueError, match="enough"), anyio.fail_after(20):
+        await LocalModel().stream(story, listen)
+    assert len(told) == 2
+    assert (await LocalModel().complete(HELLO)).text
+
+
+@pytest.mark.local_model
+async def test_nobody_is_told_anything_after_a_cancelled_stream() -> None:
+    told: list[str] = []
+    story = kt.ModelRequest([kt.Message.user("Tell a long story.")], max_tokens=2000)
+    with anyio.move_on_after(0.5):
+        await LocalModel().stream(story, told.append)
+    count = len(told)
+    await anyio.sleep(0.2)
+    assert len(told) == count
