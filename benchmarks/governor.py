@@ -1,7 +1,7 @@
 """How much the governor costs, in units of one plain unlocked Python check-and-record pair.
 
-An empty constraint chain is measured in awaited calls that do nothing. The work and its unit are timed in turns, in
-processor time, and the best turn of each counts: a busy machine slows down both.
+Empty chains of constraints and guardrails are measured in awaited calls that do nothing. The work and its unit are
+timed in turns, in processor time, and the best turn of each counts: a busy machine slows down both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kairo_team.budget import Budget
-from kairo_team.governance import ConstraintChain, Governor, ResourceContext
+from kairo_team.governance import (
+    ConstraintChain,
+    Governor,
+    GuardrailChain,
+    GuardrailContext,
+    GuardrailPhase,
+    ResourceContext,
+    ToolOutput,
+)
 
 Row = tuple[str, float, float]
 """What, how many units it takes, how many it may take."""
@@ -22,6 +30,7 @@ Work = Callable[[int], None]
 
 WIDE = Budget(tokens=10**15, dollars=10**9, loops=10**9, tool_calls=10**9)
 NOW = ResourceContext()
+RETURNED = GuardrailContext(GuardrailPhase.POST_TOOL, "member", "tool", ToolOutput("tool", "done"))
 PRICE = "0.000015"
 TURNS = 40
 ROUNDS = 500
@@ -121,6 +130,17 @@ def empty_constraints(rounds: int) -> None:
     _drive(main())
 
 
+def empty_guardrails(rounds: int) -> None:
+    """Evaluate a chain without guardrails."""
+    chain = GuardrailChain()
+
+    async def main() -> None:
+        for _ in range(rounds):
+            await chain.evaluate(RETURNED)
+
+    _drive(main())
+
+
 def _drive(coroutine: object) -> None:
     """Run a coroutine that never suspends, without an event loop's share in the figure."""
     try:
@@ -164,6 +184,7 @@ def rows() -> list[Row]:
         ("hold + settle through a depth-3 tree", ratio(hold_and_settle), 20),
         ("carve + close", ratio(carve_and_close), 12),
         ("empty constraint chain, in empty awaits", ratio(empty_constraints, empty_await), 3),
+        ("empty guardrail chain, in empty awaits", ratio(empty_guardrails, empty_await), 3),
     ]
 
 

@@ -4,9 +4,11 @@ from kairo_team.budget import Budget as Budget
 from kairo_team.budget import BudgetPolicy as BudgetPolicy
 from kairo_team.budget import HaltReason as HaltReason
 from kairo_team.budget import Usage as Usage
+from kairo_team.contracts import GuardrailPolicy as GuardrailPolicy
 from kairo_team.contracts import ResourceConstraint as ResourceConstraint
 from kairo_team.errors import ConstraintExit as ConstraintExit
 from kairo_team.errors import GovernorClosed as GovernorClosed
+from kairo_team.errors import GuardrailDenied as GuardrailDenied
 from kairo_team.errors import HaltError as HaltError
 from kairo_team.errors import InsufficientBudget as InsufficientBudget
 from kairo_team.governance.constraint_chain import ConstraintChain as ConstraintChain
@@ -24,3 +26,15 @@ from kairo_team.governance.constraints import ResourceValidation as ResourceVali
 from kairo_team.governance.constraints import Violation as Violation
 from kairo_team.governance.governor import Governor as Governor
 from kairo_team.governance.governor import Reservation as Reservation
+from kairo_team.governance.guardrails import GuardrailAction as GuardrailAction
+from kairo_team.governance.guardrails import GuardrailChain as GuardrailChain
+from kairo_team.governance.guardrails import GuardrailContext as GuardrailContext
+from kairo_team.governance.guardrails import GuardrailDecision as GuardrailDecision
+from kairo_team.governance.guardrails import GuardrailOutcome as GuardrailOutcome
+from kairo_team.governance.guardrails import GuardrailPayload as GuardrailPayload
+from kairo_team.governance.guardrails import GuardrailPhase as GuardrailPhase
+from kairo_team.governance.guardrails import GuardrailRuling as GuardrailRuling
+from kairo_team.governance.guardrails import ModelInput as ModelInput
+from kairo_team.governance.guardrails import ModelOutput as ModelOutput
+from kairo_team.governance.guardrails import ToolInput as ToolInput
+from kairo_team.governance.guardrails import ToolOutput as ToolOutput

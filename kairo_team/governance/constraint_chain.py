@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.contracts import check_constraints
-from kairo_team.errors import known
 from kairo_team.governance.constraint_limits import (
     CostLimit,
     ExternalSignal,
@@ -17,13 +14,11 @@ from kairo_team.governance.constraint_limits import (
     Timeout,
     TokenBudget,
     WarnAt,
-    name_of,
 )
 from kairo_team.governance.constraints import ConstraintReport, ResourceAction, ResourceValidation, Violation
+from kairo_team.governance.plug_ins import Catalogue, expect, name_of, problem_of
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from kairo_team.contracts import ResourceConstraint
     from kairo_team.governance.constraints import ResourceContext
 
@@ -38,6 +33,7 @@ _BUILT_IN: Final[Mapping[str, Callable[..., Any]]] = {
     "token-budget": TokenBudget,
     "warn-at": WarnAt,
 }
+_CATALOGUE: Final[Catalogue[ResourceConstraint]] = Catalogue("constraint", ENTRY_POINTS, _BUILT_IN, check_constraints)
 _ALLOWED: Final = ConstraintReport(ResourceAction.ALLOW)
 
 
@@ -63,15 +59,7 @@ class ConstraintChain:
         `{"name": "warn-at", "constraint": {...}, "share": 0.8}`. `ValueError` for an unknown name, a bad option, or
         one constraint twice.
         """
-        if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
-            raise ValueError(f"constraints are configured by a list of mappings, not {entries!r}")
-        built: dict[str, ResourceConstraint] = {}
-        for entry in entries:
-            name, constraint = _build(entry)
-            if name in built:
-                raise ValueError(f"the constraint {name!r} is configured twice: keep one of them")
-            built[name] = constraint
-        return cls(built.values())
+        return cls(_CATALOGUE.make_all(entries, _build))
 
     async def evaluate(self, context: ResourceContext) -> ConstraintReport:
         """Ask each constraint in turn; the first emergency stop ends it."""
@@ -118,73 +106,22 @@ async def _ask(
     name = name_of(constraint)
     metrics: Mapping[str, Any] = {}
     try:
-        validation = _expect(await look(), ResourceValidation)
+        validation = expect(await look(), ResourceValidation)
         if not validation.violated:
             return validation, None
         metrics = validation.metrics
-        action = _expect(constraint.on_violation(validation), ResourceAction)
+        action = expect(constraint.on_violation(validation), ResourceAction)
     except Exception as error:  # noqa: BLE001 - a constraint that fails must not let anything pass
-        problem = f"{type(error).__name__}: {error}"
+        problem = problem_of(error)
         validation = ResourceValidation(True, f"it failed with {problem}", {**metrics, "error": problem})
         action = ResourceAction.EMERGENCY_STOP
     return validation, Violation(name, position, action, validation)
 
 
-def _expect(answer: Any, kind: type[Any]) -> Any:
-    """Return a constraint's answer if it is of the type it must have, else raise `TypeError`."""
-    if isinstance(answer, kind):
-        return answer
-    if inspect.iscoroutine(answer):
-        answer.close()  # else the interpreter complains of it later, somewhere else
-    raise TypeError(f"it returned {answer!r:.200}, not a {kind.__name__}")
-
-
 def _build(entry: Any) -> tuple[str, ResourceConstraint]:
     """Make one configured constraint, and the name it may have only once."""
-    options = dict(cast("Mapping[str, Any]", entry)) if isinstance(entry, Mapping) else {}
-    name: Any = options.pop("name", None)
-    if not isinstance(name, str):
-        raise ValueError(f"a configured constraint is a mapping with a name, not {entry!r}; there are {_names()}")
-    make = _BUILT_IN.get(name) or _load(name)
-    if make is WarnAt and "constraint" in options:
+    name, options = _CATALOGUE.read(entry)
+    if name == "warn-at" and "constraint" in options:
         options["constraint"] = _build(options["constraint"])[1]
-    _check_options(name, make, options)
-    try:
-        (made,) = check_constraints(f"constraint {name!r}", [make(**options)])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"constraint {name!r}: {error}") from error
-    return (name_of(made) if make is WarnAt else name), made
-
-
-def _check_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for an option there is not, or one that lacks."""
-    signature = inspect.signature(make)
-    try:
-        signature.bind(**options)
-    except TypeError as error:
-        strange = [option for option in options if option not in signature.parameters]
-        problem = f"there is no option {strange[0]!r}" if strange else str(error)
-        raise ValueError(f"constraint {name!r}: {problem}; its options are {known(signature.parameters)}") from None
-
-
-def _load(name: str) -> Callable[..., Any]:
-    """Import what a package published under a name."""
-    found = [point for point in _published() if point.name == name]
-    if not found:
-        raise ValueError(f"there is no constraint {name!r}; there are {_names()}")
-    if len(found) > 1:
-        raise ValueError(f"the constraint {name!r} is published twice: {known(point.value for point in found)}")
-    try:
-        make: Callable[..., Any] = found[0].load()
-    except Exception as error:
-        raise ValueError(f"constraint {name!r} cannot be loaded from {found[0].value!r}: {error}") from error
-    return make
-
-
-def _published() -> Sequence[EntryPoint]:
-    metadata: Any = import_module("importlib.metadata")  # slow to import, and rarely asked for
-    return tuple(metadata.entry_points(group=ENTRY_POINTS))
-
-
-def _names() -> str:
-    return known({*_BUILT_IN, *(point.name for point in _published())})
+    made = _CATALOGUE.make(name, options)
+    return (name_of(made) if isinstance(made, WarnAt) else name), made

@@ -16,6 +16,7 @@ import anyio
 
 from kairo_team.budget import Money, to_dollars, to_picodollars
 from kairo_team.governance.constraints import ResourceAction, ResourceValidation
+from kairo_team.governance.plug_ins import name_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ResourceConstraint
@@ -256,12 +257,6 @@ class WarnAt:
     def on_violation(self, validation: ResourceValidation) -> ResourceAction:
         """Return WARN_CONTINUE."""
         return ResourceAction.WARN_CONTINUE
-
-
-def name_of(constraint: object) -> str:
-    """Return a constraint's name: its own, else that of its class."""
-    name = getattr(constraint, "name", None)
-    return name if isinstance(name, str) and name.strip() else type(constraint).__name__
 
 
 def _check_whole(field: str, number: object) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.budget import Budget, Usage, to_dollars
+from kairo_team.budget import to_dollars
 from kairo_team.errors import InsufficientBudget
 from kairo_team.governance.units import (
     ALL_DIMENSIONS,
@@ -34,12 +34,14 @@ from kairo_team.governance.units import (
     Limits,
     Units,
     budget_of,
+    make_usage,
     shown,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kairo_team.budget import Budget, Usage
     from kairo_team.governance.tree import Tree
 
 # A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then by
@@ -431,7 +433,7 @@ class Node:
     def usage(self, cells: list[int] | None = None) -> Usage:
         """Return what this node's subtree has spent (by an earlier list of `cells`, if one is given)."""
         tokens, dollars, loops, tool_calls, completion = (cells or self.cells)[:COMMITTED]  # one step: it needs no lock
-        return Usage(tokens - completion, completion, to_dollars(dollars), loops, tool_calls, self.elapsed())
+        return make_usage(tokens - completion, completion, to_dollars(dollars), loops, tool_calls, self.elapsed())
 
     def held_units(self) -> Units:
         """Return what is held now, by dimension."""

@@ -80,6 +80,8 @@ class GovernorScope:
         self.node.tree.scopes.pop(self, None)
         try:
             swallowed = bool(scope.__exit__(exc_type, exc, tb))
+            if exc is None and self._hit is None and not scope.cancel_called:
+                return swallowed
         except BaseExceptionGroup as rest:  # what was in the group beside the cancellation it caught
             exc, swallowed = rest, False
             if first_halt(rest) is None:

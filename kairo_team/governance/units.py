@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
+from kairo_team.frozen import maker
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -62,6 +63,10 @@ def budget_of(limits: Limits, seconds: float | None = None) -> Budget:
 
 
 _NO_USAGE: Final = Usage()
+
+
+make_usage: Final = maker(Usage)
+"""Makes a usage of amounts out of the ledger, which were checked on their way in."""
 
 
 def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:

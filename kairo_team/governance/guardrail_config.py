@@ -1,0 +1,95 @@
+"""Guardrails by name, from a configuration: built in, or published by packages."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.contracts import check_guardrails
+from kairo_team.errors import known
+from kairo_team.governance.guardrails import check_phases, seat_of
+from kairo_team.governance.plug_ins import Catalogue
+from kairo_team.governance.policies import (
+    ContentFilter,
+    InjectionScreen,
+    McpPolicy,
+    OutputValidator,
+    PiiRedactor,
+    ToolAudit,
+    ToolLoop,
+)
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import GuardrailPolicy
+    from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, Seat
+
+ENTRY_POINTS: Final = "kairo_team.guardrails"
+"""The entry-point group in which a package publishes guardrails, each as a class or function that makes one."""
+
+_BUILT_IN: Final[Mapping[str, Callable[..., Any]]] = {
+    "content-filter": ContentFilter,
+    "injection-screen": InjectionScreen,
+    "mcp-policy": McpPolicy,
+    "output-validator": OutputValidator,
+    "pii-redactor": PiiRedactor,
+    "tool-audit": ToolAudit,
+    "tool-loop": ToolLoop,
+}
+_CATALOGUE: Final[Catalogue[GuardrailPolicy]] = Catalogue("guardrail", ENTRY_POINTS, _BUILT_IN, check_guardrails)
+
+
+def policies_of(entries: Sequence[Mapping[str, Any]]) -> Sequence[GuardrailPolicy]:
+    """Make the configured policies; `ValueError` for an unknown name, a bad option, or one name twice."""
+    return _CATALOGUE.make_all(entries, _build)
+
+
+def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
+    """Make one configured policy. Where and when it is asked goes to its constructor if that takes it."""
+    name, options = _CATALOGUE.read(entry)
+    phases = check_phases(name, options.pop("phase")) if "phase" in options else None
+    order = options.pop("order", None)
+    takes = inspect.signature(_CATALOGUE.maker(name)).parameters
+    if phases is not None and "phases" in takes:
+        options["phases"], phases = phases, None
+    if order is not None and "order" in takes:
+        options["order"], order = order, None
+    policy = _CATALOGUE.make(name, options, also=("phase", "order"))
+    seat = seat_of(policy)
+    return name, policy if phases is None and order is None else Placed(_moved(seat, phases, order))
+
+
+def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:
+    """Return what a policy says of itself, with what the configuration says of it instead."""
+    if order is not None and seat.order == -math.inf:
+        raise ValueError(f"guardrail {seat.name!r}: it always goes first: leave its order out")
+    if phases is not None and not phases <= seat.phases:
+        own, asked = (known(phase.value for phase in some) for some in (seat.phases, phases))
+        raise ValueError(f"guardrail {seat.name!r}: it looks at {own} only, not at {asked}")
+    return seat._replace(phases=phases or seat.phases, order=seat.order if order is None else order)
+
+
+class Placed:
+    """A policy that is asked when a configuration says, where its constructor takes no such option."""
+
+    __slots__ = ("_seat", "name", "order", "phases", "policy")
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self.order, self.name, self.phases, self.policy = seat
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        """Hand it on."""
+        return await self.policy.evaluate(context)
+
+    def for_run(self) -> Placed:
+        """Return the same around what the policy makes for a run; itself where it makes nothing."""
+        make: Any = getattr(self.policy, "for_run", None)
+        if make is None:
+            return self
+        (fresh,) = check_guardrails(self.name, [make()])
+        return Placed(self._seat._replace(policy=fresh))
+
+    def __repr__(self) -> str:
+        return f"Placed({self.policy!r}, phases={sorted(self.phases)}, order={self.order})"

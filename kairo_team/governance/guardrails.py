@@ -1,0 +1,206 @@
+"""`GuardrailChain`: asks policies one after another, and takes every failure of one for a denial."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from kairo_team.contracts import check_guardrails
+from kairo_team.errors import HaltError, innermost, known
+from kairo_team.governance.guardrail_decisions import (
+    GuardrailAction,
+    GuardrailContext,
+    GuardrailDecision,
+    GuardrailOutcome,
+    GuardrailRuling,
+    shown,
+)
+from kairo_team.governance.guardrail_payloads import (
+    GuardrailPayload,
+    GuardrailPhase,
+    ModelInput,
+    ModelOutput,
+    ToolInput,
+    ToolOutput,
+)
+from kairo_team.governance.plug_ins import expect, name_of, problem_of
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import GuardrailPolicy
+
+__all__ = [
+    "GuardrailAction",
+    "GuardrailChain",
+    "GuardrailContext",
+    "GuardrailDecision",
+    "GuardrailOutcome",
+    "GuardrailPayload",
+    "GuardrailPhase",
+    "GuardrailRuling",
+    "ModelInput",
+    "ModelOutput",
+    "ToolInput",
+    "ToolOutput",
+]
+
+
+class Seat(NamedTuple):
+    """A policy, and what it says of itself."""
+
+    order: float
+    name: str
+    phases: frozenset[GuardrailPhase]
+    policy: GuardrailPolicy
+
+
+class GuardrailChain:
+    """Policies in the order in which they are asked: by `order`, then as given.
+
+    A policy that raises, or returns what it may not, denies in its name. Cancellation and `HaltError` pass through.
+    The chain itself keeps nothing: one may be asked any number of times at once, and may be given to a team or a member
+    as its guardrails.
+    """
+
+    __slots__ = ("_seats", "policies")
+
+    def __init__(self, policies: Iterable[GuardrailPolicy] = ()) -> None:
+        given = check_guardrails("GuardrailChain", policies)
+        seats = sorted((seat_of(policy) for policy in given), key=lambda seat: seat.order)
+        self.policies: tuple[GuardrailPolicy, ...] = tuple(seat.policy for seat in seats)
+        self._seats = {phase: tuple(seat for seat in seats if phase in seat.phases) for phase in GuardrailPhase}
+
+    @classmethod
+    def from_config(cls, entries: Sequence[Mapping[str, Any]]) -> GuardrailChain:
+        """Make a chain from the parsed list of any YAML, TOML or JSON file: `{"name": "tool-loop", "deny_at": 4}`.
+
+        Each entry has a name, optionally `phase` (one or several) and `order`, and the policy's own options. The names
+        are those of the built-in policies, then those published under the entry-point group `kairo_team.guardrails`,
+        which are imported only when named here. `ValueError` for an unknown name, a bad option, or one name twice.
+        """
+        from kairo_team.governance.guardrail_config import policies_of
+
+        return cls(policies_of(entries))
+
+    def covers(self, phase: GuardrailPhase) -> bool:
+        """Say whether any policy wants to see this phase."""
+        return bool(self._seats[phase])
+
+    def for_run(self) -> GuardrailChain:
+        """Return the chain for one run: each policy with a `for_run` replaced by what that returns; itself if none."""
+        if not any(hasattr(policy, "for_run") for policy in self.policies):
+            return self
+        return GuardrailChain(_fresh(policy) for policy in self.policies)
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailOutcome:
+        """Ask each policy of the phase in turn; a denial ends it, and a modification is what the next one sees."""
+        if not self.policies:
+            outcome: Any = _blank(GuardrailOutcome)
+            outcome._payload = context.payload  # noqa: SLF001 - calling the class would cost twice as much
+            outcome._trail = ()  # noqa: SLF001 - the same
+            return cast("GuardrailOutcome", outcome)
+        trail: list[GuardrailRuling] = []
+        for seat in self._seats[context.phase]:
+            decision = await _ask(seat.policy, context)
+            trail.append(GuardrailRuling(seat.name, decision))
+            if decision.action is GuardrailAction.DENY:
+                break
+            if decision.payload is not None:
+                context = replace(context, payload=decision.payload)
+        return GuardrailOutcome(context.payload, trail)
+
+    def __iter__(self) -> Iterator[GuardrailPolicy]:
+        return iter(self.policies)
+
+    def __bool__(self) -> bool:
+        return bool(self.policies)
+
+    def __repr__(self) -> str:
+        return f"GuardrailChain({list(self.policies)!r})"
+
+
+_ALL: Final = frozenset(GuardrailPhase)
+_blank: Final = cast("Any", object.__new__)
+
+
+async def _ask(policy: GuardrailPolicy, context: GuardrailContext) -> GuardrailDecision:
+    """Have one policy decide; whatever it does wrong is a denial."""
+    try:
+        answer: Any = policy.evaluate(context)
+        if not inspect.isawaitable(answer):
+            raise TypeError(f"its evaluate is not async: it returned {answer!r:.200}")
+        decision = expect(await answer, GuardrailDecision)
+        if decision.payload is not None:
+            _check_fits(context.payload, decision.payload)
+    except Exception as error:  # noqa: BLE001 - a guard that fails must not let anything pass
+        cause = innermost(error)
+        if isinstance(cause, HaltError):
+            raise cause from None
+        return GuardrailDecision.deny(f"it failed with {problem_of(cause)}")
+    return decision
+
+
+def _check_fits(given: GuardrailPayload, answer: GuardrailPayload) -> None:
+    """Raise `ValueError` for a modification that is about something else than what was shown."""
+    if answer.phase is not given.phase:
+        raise ValueError(f"it was shown {shown(given)} and modified it to {shown(answer)}, of another phase")
+    name = getattr(given, "name", None)
+    if getattr(answer, "name", None) != name:
+        raise ValueError(f"it was asked about the tool {name!r} and answered about another: {shown(answer)}")
+    if isinstance(given, ModelOutput) and isinstance(answer, ModelOutput):
+        expect(answer.response, type(given.response))
+
+
+def seat_of(policy: GuardrailPolicy) -> Seat:
+    """Read what a policy says of itself, with the defaults; `ValueError` for what it may not say."""
+    kind = type(policy).__name__
+    try:
+        name, order, phases = name_of(policy), getattr(policy, "order", 0), getattr(policy, "phases", None)
+    except Exception as error:
+        raise ValueError(
+            f"the guardrail {kind!r} does not say its name, order or phases: {problem_of(error)}"
+        ) from error
+    if isinstance(order, bool) or not isinstance(order, int | float) or math.isnan(order):
+        raise ValueError(f"the guardrail {name!r}: order must be a number, lower goes first, not {order!r}")
+    return Seat(order, name, _ALL if phases is None else check_phases(name, phases), policy)
+
+
+def check_phases(owner: str, phases: Any) -> frozenset[GuardrailPhase]:
+    """Return one or several phases, given as such or by their values, as a set; `ValueError` for anything else."""
+    given: Any = (phases,) if isinstance(phases, str) else phases
+    try:
+        wanted = frozenset(GuardrailPhase(phase) for phase in given)
+    except (TypeError, ValueError):
+        wanted = frozenset[GuardrailPhase]()
+    if not wanted:
+        allowed = known(phase.value for phase in GuardrailPhase)
+        raise ValueError(f"the guardrail {owner!r}: phases must be one or several of {allowed}, not {phases!r}")
+    return wanted
+
+
+class _Broken:
+    """Stands for a policy that could not be made ready for a run, and denies whatever that would have seen."""
+
+    def __init__(self, seat: Seat, problem: str) -> None:
+        self.order, self.name, self.phases, _ = seat
+        self._problem = problem
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        return GuardrailDecision.deny(f"it could not be made ready for the run: {self._problem}")
+
+
+def _fresh(policy: Any) -> GuardrailPolicy:
+    if not hasattr(policy, "for_run"):
+        return cast("GuardrailPolicy", policy)
+    try:
+        made = policy.for_run()
+        if inspect.iscoroutine(made):
+            made.close()  # else the interpreter complains of it later, somewhere else
+            raise TypeError("for_run must not be async")
+        (fresh,) = check_guardrails("for_run", [made])
+        seat_of(fresh)
+    except Exception as error:  # noqa: BLE001 - a guard that fails must not let anything pass
+        return _Broken(seat_of(policy), problem_of(error))
+    return fresh

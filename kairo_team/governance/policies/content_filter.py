@@ -1,0 +1,90 @@
+"""`content-filter`: words and forms that must not pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kairo_team.governance.guardrail_decisions import GuardrailDecision
+from kairo_team.governance.guardrail_payloads import GuardrailPhase
+from kairo_team.governance.guardrails import check_phases
+from kairo_team.governance.policies.text import compiled, readings, rewrite
+
+if TYPE_CHECKING:
+    from kairo_team.governance.guardrail_decisions import GuardrailContext
+
+Patterns = tuple[re.Pattern[str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentFilter:
+    r"""Denies what one of `patterns` is found in, and replaces what one of `mask` finds.
+
+    Both are Python regular expressions, such as `r"\bproject falcon\b"`, looked for in every piece of text: messages,
+    replies, arguments of tool calls. Characters nobody sees and look-alikes of letters do not hide anything from them,
+    nor does JSON.
+
+    Python gives a search no time limit. A pattern that repeats a repetition, such as `(a+)+b`, can take for ever on a
+    text made for that: do without. A piece of more than `longest` characters is denied without being looked through.
+    """
+
+    name: ClassVar[str] = "content-filter"
+    patterns: Iterable[str] = ()
+    mask: Iterable[str] = ()
+    replacement: str = "[FILTERED]"
+    """What stands in place of what `mask` finds."""
+    ignore_case: bool = True
+    longest: int = 1_000_000
+    phases: Iterable[GuardrailPhase] = field(
+        default=frozenset({GuardrailPhase.PRE_MODEL, GuardrailPhase.POST_MODEL}), kw_only=True
+    )
+    order: float = field(default=0, kw_only=True)
+    _denied: Patterns = field(default=(), init=False, repr=False, compare=False)
+    _masked: Patterns = field(default=(), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given: Any = {"patterns": self.patterns, "mask": self.mask}
+        for what, kept in (("patterns", "_denied"), ("mask", "_masked")):
+            made = compiled(f"ContentFilter.{what}", given[what], ignore_case=self.ignore_case)
+            object.__setattr__(self, kept, made)
+            object.__setattr__(self, what, tuple(one.pattern for one in made))
+        if not (self._denied or self._masked):
+            raise ValueError("a ContentFilter needs patterns to deny or to mask: without any it lets everything pass")
+        if not isinstance(self.replacement, str):
+            raise ValueError(f"ContentFilter.replacement must be a string, not {self.replacement!r}")
+        if isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 1:
+            raise ValueError(f"ContentFilter.longest must be a whole number >= 1, not {self.longest!r}")
+        object.__setattr__(self, "phases", check_phases(self.name, self.phases))
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        """Look for the patterns."""
+        for piece in context.payload.texts:
+            if len(piece) > self.longest:
+                return GuardrailDecision.deny(
+                    f"a text of {len(piece)} characters is too long to be looked through: the most is {self.longest}"
+                )
+            found = self._found(piece)
+            if found is not None:
+                return GuardrailDecision.deny(f"it holds what {found!r} looks for")
+        if not self._masked:
+            return GuardrailDecision.allow()
+        masked = context.payload.map_text(lambda piece: rewrite(piece, self._replace))
+        if masked is context.payload:
+            return GuardrailDecision.allow()
+        return GuardrailDecision.modify(f"replaced by {self.replacement!r} what must not be said", masked)
+
+    def _found(self, piece: str) -> str | None:
+        if not self._denied:
+            return None
+        for text in readings(piece):
+            for pattern in self._denied:
+                if pattern.search(text) is not None:
+                    return pattern.pattern
+        return None
+
+    def _replace(self, text: str) -> str:
+        for pattern in self._masked:
+            text = pattern.sub(lambda _: self.replacement, text)
+        return text

@@ -1,0 +1,116 @@
+"""`injection-screen`: text from outside that talks to the model as if it were its master."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+
+from kairo_team.frozen import EMPTY, freeze
+from kairo_team.governance.guardrail_decisions import GuardrailDecision
+from kairo_team.governance.guardrail_payloads import GuardrailPhase, ModelInput
+from kairo_team.governance.guardrails import check_phases
+from kairo_team.governance.policies.text import compiled, readings
+
+if TYPE_CHECKING:
+    from kairo_team.governance.guardrail_decisions import GuardrailContext
+    from kairo_team.governance.guardrail_payloads import GuardrailPayload
+
+_GAP: Final = r"\b[^.!?]{0,40}?\b"
+"""A few words of the same sentence."""
+_SIGNS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+    for name, pattern in {
+        "instruction override": (
+            rf"\b(?:ignore|disregard|forget|override|bypass|drop){_GAP}"
+            rf"(?:previous|prior|above|earlier|preceding|former|existing|original|all|any|your|these|the system){_GAP}"
+            r"(?:instructions?|prompts?|rules?|directives?|guidelines?|orders?|commands?|constraints?|safeguards?)\b"
+        ),
+        "role spoofing": (
+            r"<\|[a-z_]{2,32}\|>|\[/?INST\]|<</?SYS>>|</?(?:system|assistant|developer)(?:[ _-]?(?:prompt|message))?>"
+            r"|^[\s>*#`]{0,8}(?:system|developer|assistant)(?: (?:prompt|message|note|instruction))?\s?[:\]]"
+        ),
+        "change of persona": (
+            r"\b(?:you are|act as|pretend to be|behave as|become)(?: now)?"
+            r"\b[^.!?]{0,30}\b(?:DAN|jailbroken|unrestricted|unfiltered|uncensored|without (?:any )?restrictions)\b"
+            r"|\bdo anything now\b|\b(?:enable|enter|activate) (?:developer|debug|god|admin) mode\b"
+        ),
+        "prompt extraction": (
+            rf"\b(?:reveal|repeat|print|show|output|recite|disclose|leak|tell me){_GAP}"
+            r"(?:system|hidden|initial|original|secret) (?:prompt|instructions?|message|rules)\b"
+        ),
+        "concealment": (
+            r"\b(?:do not|don't|never|without) (?:tell|telling|inform|informing|alert|alerting|notify|notifying"
+            r"|mention|mentioning)\b[^.!?]{0,30}\b(?:user|human|operator|owner|anyone)\b"
+        ),
+    }.items()
+}
+_HIDDEN: Final = re.compile(
+    "(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]"  # tags; flags of regions are spelt with them
+    "|[\u202a-\u202e\u2066-\u2069]"  # text that is shown in another order
+    "|[\u200b\u2060\ufeff\u00ad]{2}|[A-Za-z][\u200b-\u200d\u2060\ufeff][A-Za-z]"
+    "|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{3}"
+)
+"""Characters that are not shown, where no script needs them."""
+_QUOTED: Final = 80
+"""Most characters of what was found that the reason quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionScreen:
+    """Warns of text that looks like an attempt to take the model over; it says what it found and how.
+
+    Looked for are: instructions to forget instructions, marks of another role, changes of persona, questions for the
+    prompt, requests to keep the user in the dark, and characters that are not shown. In a conversation only what came
+    from outside is looked at: the messages of the user and of tools, at every call. It is a smoke detector: it knows
+    common forms in English and rings for some harmless ones. Do not rest on it what permissions can decide.
+    """
+
+    name: ClassVar[str] = "injection-screen"
+    patterns: Mapping[str, str] = field(default=EMPTY, hash=False)
+    """Regular expressions to look for besides, by what they are a sign of."""
+    action: Literal["warn", "deny"] = "warn"
+    phases: Iterable[GuardrailPhase] = field(
+        default=frozenset({GuardrailPhase.PRE_MODEL, GuardrailPhase.POST_TOOL}), kw_only=True
+    )
+    order: float = field(default=0, kw_only=True)
+    _own: Mapping[str, re.Pattern[str]] = field(default=EMPTY, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given: Any = self.patterns
+        if not isinstance(given, Mapping):
+            raise ValueError(f"InjectionScreen.patterns must be regular expressions by name, not {given!r}")
+        by_name = cast("Mapping[str, Any]", given)
+        own = compiled("InjectionScreen.patterns", tuple(by_name.values()), ignore_case=True)
+        if self.action not in {"warn", "deny"}:
+            raise ValueError(f"InjectionScreen.action must be 'warn' or 'deny', not {self.action!r}")
+        object.__setattr__(self, "patterns", freeze(by_name))
+        object.__setattr__(self, "_own", dict(zip(by_name, own, strict=True)))
+        object.__setattr__(self, "phases", check_phases(self.name, self.phases))
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        """Look for the signs."""
+        found: dict[str, str] = {}
+        for piece in _from_outside(context.payload):
+            hidden = _HIDDEN.search(piece)
+            if hidden is not None:
+                found.setdefault("hidden characters", ascii(hidden.group()))
+            for text in readings(piece):
+                self._look(text, found)
+        if not found:
+            return GuardrailDecision.allow()
+        signs = ", ".join(f"{sign} ({quote})" for sign, quote in found.items())
+        reason = f"it looks like an attempt to take the model over: {signs}"
+        return GuardrailDecision.deny(reason) if self.action == "deny" else GuardrailDecision.warn(reason)
+
+    def _look(self, text: str, found: dict[str, str]) -> None:
+        for sign, pattern in (*_SIGNS.items(), *self._own.items()):
+            if sign not in found and (match := pattern.search(text)) is not None:
+                found[sign] = repr(match.group()[:_QUOTED])
+
+
+def _from_outside(payload: GuardrailPayload) -> Iterable[str]:
+    if not isinstance(payload, ModelInput):
+        return payload.texts
+    return [message.text for message in payload.messages if message.role in {"user", "tool"}]

@@ -1,0 +1,100 @@
+"""`mcp-policy`: which tools of MCP servers may be used, decided by names alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from kairo_team.errors import known
+from kairo_team.governance.guardrail_decisions import GuardrailDecision
+from kairo_team.governance.guardrail_payloads import GuardrailPhase
+
+if TYPE_CHECKING:
+    from kairo_team.governance.guardrail_decisions import GuardrailContext
+
+
+class McpSecurityPolicy(StrEnum):
+    """What becomes of a tool that no list names."""
+
+    ALLOW_ALL = "allow_all"
+    """It may be used."""
+    DENY_SAFE = "deny_safe"
+    """It may not: only what is listed may."""
+    DENY_ALL = "deny_all"
+    """No tool of a server may be used, listed or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpPolicy:
+    """Decides about the tools of MCP servers; a tool of no server is always allowed. It goes before all other policies.
+
+    In this order: a server that is not among `servers`, `DENY_ALL`, the `denied` list (under `ALLOW_ALL` too), the
+    `allowed` list. Entries are names, not patterns: the server's own name of a tool, for every server that has one, or
+    `server/tool`. A tool whose own name holds a slash can be allowed as `server/tool` only.
+    """
+
+    name: ClassVar[str] = "mcp-policy"
+    order: ClassVar[float] = -math.inf
+    phases: ClassVar[frozenset[GuardrailPhase]] = frozenset({GuardrailPhase.PRE_TOOL})
+    policy: McpSecurityPolicy = McpSecurityPolicy.DENY_SAFE
+    servers: Iterable[str] | None = field(default=None, kw_only=True)
+    """Names of the servers whose tools may be used at all; None is every server."""
+    allowed: Iterable[str] = field(default=(), kw_only=True)
+    denied: Iterable[str] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "policy", McpSecurityPolicy(self.policy))
+        except ValueError:
+            raise ValueError(
+                f"McpPolicy.policy must be one of {known(one.value for one in McpSecurityPolicy)}, not {self.policy!r}"
+            ) from None
+        for what in ("servers", "allowed", "denied"):
+            names = getattr(self, what)
+            if names is not None or what != "servers":
+                object.__setattr__(self, what, _names(f"McpPolicy.{what}", names))
+        for server in self.servers or ():
+            if "/" in server:
+                raise ValueError(f"McpPolicy.servers: the name of a server has no slash, {server!r} has one")
+
+    def refusal(self, server: str | None, tool: str) -> str | None:
+        """Say why a tool may not be used, or return None; `tool` is the server's own name of it."""
+        if server is None:
+            return None
+        full = f"{server}/{tool}"
+        if self.servers is not None and server not in self.servers:
+            return f"the MCP server {server!r} is not among those that may be used: {known(self.servers)}"
+        if self.policy is McpSecurityPolicy.DENY_ALL:
+            return "no tool of an MCP server may be used"
+        if full in self.denied or tool in self.denied:
+            return f"the tool {tool!r} of the MCP server {server!r} is on the denied list"
+        listed = full in self.allowed or (tool in self.allowed and "/" not in tool)
+        if self.policy is McpSecurityPolicy.DENY_SAFE and not listed:
+            return f"the tool {tool!r} of the MCP server {server!r} is not on the allowed list"
+        return None
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        """Decide by the `server` and `tool` of the metadata."""
+        server, tool = context.metadata.get("server"), context.metadata.get("tool")
+        if server is None:
+            return GuardrailDecision.allow()
+        if not isinstance(server, str) or not isinstance(tool, str):
+            return GuardrailDecision.deny(f"{context.target!r} is a tool of a server, and its name there is not known")
+        reason = self.refusal(server, tool)
+        return GuardrailDecision.allow() if reason is None else GuardrailDecision.deny(reason)
+
+
+def _names(field_name: str, names: Any) -> frozenset[str]:
+    """Return a list of names as a set; `ValueError` for anything else, patterns too."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(f"{field_name} must be a list of names, not {names!r}")
+    given = tuple(cast("Iterable[Any]", names))  # type: ignore[redundant-cast]  # pyright needs it
+    for name in given:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"{field_name} must be a list of names, and {name!r} is none")
+        if "*" in name or "?" in name:
+            raise ValueError(f"{field_name}: {name!r} is a pattern, and entries are names: 'tool' or 'server/tool'")
+    return frozenset(given)

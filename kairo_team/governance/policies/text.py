@@ -1,0 +1,82 @@
+"""How policies read text: as it stands, without disguise, and, where it is JSON, as the strings it holds."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, cast
+
+from kairo_team.governance.guardrail_payloads import TextFunction, map_json
+
+_NOT_SHOWN: Final = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
+"""Soft hyphens, joiners, marks of direction, tags: characters nobody sees."""
+
+
+def plain(text: str) -> str:
+    """Return the text without characters nobody sees, and with look-alikes of one letter (full-width, bold) as it."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", _NOT_SHOWN.sub("", text))
+
+
+def readings(text: str) -> Iterator[str]:
+    """Yield the text in every form in which something may be found in it."""
+    yield text
+    if (shown := plain(text)) != text:
+        yield shown
+    document = _document(text)
+    if document is not None:
+        held: list[str] = []
+
+        def note(piece: str) -> str:
+            held.append(piece)
+            return piece
+
+        map_json(document, note)
+        yield plain("\n".join(held))
+
+
+def rewrite(text: str, function: TextFunction) -> str:
+    """Return the text as `function` rewrites it, in every form in which it finds something.
+
+    JSON stays JSON unless the function finds something across its structure. A text in which something was disguised
+    comes back without disguise.
+    """
+    document = _document(text)
+    if document is not None and (mapped := map_json(document, function)) is not document:
+        text = json.dumps(mapped, ensure_ascii=False)
+    changed = function(text)
+    if text.isascii():
+        return changed
+    undisguised = function(plain(text))
+    return changed if plain(changed) == undisguised else undisguised
+
+
+def _document(text: str) -> Any:
+    """Return the object or list that the text is as JSON; None when it is neither."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def compiled(owner: str, patterns: Any, *, ignore_case: bool) -> tuple[re.Pattern[str], ...]:
+    """Compile regular expressions; `ValueError` in the name of `owner` for what is none, or fits an empty text."""
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise ValueError(f"{owner} must be a list of regular expressions, not {patterns!r}")
+    given = cast("Iterable[Any]", patterns)  # type: ignore[redundant-cast]  # pyright needs it
+    return tuple(_compile(owner, one, ignore_case=ignore_case) for one in given)
+
+
+def _compile(owner: str, pattern: Any, *, ignore_case: bool) -> re.Pattern[str]:
+    if not isinstance(pattern, str):
+        raise ValueError(f"{owner} must be a list of regular expressions, and {pattern!r} is none")
+    try:
+        made = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{owner}: {pattern!r} is no regular expression: {error}") from error
+    if made.search("") is not None:
+        raise ValueError(f"{owner}: {pattern!r} finds something in every text, also in an empty one")
+    return made

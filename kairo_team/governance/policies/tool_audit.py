@@ -1,0 +1,106 @@
+"""`tool-audit`: a line for every tool call and every result."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import anyio
+
+from kairo_team.frozen import thaw
+from kairo_team.governance.guardrail_decisions import GuardrailDecision
+from kairo_team.governance.guardrail_payloads import GuardrailPhase, ToolInput
+from kairo_team.governance.guardrails import check_phases
+from kairo_team.governance.plug_ins import problem_of
+
+if TYPE_CHECKING:
+    from kairo_team.governance.guardrail_decisions import GuardrailContext
+
+_AT_TOOLS: Final = frozenset({GuardrailPhase.PRE_TOOL, GuardrailPhase.POST_TOOL})
+_ABOUT: Final = ("run_id", "task_id", "server", "side_effect")
+
+_logger = logging.getLogger("kairo_team")
+
+Record = dict[str, Any]
+"""`time` (UTC, ISO 8601), `phase`, `run_id`, `task_id`, `member`, `tool`, `server`, `side_effect`, and `arguments` or
+`result`; where those are longer than allowed, `cut` is their whole length."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAudit:
+    """Writes down tool calls and results as the policies before it left them, and allows them.
+
+    `sink` is the path of a file, to which JSON lines are added, or a function, sync or async, that takes a record. The
+    file is made when it is not there, readable by its owner alone; its folder is not. A line is written in one piece
+    and in place, so put the file on a disk that does not hang. A plain function must be quick.
+
+    A sink that fails changes nothing but the log of the program. What goes into a tool is not yet masked: a run's
+    secrets are cut from results after all guardrails, so keep the file as carefully as they.
+    """
+
+    name: ClassVar[str] = "tool-audit"
+    sink: str | os.PathLike[str] | Callable[[Record], Any]
+    longest: int = 10_000
+    """Most characters of arguments or a result, as JSON; the rest is cut off."""
+    patience: float = 1.0
+    """Seconds after which an async sink is given up."""
+    phases: Iterable[GuardrailPhase] = field(default=_AT_TOOLS, kw_only=True)
+    order: float = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not callable(self.sink) and not (isinstance(self.sink, str | os.PathLike) and os.fspath(self.sink)):
+            raise ValueError(f"ToolAudit.sink must be the path of a file or a function, not {self.sink!r}")
+        if isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 0:
+            raise ValueError(f"ToolAudit.longest must be a whole number >= 0, not {self.longest!r}")
+        if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not self.patience > 0:
+            raise ValueError(f"ToolAudit.patience must be a number of seconds above 0, not {self.patience!r}")
+        phases = check_phases(self.name, self.phases)
+        if not phases <= _AT_TOOLS:
+            raise ValueError(f"ToolAudit.phases must be 'pre_tool' or 'post_tool', not {sorted(phases)}")
+        object.__setattr__(self, "phases", phases)
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        """Write the record, if that is possible."""
+        try:
+            await self._write(_record(context, self.longest))
+        except Exception as error:  # noqa: BLE001 - an audit never stands in the way of work
+            _logger.warning("tool-audit: a record of %r is lost: %s", context.target, problem_of(error))
+        return GuardrailDecision.allow()
+
+    async def _write(self, record: Record) -> None:
+        if not callable(self.sink):
+            _append(self.sink, json.dumps(record))
+            return
+        written = self.sink(record)
+        if inspect.isawaitable(written):
+            with anyio.fail_after(None if math.isinf(self.patience) else self.patience):
+                await written
+
+
+def _record(context: GuardrailContext, longest: int) -> Record:
+    payload: Any = context.payload
+    record: Record = {"time": datetime.now(UTC).isoformat(), "phase": context.phase.value}
+    record |= {key: context.metadata.get(key) for key in _ABOUT}
+    record |= {"member": context.member, "tool": payload.name}
+    what, content = ("arguments", payload.arguments) if isinstance(payload, ToolInput) else ("result", payload.result)
+    whole: str = payload.text
+    if len(whole) <= longest:
+        return record | {what: thaw(content) if isinstance(content, Mapping | tuple) else content}
+    return record | {what: whole[:longest], "cut": len(whole)}
+
+
+def _append(path: str | os.PathLike[str], line: str) -> None:
+    """Add a line in one write, so that lines of several writers never mix; never waits for a reader of a pipe."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    file = os.open(path, flags, 0o600)
+    try:
+        os.write(file, line.encode() + b"\n")
+    finally:
+        os.close(file)

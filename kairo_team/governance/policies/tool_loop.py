@@ -1,0 +1,71 @@
+"""`tool-loop`: the same call again and again leads nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kairo_team.governance.guardrail_decisions import GuardrailDecision
+from kairo_team.governance.guardrail_payloads import GuardrailPhase, ToolInput
+
+if TYPE_CHECKING:
+    from kairo_team.governance.guardrail_decisions import GuardrailContext
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLoop:
+    """Warns, then denies, when a member calls one tool with the same arguments in a row, in one task of one run.
+
+    Any other call in between begins the count anew. What was denied counts too.
+    """
+
+    name: ClassVar[str] = "tool-loop"
+    phases: ClassVar[frozenset[GuardrailPhase]] = frozenset({GuardrailPhase.PRE_TOOL})
+    warn_at: int = 3
+    """It warns from the call of this number on, the first being 1."""
+    deny_at: int = 5
+    """It denies from the call of this number on."""
+    order: float = field(default=0, kw_only=True)
+    _rows: dict[Any, tuple[bytes, int]] = field(
+        default_factory=dict[Any, tuple[bytes, int]], init=False, repr=False, compare=False
+    )
+    """By run, task and member: the last call, and how often it was made in a row."""
+
+    def __post_init__(self) -> None:
+        for what, number in (("warn_at", self.warn_at), ("deny_at", self.deny_at)):
+            if isinstance(number, bool) or not isinstance(number, int) or number <= 1:
+                raise ValueError(f"ToolLoop.{what} must be a whole number >= 2, not {number!r}")
+        if self.warn_at > self.deny_at:
+            raise ValueError(f"ToolLoop.warn_at ({self.warn_at}) must not be above deny_at ({self.deny_at})")
+
+    def for_run(self) -> ToolLoop:
+        """Return one that has seen nothing."""
+        return ToolLoop(self.warn_at, self.deny_at, order=self.order)
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        """Count the call."""
+        call = context.payload
+        if not isinstance(call, ToolInput):
+            return GuardrailDecision.allow()
+        number = self._count(context, _fingerprint(call))
+        if number < self.warn_at:
+            return GuardrailDecision.allow()
+        reason = f"{call.name!r} is called with the same arguments {number} times in a row"
+        if number < self.deny_at:
+            return GuardrailDecision.warn(reason)
+        return GuardrailDecision.deny(f"{reason}: try something else")
+
+    def _count(self, context: GuardrailContext, call: bytes) -> int:
+        metadata = context.metadata
+        key = (metadata.get("run_id"), metadata.get("task_id"), context.member)
+        last, times = self._rows.get(key, (b"", 0))
+        number = times + 1 if call == last else 1
+        self._rows[key] = (call, number)
+        return number
+
+
+def _fingerprint(call: ToolInput) -> bytes:
+    body = json.dumps([call.name, call.arguments], sort_keys=True)
+    return hashlib.sha256(body.encode()).digest()

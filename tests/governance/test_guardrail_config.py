@@ -1,0 +1,208 @@
+"""Guardrails by name: built in, and published by packages; loaded when a configuration names them and not before."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.governance import (
+    GuardrailAction,
+    GuardrailChain,
+    GuardrailContext,
+    GuardrailPhase,
+    ModelInput,
+    ToolInput,
+    ToolOutput,
+)
+from kairo_team.governance.guardrails import seat_of
+from kairo_team.governance.policies import (
+    ContentFilter,
+    InjectionScreen,
+    McpPolicy,
+    McpSecurityPolicy,
+    OutputValidator,
+    PiiRedactor,
+    ToolAudit,
+    ToolLoop,
+)
+
+pytestmark = pytest.mark.anyio
+
+CONFIG: list[dict[str, Any]] = [
+    {"name": "content-filter", "patterns": ["falcon"], "mask": ["eagle"], "phase": "pre_model", "order": -5},
+    {"name": "pii-redactor", "kinds": ["EMAIL"], "phase": ["post_model", "pre_tool"]},
+    {"name": "injection-screen", "action": "deny"},
+    {"name": "output-validator", "schema": {"type": "object"}},
+    {"name": "tool-audit", "sink": "audit.jsonl", "phase": "post_tool", "order": 9},
+    {"name": "tool-loop", "warn_at": 2, "deny_at": 3},
+    {"name": "mcp-policy", "policy": "allow_all", "denied": ["files/delete"]},
+]
+
+
+def test_the_built_in_guardrails_are_configured_by_name() -> None:
+    before = [dict(entry) for entry in CONFIG]
+    chain = GuardrailChain.from_config(CONFIG)
+    assert chain.policies == (
+        McpPolicy(McpSecurityPolicy.ALLOW_ALL, denied=["files/delete"]),
+        ContentFilter(["falcon"], ["eagle"], phases={GuardrailPhase.PRE_MODEL}, order=-5),
+        PiiRedactor(["EMAIL"], phases={GuardrailPhase.POST_MODEL, GuardrailPhase.PRE_TOOL}),
+        InjectionScreen(action="deny"),
+        OutputValidator({"type": "object"}),
+        ToolLoop(2, 3),
+        ToolAudit("audit.jsonl", phases={GuardrailPhase.POST_TOOL}, order=9),
+    )
+    assert before == CONFIG, "what was handed in stays as it was"
+    assert not GuardrailChain.from_config([])
+    assert kt.Member("a", lambda a: "x", guardrails=chain).guardrails == chain.policies
+
+
+def test_names_are_those_of_the_configuration() -> None:
+    for entry in CONFIG:
+        (policy,) = GuardrailChain.from_config([entry])
+        assert seat_of(policy).name == entry["name"]
+
+
+NAMES = (
+    r"'content-filter', 'injection-screen', 'mcp-policy', 'output-validator', 'pii-redactor', 'tool-audit', 'tool-loop'"
+)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([{"name": "tool-loops"}], f"there is no guardrail 'tool-loops'; there are {NAMES}"),
+        ([{"name": ""}], "there is no guardrail ''; there are"),
+        (
+            [{"name": "tool-loop", "limit": 5}],
+            "guardrail 'tool-loop': there is no option 'limit'; its options are 'deny_at', 'order', 'phase', 'warn_at'",
+        ),
+        ([{"name": "output-validator"}], "guardrail 'output-validator': missing a required argument: 'schema'"),
+        ([{"name": "content-filter"}], "guardrail 'content-filter': a ContentFilter needs patterns"),
+        ([{"name": "tool-loop", "warn_at": 1}], "guardrail 'tool-loop': ToolLoop.warn_at must be a whole number >= 2"),
+        ([{"name": "tool-loop"}, {"name": "tool-loop"}], f"'tool-loop' is configured twice: .*; there are {NAMES}"),
+        ([{"name": "tool-loop", "phase": "lunch"}], "phases must be one or several of 'post_model', .*not 'lunch'"),
+        ([{"name": "tool-loop", "phase": []}], "phases must be one or several of"),
+        ([{"name": "tool-loop", "phase": None}], "phases must be one or several of"),
+        ([{"name": "tool-loop", "phase": "post_tool"}], "'tool-loop': it looks at 'pre_tool' only, not at 'post_tool'"),
+        ([{"name": "tool-audit", "sink": "x", "phase": "pre_model"}], "ToolAudit.phases must be 'pre_tool' or 'post_t"),
+        ([{"name": "mcp-policy", "order": 5}], "guardrail 'mcp-policy': it always goes first: leave its order out"),
+        ([{"name": "tool-loop", "order": "first"}], "order must be a number, lower goes first, not 'first'"),
+        ([{"patterns": ["x"]}], "is a mapping with a name, not {'patterns': .*}; there are 'content-filter'"),
+        (["tool-loop"], "is a mapping with a name, not 'tool-loop'"),
+        ({"name": "tool-loop"}, "guardrails are configured by a list of mappings, not {'name': 'tool-loop'}"),
+        (None, "guardrails are configured by a list of mappings, not None"),
+    ],
+)
+def test_a_bad_configuration_says_what_is_wrong(entries: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GuardrailChain.from_config(entries)
+
+
+PLUGIN = """
+from kairo_team.governance import GuardrailDecision
+
+class Polite:
+    name = "polite"
+    phases = {"pre_model", "post_tool"}
+
+    def __init__(self, *, word: str = "please") -> None:
+        self.word = word
+
+    async def evaluate(self, context):
+        if self.word in context.payload.text:
+            return GuardrailDecision.allow()
+        return GuardrailDecision.deny(f"it does not say {self.word}")
+
+class Fresh(Polite):
+    def for_run(self):
+        return Fresh(word=self.word + "!")
+
+class Unready(Polite):
+    def for_run(self):
+        return None
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install packages that publish guardrails, as pip would."""
+
+    def publish(package: str, module: str, **points: str) -> None:
+        (tmp_path / f"{module}.py").write_text(PLUGIN)
+        info = tmp_path / f"{package}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        lines = [f"{name.replace('_', '-')} = {module}:{target}" for name, target in points.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[kairo_team.guardrails]", *lines]))
+
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return publish
+
+
+ASKED = GuardrailContext(GuardrailPhase.PRE_MODEL, None, "m", ModelInput([kt.Message.user("now")]))
+RETURNED = GuardrailContext(GuardrailPhase.POST_TOOL, None, "t", ToolOutput("t", "now"))
+
+
+async def test_a_published_guardrail_is_loaded_by_name(published: Callable[..., None]) -> None:
+    published("manners", "manners_plugin", polite="Polite")
+    outcome = await GuardrailChain.from_config([{"name": "polite", "word": "thanks"}]).evaluate(ASKED)
+    assert (outcome.action, outcome.policy, outcome.reason) == (
+        GuardrailAction.DENY,
+        "polite",
+        "it does not say thanks",
+    )
+
+
+async def test_phase_and_order_place_a_policy_that_knows_no_such_options(published: Callable[..., None]) -> None:
+    published("manners", "placed_plugin", polite="Polite", fresh="Fresh", unready="Unready")
+    chain = GuardrailChain.from_config([{"name": "tool-loop"}, {"name": "polite", "phase": "post_tool", "order": -1}])
+    assert [seat_of(policy).name for policy in chain] == ["polite", "tool-loop"]
+    assert "Placed(" in repr(chain)
+    assert not chain.covers(GuardrailPhase.PRE_MODEL)
+    assert (await chain.evaluate(ASKED)).action is GuardrailAction.ALLOW
+    assert (await chain.for_run().evaluate(RETURNED)).reason == "it does not say please"
+    with pytest.raises(
+        ValueError, match="guardrail 'polite': it looks at 'post_tool', 'pre_model' only, not at 'pre_tool'"
+    ):
+        GuardrailChain.from_config([{"name": "polite", "phase": "pre_tool"}])
+    fresh = GuardrailChain.from_config([{"name": "fresh", "order": 1}]).for_run()
+    assert (await fresh.evaluate(RETURNED)).reason == "it does not say please!"
+    unready = GuardrailChain.from_config([{"name": "unready", "order": 1}]).for_run()
+    assert "could not be made ready" in (await unready.evaluate(RETURNED)).reason
+
+
+def test_a_published_guardrail_is_not_even_imported_unless_it_is_named(published: Callable[..., None]) -> None:
+    published("manners", "unnamed_plugin", broken="missing.name", tool_loop="Polite")
+    assert GuardrailChain.from_config([{"name": "tool-loop"}]).policies == (ToolLoop(),), (
+        "a built-in name stays built in"
+    )
+    with pytest.raises(ValueError, match=r"'broken'.*'tool-loop'"):
+        GuardrailChain.from_config([{"name": "unknown"}])
+    with pytest.raises(ValueError, match=r"guardrail 'broken' cannot be loaded from 'unnamed_plugin:missing"):
+        GuardrailChain.from_config([{"name": "broken"}])
+
+
+def test_what_is_published_twice_or_is_no_guardrail_is_refused(published: Callable[..., None]) -> None:
+    published("one", "rail_one", same="Polite", nothing="nothing")
+    published("two", "rail_two", same="Polite")
+    with pytest.raises(ValueError, match="'same' is published twice: 'rail_one:Polite', 'rail_two:Polite"):
+        GuardrailChain.from_config([{"name": "same"}])
+    with pytest.raises(ValueError, match=r"guardrail 'nothing': .*None lacks evaluate"):
+        GuardrailChain.from_config([{"name": "nothing"}])
+
+
+async def test_constraints_and_guardrails_have_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match="there is no guardrail 'timeout'"):
+        GuardrailChain.from_config([{"name": "timeout", "seconds": 5}])
+    loop = GuardrailChain.from_config([{"name": "tool-loop", "phase": "pre_tool"}])
+    call = GuardrailContext(GuardrailPhase.PRE_TOOL, None, "t", ToolInput("t", {}))
+    assert (await loop.evaluate(call)).action is GuardrailAction.ALLOW
