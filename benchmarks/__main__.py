@@ -7,7 +7,7 @@ import time
 from importlib import import_module
 from importlib.util import find_spec
 
-from benchmarks import contention, fanout, import_time, makespan, overhead
+from benchmarks import contention, fanout, import_time, makespan, overhead, tools
 from benchmarks.table import Row, draw
 
 
@@ -23,7 +23,7 @@ def main() -> int:
     """Measure, print, judge."""
     began = time.perf_counter()
     rows = [*overhead.measure(), *makespan.measure(), *import_time.measure(), *governor_rows()]
-    rows += contention.measure()
+    rows += [*contention.measure(), *tools.rows()]
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)
     print("\nDocuments refused under a budget:\n", *fanout.table(), sep="\n")

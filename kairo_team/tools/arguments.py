@@ -1,0 +1,92 @@
+"""The arguments of a tool call: as a model wrote them, as the tool takes them, as guards see them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pydantic_core import to_jsonable_python
+
+from kairo_team.frozen import freeze_json
+from kairo_team.tools.result import describe, describe_error
+
+if TYPE_CHECKING:
+    from kairo_team.tools.tool import Tool
+
+
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+class CallRefusedError(Exception):
+    """A tool call is not made: `by` names the stage or policy; the text is for the member."""
+
+    def __init__(self, by: str, reason: str) -> None:
+        self.by = by
+        super().__init__(reason)
+
+
+def _bad(reason: str) -> CallRefusedError:
+    return CallRefusedError("arguments", reason)
+
+
+def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """Return the arguments as the tool takes them; what is wrong with them the model is told."""
+    given = _parsed(arguments) if isinstance(arguments, str) else _plain(arguments)
+    if not isinstance(given, dict):
+        raise _bad(f"the arguments must be a JSON object, by name, not {describe(given)[:200]!r}")
+    if tool.check is None:
+        return cast("dict[str, Any]", given)
+    try:
+        found: Any = tool.check(cast("dict[str, Any]", given))
+        if not isinstance(found, dict | Mapping):
+            raise TypeError(f"the check returned {describe(found)[:200]!r}, which are no arguments by name")
+        return cast("Mapping[str, Any]", found)
+    except ValueError as error:
+        raise _bad(f"the arguments do not fit: {describe(error)}") from error
+    except Exception as error:
+        raise _bad(f"the arguments could not be checked: {describe_error(error)}") from error
+
+
+def _parsed(text: str) -> Any:
+    """Read the JSON text of arguments; blank is none at all."""
+    try:
+        return json.loads(text, parse_constant=_no_constant) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise CallRefusedError(
+            "arguments", f"the arguments are no JSON: {describe(error)}; they began {text[:100]!r}"
+        ) from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _plain(arguments: Any) -> Any:
+    try:
+        return _thawed(arguments)
+    except RecursionError as error:
+        raise _bad("the arguments are nested too deeply") from error
+    except Exception as error:
+        raise _bad(f"the arguments cannot be read: {describe_error(error)}") from error
+
+
+def _thawed(value: Any) -> Any:
+    """Copy what is read-only into plain dicts and lists, as functions and schema validators expect them."""
+    if type(value) in _SCALARS:  # asking for a Mapping is slow
+        return value
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+        return {key: _thawed(item) for key, item in mapping.items()}
+    if isinstance(value, list | tuple):
+        return [_thawed(item) for item in cast("Iterable[Any]", value)]
+    return value
+
+
+def seen_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as guards and guardrails see them: JSON values, a read-only copy."""
+    try:
+        seen: Mapping[str, Any] = freeze_json(to_jsonable_python(arguments, fallback=describe))
+    except Exception as error:
+        raise _bad(f"the arguments are no JSON values: {describe_error(error)}") from error
+    return seen

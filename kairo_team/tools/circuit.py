@@ -1,0 +1,90 @@
+"""Circuit breakers: a tool that fails again and again is left alone for a while."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreaker:
+    """When a tool is left alone, and for how long."""
+
+    failures: int = 3
+    """So many in a row open the circuit: exceptions and timeouts, neither cancellations nor refusals."""
+    pause: float = 30.0
+    """Seconds it stays open; then one call may try, and its success closes it."""
+
+    def __post_init__(self) -> None:
+        if type(self.failures) is not int or self.failures < 1:
+            raise ValueError(f"CircuitBreaker.failures must be a whole number >= 1, not {self.failures!r}")
+        number = isinstance(self.pause, int | float) and not isinstance(self.pause, bool)
+        if not number or not math.isfinite(self.pause) or self.pause < 0:
+            raise ValueError(f"CircuitBreaker.pause must be a finite number of seconds >= 0, not {self.pause!r}")
+
+
+class CircuitBreakers:
+    """The circuits of one run, one per tool. `clock` gives seconds, from any origin; it never goes back."""
+
+    __slots__ = ("_circuits", "_clock", "setting")
+
+    def __init__(self, setting: CircuitBreaker, clock: Callable[[], float]) -> None:
+        self.setting = setting
+        self._clock = clock
+        self._circuits: dict[str, _Circuit] = {}
+
+    def admit(self, tool: str) -> int | None:
+        """Return the ticket of a call that may be made, to be handed to `end`; None while the circuit is open."""
+        circuit = self._circuits.get(tool)
+        return _CLOSED if circuit is None else circuit.admit(self.setting, self._clock)
+
+    def end(self, tool: str, ticket: int, succeeded: bool | None) -> None:
+        """Tell how an admitted call ended; None teaches nothing: it was refused or cancelled."""
+        circuit = self._circuits.get(tool)
+        if circuit is None:
+            if succeeded is not False:
+                return
+            circuit = self._circuits[tool] = _Circuit()
+        circuit.end(ticket, succeeded, self.setting, self._clock)
+
+
+_CLOSED: Final[int] = 0
+
+
+class _Circuit:
+    """One tool's failures.
+
+    A ticket names the period in which a call was admitted. Each opening begins a new one, so what was admitted before
+    it has no say in what follows.
+    """
+
+    __slots__ = ("failures", "opened_at", "period", "trying")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.opened_at: float | None = None
+        """None: closed."""
+        self.trying = False
+        """A call is finding out whether the tool works again."""
+        self.period: int = _CLOSED
+
+    def admit(self, setting: CircuitBreaker, clock: Callable[[], float]) -> int | None:
+        if self.opened_at is not None:
+            if self.trying or clock() - self.opened_at < setting.pause:
+                return None
+            self.trying = True
+        return self.period
+
+    def end(self, ticket: int, succeeded: bool | None, setting: CircuitBreaker, clock: Callable[[], float]) -> None:
+        if ticket != self.period:
+            return
+        self.trying = False
+        if succeeded:
+            self.failures, self.opened_at = 0, None
+        elif succeeded is False:
+            self.failures += 1
+            if self.failures >= setting.failures:  # also after a trial: they are counted on
+                self.opened_at = clock()
+                self.period += 1

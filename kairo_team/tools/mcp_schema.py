@@ -1,0 +1,139 @@
+"""What an MCP server declares, taken at its word and then checked: schemas, names, results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.frozen import thaw
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
+MAX_NAME: Final = 64
+MAX_FAULTS: Final = 3
+"""Faults that are looked for: a large value can have a million."""
+MAX_QUOTE: Final = 300
+"""Characters of one fault that are quoted at most: a validator repeats the value it found."""
+
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Schema:
+    """One JSON Schema of a server's. Nothing it refers to is ever fetched: a reference must end inside the schema."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        from referencing import Registry
+
+        validators: Any = import_module("jsonschema.validators")
+        try:
+            kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+            kind.check_schema(schema)
+        except Exception as error:  # also what a hostile schema makes the validator raise
+            raise ValueError(f"it is no valid JSON Schema: {_short(error)}") from error
+        nothing_else: Registry[Any] = Registry()
+        self._validator: Any = kind(schema, registry=nothing_else)
+
+    def faults(self, value: Any) -> list[str]:
+        """Say what is wrong with a value, the first few faults; empty when nothing is.
+
+        Raises `ValueError` when the schema itself cannot be applied, such as one that refers to another document.
+        """
+        try:
+            found: list[Any] = list(islice(self._validator.iter_errors(value), MAX_FAULTS))
+        except Exception as error:  # an unresolvable or endless reference, a pattern that does not compile
+            raise ValueError(f"its schema cannot be applied: {_short(error)}") from error
+        return [f"{fault.json_path}: {_short(fault)}" for fault in found]
+
+
+def checked_arguments(schema: Schema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as plain JSON values; raises `ValueError` for what the server's schema does not allow."""
+    plain: dict[str, Any] = thaw(arguments)
+    try:
+        json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, an infinity, a set
+        raise ValueError(f"they cannot be sent as JSON: {_short(error)}") from error
+    faults = schema.faults(plain)
+    if faults:
+        raise ValueError("; ".join(faults))
+    return plain
+
+
+def model_names(server: str, tools: Sequence[str]) -> list[str]:
+    """Make one name per tool that any provider accepts, `<server>_<tool>`, all different, in order.
+
+    The names depend on the set of tools alone. What is too long, or would clash, ends in a hash of both names; a name
+    that needs no change keeps it over one that does.
+    """
+    plain = [f"{server}_{tool}" for tool in tools]
+    taken = {name for name in plain if _fits(name)}
+    names: list[str] = []
+    for name in plain:
+        fitted = name if _fits(name) else _fitted(name, taken)
+        taken.add(fitted)
+        names.append(fitted)
+    return names
+
+
+def result_text(result: CallToolResult) -> str:
+    """Put a result's blocks into one text; what is no text is described by kind and size."""
+    texts = [_block_text(block) for block in result.content]
+    if not texts and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    return "\n".join(texts)
+
+
+def _fits(name: str) -> bool:
+    return len(name) <= MAX_NAME and not _UNFIT.search(name)
+
+
+def _fitted(name: str, taken: Iterable[str]) -> str:
+    """Return the name with what is not allowed replaced; too long or taken, its end is a hash."""
+    plain = _UNFIT.sub("_", name)
+    if len(plain) <= MAX_NAME and plain not in taken:
+        return plain
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{plain[: MAX_NAME - 9]}_{digest}"
+
+
+def _block_text(block: Any) -> str:
+    if block.type == "text":
+        return str(block.text)
+    if block.type == "resource_link":
+        return _described("resource", block.uri, block.mime_type, block.size)
+    if block.type != "resource":
+        return _described(block.type, block.mime_type, _decoded_size(block.data))
+    inner = block.resource
+    if hasattr(inner, "text"):
+        return f"{_described('resource', inner.uri, inner.mime_type, len(inner.text.encode()))}\n{inner.text}"
+    return _described("resource", inner.uri, inner.mime_type, _decoded_size(inner.blob))
+
+
+def _described(*parts: str | int | None) -> str:
+    """Describe a block: its kind, its name or type, its size in bytes."""
+    *words, size = parts
+    named = " ".join(str(word) for word in words if word)
+    return f"[{named}]" if size is None else f"[{named}, {_size(int(size))}]"
+
+
+def _decoded_size(base64: str) -> int:
+    """How many bytes a base64 text stands for."""
+    return len(base64) * 3 // 4 - base64[-2:].count("=")
+
+
+def _size(count: int) -> str:
+    if count < 1000:  # noqa: PLR2004 - a kilobyte
+        return f"{count} B"
+    return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"  # noqa: PLR2004 - a megabyte
+
+
+def _short(error: BaseException) -> str:
+    """Return an error's message in one line of bounded length."""
+    message = getattr(error, "message", "") or str(error) or type(error).__name__
+    line = " ".join(message[: MAX_QUOTE * 4].split())
+    return line if len(line) <= MAX_QUOTE else f"{line[:MAX_QUOTE]}..."

@@ -1,0 +1,290 @@
+"""One live connection to an MCP server: made ready, used, ended - and every way it can fail told in one sentence."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+from anyio.lowlevel import checkpoint
+from pydantic import TypeAdapter, ValidationError
+
+from kairo_team.errors import known
+from kairo_team.frozen import thaw
+from kairo_team.tools.mcp_schema import Schema, checked_arguments, model_names, result_text
+from kairo_team.tools.mcp_transport import ConnectionLost, Notes, masked, pumped
+from kairo_team.tools.tool import SideEffect, Tool
+
+if TYPE_CHECKING:
+    from mcp import Client, MCPError
+    from mcp import types as wire
+
+    from kairo_team.tools.mcp import McpServer
+
+LEAVE_SECONDS: Final = 2.0
+"""How long a server elsewhere may take to be told goodbye."""
+NOT_FOUND: Final = 404
+"""What a server answers to a session that it has forgotten."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+class _Unfit(Exception):
+    """The server answers, but is not to be used; the message says why."""
+
+
+class McpSession:
+    """A connection, from its first message to its end."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._notes = Notes()
+        self._slots = anyio.Semaphore(server.max_concurrent_calls)
+        self._forgotten = anyio.Event()
+        self._client: Client | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Sequence[Tool]]:
+        """Connect and yield the tools; see `McpServer.connect`."""
+        inside: list[BaseException | None] = []  # empty while connecting, then how the caller's block ended
+        try:
+            with anyio.fail_after(self._server.request_timeout) as patience:
+                async with self._connected() as client:
+                    tools = await self._offered(await self._listed(client))
+                    patience.deadline = math.inf
+                    self._client = client
+                    try:
+                        yield tools
+                        inside.append(None)
+                    except BaseException as error:
+                        inside.append(error)
+                        raise
+                    finally:
+                        self._client = None
+                        patience.deadline = anyio.current_time() + LEAVE_SECONDS
+        except BaseExceptionGroup as group:
+            cancelled, _ = group.split(anyio.get_cancelled_exc_class())
+            if cancelled is not None:  # ours to pass on; what else broke on the way out changes nothing
+                raise cancelled from None
+            self._end(inside, group)
+        except Exception as error:  # noqa: BLE001 - told anew, in one sentence
+            self._end(inside, error)
+
+    async def call(self, tool: str, output: Schema | None, arguments: Mapping[str, Any]) -> str:
+        """Call a tool and return its result as text; raises what the member is to read."""
+        async with self._slots:
+            if self._client is None:
+                raise self._gone()
+            result = await self._answer(self._client, tool, thaw(arguments))
+        if result.is_error:
+            raise RuntimeError(self._masked(result_text(result)) or f"the tool {tool!r} failed and said nothing")
+        if output is not None:
+            self._check_promise(tool, output, result)
+        return result_text(result)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[Client]:
+        """Speak with the server until the block ends, or the server does."""
+        from mcp import Client
+        from mcp.types import Implementation
+
+        server = self._server
+        transport = server.transport.open(server.name, self._notes, server.request_timeout)
+        me = Implementation(name="kairo-team", version=version("kairo-team"))
+        async with Client(pumped(transport, self._forgotten), client_info=me, cache=None) as client:
+            yield client
+
+    async def _listed(self, client: Client) -> list[wire.Tool]:
+        """Read the list of tools, page by page; raises when there are too many."""
+        tools: list[wire.Tool] = []
+        cursor: str | None = None
+        while True:
+            page = await client.list_tools(cursor=cursor)
+            tools += page.tools
+            if len(tools) > self._server.max_tools:
+                raise _Unfit(
+                    f"it has more than {self._server.max_tools} tools; give a higher max_tools, or let it offer fewer"
+                )
+            if page.next_cursor is None:
+                return tools
+            if page.next_cursor == cursor:
+                raise _Unfit(f"its list of tools never ends: the page after {cursor!r} is that page again")
+            cursor = page.next_cursor
+
+    async def _offered(self, listed: Sequence[wire.Tool]) -> list[Tool]:
+        """Make the tools; one that cannot be used is left out, with a warning in the log."""
+        by_name = {tool.name: tool for tool in reversed(listed)}  # the first of several of one name
+        names = model_names(self._server.name, sorted(by_name))
+        fitted = dict(zip(sorted(by_name), names, strict=True))
+        tools: list[Tool] = []
+        for tool in listed:
+            await checkpoint()  # a schema takes milliseconds, and there may be many
+            try:
+                if by_name[tool.name] is not tool:
+                    raise ValueError("the server has another tool of that name")
+                tools.append(self._tool(tool, fitted[tool.name]))
+            except ValueError as error:
+                _logger.warning("MCP server %r: the tool %r is left out: %s", self._server.name, tool.name, error)
+        self._warn_of_unknown(by_name)
+        return tools
+
+    def _warn_of_unknown(self, names: Mapping[str, object]) -> None:
+        unknown = self._server.side_effects.keys() - names.keys()
+        if unknown:
+            _logger.warning(
+                "MCP server %r has no tools named %s, which its side_effects name; it has %s",
+                self._server.name,
+                known(unknown),
+                known(names),
+            )
+
+    def _tool(self, tool: wire.Tool, name: str) -> Tool:
+        """Make one tool; raises `ValueError` when its schemas are no schemas."""
+        arguments = Schema(tool.input_schema)
+        try:
+            output = None if tool.output_schema is None else Schema(tool.output_schema)
+        except ValueError as error:
+            raise ValueError(f"of its outputSchema, {error}") from error
+        return Tool(
+            name,
+            partial(self.call, tool.name, output),
+            description=tool.description or "",
+            parameters=tool.input_schema,
+            side_effect=self._side_effect(tool),
+            check=partial(checked_arguments, arguments),
+            server=self._server.name,
+            server_tool=tool.name,
+        )
+
+    def _side_effect(self, tool: wire.Tool) -> SideEffect:
+        said = self._server.side_effects.get(tool.name)
+        if said is not None:
+            return said
+        trusted = self._server.trust_annotations and tool.annotations is not None
+        return "read" if trusted and tool.annotations and tool.annotations.read_only_hint else "system"
+
+    async def _answer(self, client: Client, tool: str, arguments: dict[str, Any]) -> wire.CallToolResult:
+        """Send one call and return what the server answers; raises in the server's name."""
+        from mcp import MCPError
+        from mcp import types as wire
+
+        request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=tool, arguments=arguments))
+        self._notes.status = None
+        answer: wire.CallToolResult | wire.InputRequiredResult
+        try:
+            answer = await client.session.send_request(
+                request, _answers(), request_read_timeout_seconds=self._server.request_timeout
+            )
+        except MCPError as error:
+            raise self._failed(tool, error) from None
+        except ValidationError:
+            raise RuntimeError(f"{self._name} answered {tool!r} with what is no result of a tool") from None
+        if isinstance(answer, wire.InputRequiredResult):
+            raise RuntimeError(
+                f"{self._name} asks for a model's or a user's answer to go on with {tool!r}: that is refused"
+            )
+        return answer
+
+    def _failed(self, tool: str, error: MCPError) -> Exception:
+        """Return what a failed call raises."""
+        from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+        if error.code == REQUEST_TIMEOUT:
+            return TimeoutError(f"{self._name} did not answer {tool!r} within {self._server.request_timeout:g} s")
+        if error.code == INVALID_REQUEST and self._notes.status == NOT_FOUND:
+            self._forgotten.set()
+        if error.code == CONNECTION_CLOSED or self._forgotten.is_set():
+            return self._gone()
+        return RuntimeError(f"{self._name} did not do {tool!r}: {self._said(error)}")
+
+    def _check_promise(self, tool: str, output: Schema, result: wire.CallToolResult) -> None:
+        """Raise when a result is not what the server itself declares."""
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            faults = ["there is no structured content"]
+        else:
+            try:
+                faults = output.faults(result.structured_content)
+            except ValueError as error:
+                faults = [str(error)]
+        if faults:
+            raise RuntimeError(
+                f"{self._name} breaks its own word: the result of {tool!r} is not what its outputSchema says: "
+                f"{'; '.join(faults)}"
+            )
+
+    def _end(self, inside: list[BaseException | None], error: Exception | BaseExceptionGroup[Any]) -> None:
+        """Raise what the end of a connection comes to."""
+        if not inside:
+            raise ConnectionError(
+                self._masked(f"{self._name} ({self._place}) cannot be connected: {self._why(error)}")
+            ) from None
+        if inside[0] is None:
+            _logger.debug("%s broke while it was left: %r", self._name, error)
+            return
+        if not isinstance(inside[0], anyio.get_cancelled_exc_class()):
+            raise inside[0]
+        raise ConnectionError(self._masked(f"{self._name} ({self._place}) was lost: {self._why(error)}")) from None
+
+    def _why(self, error: BaseException) -> str:
+        """Say why there is no connection."""
+        reasons = [reason for leaf in _leaves(error) if (reason := self._reason(leaf))]
+        return reasons[0] if reasons else f"{type(error).__name__}: {error}"
+
+    def _reason(self, error: BaseException) -> str | None:
+        from mcp import MCPError
+
+        if isinstance(error, TimeoutError):
+            seconds = f"{self._server.request_timeout:g} s"
+            return f"it was not ready within {seconds}; give it a longer request_timeout if it needs one"
+        if isinstance(error, ConnectionLost):
+            words = self._notes.last_words
+            return f"{error}, its last words were {words!r}" if words else str(error)
+        if isinstance(error, _Unfit):
+            return str(error)
+        if isinstance(error, MCPError):
+            return self._said(error)
+        if isinstance(error, ValidationError):
+            return "what it answered is not what the Model Context Protocol allows"
+        return self._server.transport.reason(error)
+
+    def _said(self, error: MCPError) -> str:
+        """Repeat the server's error."""
+        status = f" (HTTP {self._notes.status})" if self._notes.status is not None else ""
+        return self._masked(f"it answered with the error {error.message!r}{status}")
+
+    def _gone(self) -> ConnectionError:
+        return ConnectionError(f"{self._name} is no longer connected: none of its tools can be called")
+
+    def _masked(self, text: str) -> str:
+        return masked(text, self._server.transport.secrets)
+
+    @property
+    def _name(self) -> str:
+        return f"MCP server {self._server.name!r}"
+
+    @property
+    def _place(self) -> str:
+        return self._server.transport.place
+
+
+@cache
+def _answers() -> TypeAdapter[Any]:
+    """How a server may answer a call."""
+    from mcp import types as wire
+
+    return TypeAdapter(wire.CallToolResult | wire.InputRequiredResult)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Every error in a group, depth first."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        for inner in group.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -1,0 +1,258 @@
+"""How an MCP server is reached: as a process of ours, over its standard input and output, or over streamable HTTP.
+
+A transport knows what must never be told of it: the values of its environment and headers, the credentials in its URL.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TextIO, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+
+from kairo_team.frozen import EMPTY
+
+Streams: TypeAlias = tuple[Any, Any]
+"""What the SDK's transports yield: messages from the server, messages to the server."""
+
+MAX_EVENT_BYTES: Final = 64_000_000
+"""Largest message over HTTP."""
+MAX_LINE: Final = 500
+"""Characters of the server's last words that an error quotes at most."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+class ConnectionLost(Exception):
+    """The server is gone: nothing more will come from it."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a transport saw of its server beside the messages."""
+
+    last_words: str = ""
+    """The last line of its error output."""
+    status: int | None = None
+    """The last HTTP status that was an error."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StdioTransport:
+    """A process of ours: started when connected, ended with the connection."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = EMPTY
+    """Beside the few variables every server gets (PATH, HOME and their kin); hides theirs."""
+    cwd: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the server is, fit for an error message: arguments may hold credentials."""
+        return f"the command {self.command!r}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be repeated."""
+        return tuple(self.env.values())
+
+    def reason(self, error: BaseException) -> str | None:
+        """Say why the process did not start, where that is known."""
+        if self.cwd is not None and not Path(self.cwd).is_dir() and isinstance(error, OSError):
+            return f"there is no folder {self.cwd!r} to start it in"
+        if isinstance(error, FileNotFoundError):
+            return "command not found; install it, or give its full path"
+        if isinstance(error, PermissionError):
+            return "the file may not be executed"
+        return str(error) if isinstance(error, OSError) else None
+
+    @asynccontextmanager
+    async def open(self, server: str, notes: Notes, timeout: float) -> AsyncGenerator[Streams]:
+        """Start the process; leaving ends it, at first gently, and all its children."""
+        from mcp import StdioServerParameters, stdio_client
+
+        parameters = StdioServerParameters(
+            command=self.command,
+            args=list(self.args),
+            env=dict(self.env),
+            cwd=self.cwd,
+            encoding_error_handler="replace",
+        )
+        async with AsyncExitStack() as stack:
+            errors = await stack.enter_async_context(_heard(server, notes))
+            yield await stack.enter_async_context(stdio_client(parameters, errors))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HttpTransport:
+    """A server that runs elsewhere."""
+
+    url: str
+    headers: Mapping[str, str] = EMPTY
+
+    @property
+    def place(self) -> str:
+        """Where the server is, fit for an error message: without user, password, query and fragment."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be repeated."""
+        parts = urlsplit(self.url)
+        named = [parts.password, *self.headers.values(), *(value for _, value in parse_qsl(parts.query))]
+        words = [word for value in self.headers.values() for word in value.split()[1:]]  # what follows "Bearer"
+        return tuple(value for value in (*named, *words) if value)
+
+    def reason(self, error: BaseException) -> str | None:
+        """Say why the server was not reached, where that is known."""
+        import httpx2
+
+        if isinstance(error, httpx2.ConnectError):
+            return f"no connection ({error}); is the server running?"
+        if isinstance(error, httpx2.HTTPError):
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    @asynccontextmanager
+    async def open(self, server: str, notes: Notes, timeout: float) -> AsyncGenerator[Streams]:
+        """Make a client; the first message connects."""
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        async def note(response: httpx2.Response) -> None:
+            if response.is_error:
+                notes.status = response.status_code
+
+        async with (
+            httpx2.AsyncClient(
+                headers=dict(self.headers),
+                timeout=httpx2.Timeout(timeout, read=None),  # the session bounds each request; streams stay open
+                event_hooks={"response": [note]},
+            ) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES) as streams,
+        ):
+            yield streams
+
+
+@asynccontextmanager
+async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: anyio.Event) -> AsyncGenerator[Streams]:
+    """Stand between a transport and its session: the block ends with `ConnectionLost` when nothing more will come.
+
+    That is when the server's stream ends, or once `forgotten` is set.
+
+    Messages to the server never wait for it: one that reads nothing can hold up nobody who gives up on it.
+    """
+    into_session, from_server = anyio.create_memory_object_stream[Any](0)
+    to_server, out_of_session = anyio.create_memory_object_stream[Any](math.inf)
+
+    async def inward(source: Any) -> None:
+        async for message in source:
+            await into_session.send(message)
+        raise ConnectionLost("the server ended")
+
+    async def outward(sink: Any) -> None:
+        async for message in out_of_session:
+            await sink.send(message)
+
+    async def watch() -> None:
+        await forgotten.wait()
+        raise ConnectionLost("the server has forgotten the session")
+
+    with into_session, from_server, to_server, out_of_session:
+        async with transport as (source, sink), anyio.create_task_group() as tasks:
+            tasks.start_soon(_unless_closed, inward, source)
+            tasks.start_soon(_unless_closed, outward, sink)
+            tasks.start_soon(watch)
+            yield from_server, to_server
+            tasks.cancel_scope.cancel()
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without what must not be repeated; values too short to be secrets stay."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= 4:  # noqa: PLR2004 - "1", "on" and "dev" are no secrets
+            text = text.replace(secret, "***")
+    return text
+
+
+async def _unless_closed(pump: Any, stream: Any) -> None:
+    """Run a pump; that the other side has closed its stream is no news."""
+    try:
+        await pump(stream)
+    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+        return
+
+
+@asynccontextmanager
+async def _heard(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
+    """Yield where the server's error output goes: line by line to our log, and its last one into the notes."""
+    if sys.platform == "win32":  # no pipe can be awaited there
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - the null device never blocks
+            yield nowhere
+        return
+    with _pipe() as (source, sink):
+        ear = _Ear(source, server, notes)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ear.listen)
+            try:
+                yield sink
+            finally:
+                ear.take()
+                tasks.cancel_scope.cancel()
+
+
+@contextmanager
+def _pipe() -> Generator[tuple[int, TextIO]]:
+    """Make a pipe whose reading end never blocks."""
+    source, sink = os.pipe()
+    os.set_blocking(source, False)
+    try:
+        with os.fdopen(sink, "w", encoding="utf-8") as writer:
+            yield source, writer
+    finally:
+        os.close(source)
+
+
+@dataclass(slots=True)
+class _Ear:
+    """Reads a server's error output."""
+
+    source: int
+    server: str
+    notes: Notes
+    rest: bytes = field(default=b"")
+    """The beginning of a line."""
+
+    async def listen(self) -> None:
+        """Read until the last writer is gone."""
+        while True:
+            await anyio.wait_readable(self.source)
+            if not self.take():
+                return
+
+    def take(self) -> bool:
+        """Read what is there; False when nothing is, and nothing will be."""
+        try:
+            read = os.read(self.source, 65536)
+        except BlockingIOError:
+            return True
+        *lines, rest = (self.rest + read).split(b"\n")
+        self.rest = rest[-MAX_LINE:]
+        for line in [*lines, rest] if not read else lines:
+            self._note(line.decode(errors="replace").strip())
+        return bool(read)
+
+    def _note(self, line: str) -> None:
+        if line:
+            self.notes.last_words = line[:MAX_LINE]
+            _logger.debug("MCP server %r: %s", self.server, line)

@@ -1,0 +1,24 @@
+"""What a tool may raise that is not the tool's own failure: it ends the attempt, not just the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, cast
+
+from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget
+
+PASSING: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget)
+"""They come from the governed models and tools that a tool may use itself. The first goes before the others."""
+
+
+def passing(error: Exception) -> Exception | None:
+    """Return what of an error must leave the tool untouched, also out of a group; None if it is a plain failure."""
+    leaves = list(_leaves(error))
+    return next((leaf for kind in PASSING for leaf in leaves if isinstance(leaf, kind)), None)
+
+
+def _leaves(error: Exception) -> Iterable[Exception]:
+    if not isinstance(error, ExceptionGroup):
+        return (error,)
+    group = cast("ExceptionGroup[Exception]", error)
+    return (leaf for inner in group.exceptions for leaf in _leaves(inner))

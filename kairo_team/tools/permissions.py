@@ -1,0 +1,118 @@
+"""What tools may do: `ToolPermissions`, and what a permission guard answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from kairo_team.tools.circuit import CircuitBreaker
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import PermissionGuard
+    from kairo_team.governance.policies.mcp import McpPolicy
+    from kairo_team.tools.tool import SideEffect
+
+PermissionAction = Literal["allow", "deny", "ask"]
+"""`ask` leaves it to the run's human gate; without one it denies."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionDecision:
+    """What a permission guard says of one tool call."""
+
+    action: PermissionAction
+    reason: str = ""
+    """Why; never blank unless it allows."""
+    policy_id: str = ""
+    """What decided, such as a rule; blank stands for the guard itself."""
+
+    def __post_init__(self) -> None:
+        if self.action not in get_args(PermissionAction):
+            raise ValueError(f"PermissionDecision.action must be allow, deny or ask, not {self.action!r}")
+        if not isinstance(self.policy_id, str):
+            raise ValueError(f"PermissionDecision.policy_id must be a string, not {self.policy_id!r}")
+        if not isinstance(self.reason, str) or (self.action != "allow" and not self.reason.strip()):
+            raise ValueError(f"a decision to {self.action} needs a reason in words, not {self.reason!r}")
+
+    @classmethod
+    def allow(cls, reason: str = "", policy_id: str = "") -> PermissionDecision:
+        """Let the call happen."""
+        return cls("allow", reason, policy_id)
+
+    @classmethod
+    def deny(cls, reason: str, policy_id: str = "") -> PermissionDecision:
+        """Refuse the call; the member reads the reason."""
+        return cls("deny", reason, policy_id)
+
+    @classmethod
+    def ask(cls, reason: str, policy_id: str = "") -> PermissionDecision:
+        """Leave it to a human; the reason says what needs approval."""
+        return cls("ask", reason, policy_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPermissions:
+    """What the tools of a team may do, beyond what each role is allowed."""
+
+    guard: PermissionGuard | None = None
+    """Asked before every call, of every tool; None allows them."""
+    plan_mode: bool = False
+    """Only tools that declare `read` are offered and run."""
+    mcp: McpPolicy | None = None
+    """What tools of MCP servers may be used; None is `McpPolicy()`: none that is not listed."""
+    breaker: CircuitBreaker = CircuitBreaker()
+
+    def __post_init__(self) -> None:
+        if self.guard is not None and (
+            isinstance(self.guard, type) or not callable(getattr(self.guard, "check", None))
+        ):
+            raise ValueError(
+                "ToolPermissions.guard must have an async check(tool, arguments, side_effect), such as "
+                f"RuleGuard([...]), not {self.guard!r}"
+            )
+        if not isinstance(self.plan_mode, bool):
+            raise ValueError(f"ToolPermissions.plan_mode must be True or False, not {self.plan_mode!r}")
+        if self.mcp is not None and (isinstance(self.mcp, type) or not callable(getattr(self.mcp, "refusal", None))):
+            raise ValueError(f"ToolPermissions.mcp must be an McpPolicy, not {self.mcp!r}")
+        if not isinstance(self.breaker, CircuitBreaker):
+            raise ValueError(f"ToolPermissions.breaker must be a CircuitBreaker, not {self.breaker!r}")
+
+
+Mode = Literal["default", "strict", "plan", "bypass"]
+
+_OPEN_TO: Final[Mapping[Mode, frozenset[str]]] = {
+    "default": frozenset({"read", "write"}),
+    "strict": frozenset({"read"}),
+    "plan": frozenset({"read"}),
+    "bypass": frozenset({"read", "write", "system"}),
+}
+
+
+class SideEffectGuard:
+    """Decides by what a tool declares to do, whatever its name.
+
+    `default` asks about system tools, `strict` about all that do more than read, `plan` denies those, `bypass` allows
+    everything. A tool that declares nothing is a system tool.
+    """
+
+    __slots__ = ("mode",)
+
+    def __init__(self, mode: Mode = "default") -> None:
+        if mode not in _OPEN_TO:
+            raise ValueError(f"SideEffectGuard.mode must be one of {', '.join(_OPEN_TO)}, not {mode!r}")
+        self.mode: Mode = mode
+
+    async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
+        """Decide by the side effect alone."""
+        if side_effect in _OPEN_TO[self.mode]:
+            return PermissionDecision.allow()
+        policy_id = f"side-effects:{self.mode}"
+        if self.mode == "plan":
+            return PermissionDecision.deny(
+                f"only tools that read may be used while planning; {tool!r} does more", policy_id
+            )
+        return PermissionDecision.ask(f"{tool!r} is a {side_effect} tool", policy_id)
+
+    def __repr__(self) -> str:
+        return f"SideEffectGuard({self.mode!r})"

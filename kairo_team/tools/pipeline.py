@@ -1,0 +1,310 @@
+"""`ToolPipeline`: the one way every tool call goes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from kairo_team.errors import HaltError, InsufficientBudget, known
+from kairo_team.frozen import EMPTY
+from kairo_team.governance.guardrails import (
+    GuardrailAction,
+    GuardrailChain,
+    GuardrailContext,
+    GuardrailPhase,
+    ToolInput,
+    ToolOutput,
+)
+from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
+from kairo_team.tools.circuit import CircuitBreakers
+from kairo_team.tools.passing import passing
+from kairo_team.tools.permissions import PermissionDecision, ToolPermissions
+from kairo_team.tools.result import ToolResult, describe, describe_error, text_of
+from kairo_team.tools.sanitize import Sanitizer
+from kairo_team.tools.toolbox import GovernedTool, Toolbox
+
+if TYPE_CHECKING:
+    from kairo_team.governance.governor import Governor, Reservation
+    from kairo_team.governance.guardrails import GuardrailOutcome, GuardrailPayload, GuardrailRuling
+    from kairo_team.governance.policies.mcp import McpPolicy
+    from kairo_team.tools.tool import Tool
+
+__all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult", "Toolbox"]
+
+Outcome = Literal["ok", "error", "refused"]
+OnCall = Callable[[str, Outcome, str | None, str | None], object]
+"""Told of every call when it has ended: the tool's name, what came of it, what refused it, and why."""
+OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
+"""Told of every ruling of a guardrail other than plainly to allow: when, about which tool, what."""
+
+MAX_REASON: Final = 500
+"""Most characters of a reason in an event."""
+
+_OPEN: Final = ToolPermissions()
+
+
+class ToolPipeline:
+    """Stands around every tool call of one member, in this order.
+
+    Circuit breaker, allowed tools, plan mode, arguments, permission guard, guardrails before the tool; then one tool
+    call is held on the governor and the tool runs; then guardrails after it, and last of all secrets are masked and
+    the text is capped. What is refused is an error result that the member can read.
+    """
+
+    __slots__ = (
+        "_allowed", "_guardrails", "_mcp", "_member", "_metadata", "_on_call", "_on_decision", "_permissions",
+        "_sanitize", "_with_mcp", "breakers", "governor",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        governor: Governor,
+        *,
+        permissions: ToolPermissions | None = None,
+        allowed: Iterable[str] | None = None,
+        guardrails: GuardrailChain | None = None,
+        breakers: CircuitBreakers | None = None,
+        secrets: Iterable[str] = (),
+        member: str | None = None,
+        metadata: Mapping[str, Any] = EMPTY,
+        on_call: OnCall | None = None,
+        on_decision: OnDecision | None = None,
+    ) -> None:
+        """Make the pipeline of one member, for one attempt.
+
+        `allowed` are names of tools (of an MCP server's also `server/tool`); None is all. `breakers` are the run's, or
+        fresh ones. `metadata` is what guardrails are told of the work.
+        """
+        self.governor = governor
+        self._permissions = permissions or _OPEN
+        self.breakers = breakers or CircuitBreakers(self._permissions.breaker, anyio.current_time)
+        self._allowed = None if allowed is None else frozenset(allowed)
+        self._guardrails = guardrails or None
+        self._sanitize = Sanitizer(secrets)
+        self._member = member
+        self._metadata = metadata
+        self._on_call = on_call
+        self._on_decision = on_decision
+        self._mcp: McpPolicy | None = None
+        self._with_mcp: GuardrailChain | None = None
+
+    def refusal(self, tool: Tool) -> str | None:
+        """Say why the tool is not to be offered to a model at all; None if it is."""
+        try:
+            self._check_static(tool)
+        except CallRefusedError as refused:
+            return str(refused)
+        if tool.server is None:
+            return None
+        return self._mcp_policy().refusal(tool.server, tool.server_tool or tool.name)
+
+    async def call(self, tool: Tool, arguments: Mapping[str, Any] | str) -> ToolResult:
+        """Call a tool with arguments by name, or with the JSON text of them; refusals and failures are results.
+
+        Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only where they leave the tool
+        itself, which may call governed models, and `HaltError` from a governor that halted.
+        """
+        ticket = self.breakers.admit(tool.name)
+        if ticket is None:
+            return self.refuse(tool.name, "circuit-breaker", self._open_circuit())
+        works: bool | None = None
+        try:
+            checked = await self._admit(tool, arguments)
+            await checkpoint_if_cancelled()  # what is never started is not charged
+            with self._hold():
+                result = await self._execute(tool, checked)
+            works = not result.is_error
+        except CallRefusedError as refused:
+            return self.refuse(tool.name, refused.by, str(refused))
+        finally:
+            self.breakers.end(tool.name, ticket, works)
+        if self._guardrails is not None or tool.server is not None:
+            result = await self._look_at_result(tool, result)
+        return self._finish(tool, result)
+
+    def refuse(self, name: str, by: str, reason: str) -> ToolResult:
+        """Make the result of a call that did not happen, and report it."""
+        return self._report(name, "refused", ToolResult(self._sanitize(reason), is_error=True, refused_by=by))
+
+    # -- before ---------------------------------------------------------------------------------
+
+    async def _admit(self, tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
+        """Return the arguments the tool is to be run with, once every stage before it agreed."""
+        self._check_static(tool)
+        checked = check_arguments(tool, arguments)
+        if self._permissions.guard is None and tool.server is None and self._guardrails is None:
+            return checked
+        seen = seen_arguments(checked)
+        await self._check_permission(tool, seen)
+        changed = await self._look_at_arguments(tool, seen)
+        if changed is None:
+            return checked
+        self._check_static(tool)
+        checked = check_arguments(tool, changed)
+        await self._check_permission(tool, seen_arguments(checked))
+        return checked
+
+    def _check_static(self, tool: Tool) -> None:
+        """Raise unless the tool is allowed, and only reads while the team plans."""
+        allowed = self._allowed
+        if allowed is not None and tool.name not in allowed and f"{tool.server}/{tool.server_tool}" not in allowed:
+            raise CallRefusedError(
+                "allowed-tools", f"the tool {tool.name!r} is not allowed here; allowed are {known(allowed)}"
+            )
+        if self._permissions.plan_mode and tool.side_effect != "read":
+            raise CallRefusedError(
+                "plan-mode",
+                f"only tools that read may be used while planning; {tool.name!r} is a {tool.side_effect} tool",
+            )
+
+    async def _check_permission(self, tool: Tool, seen: Mapping[str, Any]) -> None:
+        """Raise unless the permission guard allows the call; one that fails does not."""
+        guard = self._permissions.guard
+        if guard is None:
+            return
+        try:
+            decision: Any = await guard.check(tool.name, seen, tool.side_effect)
+        except Exception as error:
+            end = passing(error)
+            if isinstance(end, HaltError):
+                raise end from None
+            raise CallRefusedError(
+                "permission-guard", f"the permission guard failed: {describe_error(error)}"
+            ) from error
+        if not isinstance(decision, PermissionDecision):
+            if inspect.iscoroutine(decision):
+                decision.close()  # else the interpreter complains of it later, somewhere else
+            wrong = describe(decision)[:200]
+            raise CallRefusedError("permission-guard", f"the permission guard answered {wrong!r}, which is no decision")
+        by = decision.policy_id or "permission-guard"
+        if decision.action == "deny":
+            raise CallRefusedError(by, decision.reason)
+        if decision.action == "ask":
+            raise CallRefusedError(
+                by, f"this needs the approval of a human, and nobody can be asked: {decision.reason}"
+            )
+
+    async def _look_at_arguments(self, tool: Tool, seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Ask the guardrails; return the arguments as they changed them, None if they did not."""
+        outcome = await self._ask(tool, GuardrailPhase.PRE_TOOL, lambda: ToolInput(tool.name, seen))
+        if outcome is None:
+            return None
+        if outcome.action is GuardrailAction.DENY:
+            raise CallRefusedError(outcome.policy or "guardrail", outcome.reason)
+        return cast("ToolInput", outcome.payload).arguments if outcome.action is GuardrailAction.MODIFY else None
+
+    # -- the call itself ------------------------------------------------------------------------
+
+    def _hold(self) -> Reservation:
+        """Hold one tool call; leaving the block books it, however the call ended."""
+        try:
+            return self.governor.reserve(tool_calls=1)
+        except InsufficientBudget as error:
+            raise CallRefusedError("budget", f"no tool call is left to make: {error}") from error
+
+    async def _execute(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolResult:
+        """Run the tool; what it raises is an error result, unless it ends the attempt."""
+        try:
+            return _result_of(await _run(tool, arguments))
+        except Exception as error:
+            end = passing(error)
+            if end is None:
+                return ToolResult(describe_error(error), is_error=True)
+            self._tell(tool.name, describe_error(end))
+            if end is error:
+                raise
+            raise end from None
+        except BaseException:
+            self._tell(tool.name, "the call was interrupted")
+            raise
+
+    # -- after ----------------------------------------------------------------------------------
+
+    async def _look_at_result(self, tool: Tool, result: ToolResult) -> ToolResult:
+        """Ask the guardrails; return the result as they leave it."""
+        try:
+            outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, lambda: ToolOutput(tool.name, result.text))
+        except BaseException:
+            self._tell(tool.name, "the call was interrupted")
+            raise
+        if outcome is None:
+            return result
+        if outcome.action is GuardrailAction.DENY:
+            return ToolResult(outcome.reason, is_error=True, refused_by=outcome.policy)
+        if outcome.action is GuardrailAction.MODIFY:
+            return ToolResult(outcome.payload.text, result.is_error, refused_by=result.refused_by)
+        return result
+
+    def _finish(self, tool: Tool, result: ToolResult) -> ToolResult:
+        text = self._sanitize(result.text)
+        if text is not result.text:
+            result = ToolResult(text, result.is_error, refused_by=result.refused_by)
+        return self._report(tool.name, "error" if result.is_error else "ok", result)
+
+    def _report(self, name: str, outcome: Outcome, result: ToolResult) -> ToolResult:
+        if self._on_call is not None:
+            self._on_call(name, outcome, result.refused_by, result.text[:MAX_REASON] if result.is_error else None)
+        return result
+
+    def _tell(self, name: str, reason: str) -> None:
+        """Report a call that was made and brings no result."""
+        if self._on_call is not None:
+            self._on_call(name, "error", None, self._sanitize(reason)[:MAX_REASON])
+
+    # -- guardrails -----------------------------------------------------------------------------
+
+    async def _ask(
+        self, tool: Tool, phase: GuardrailPhase, payload: Callable[[], GuardrailPayload]
+    ) -> GuardrailOutcome | None:
+        """Ask the guardrails of a phase; None where none wants to know."""
+        chain = self._guardrails if tool.server is None else self._chain_with_mcp()
+        if chain is None or not chain.covers(phase):
+            return None
+        about = {"server": tool.server, "tool": tool.server_tool or tool.name, "side_effect": tool.side_effect}
+        context = GuardrailContext(phase, self._member, tool.name, payload(), {**self._metadata, **about})
+        outcome = await chain.evaluate(context)
+        if self._on_decision is not None:
+            for ruling in outcome.trail:
+                if ruling.decision.action is not GuardrailAction.ALLOW:
+                    self._on_decision(phase, tool.name, ruling)
+        return outcome
+
+    def _chain_with_mcp(self) -> GuardrailChain:
+        if self._with_mcp is None:
+            policies = () if self._guardrails is None else self._guardrails.policies
+            self._with_mcp = GuardrailChain([self._mcp_policy(), *policies])
+        return self._with_mcp
+
+    def _mcp_policy(self) -> McpPolicy:
+        if self._mcp is None:
+            from kairo_team.governance.policies.mcp import McpPolicy
+
+            self._mcp = self._permissions.mcp or McpPolicy()
+        return self._mcp
+
+    def _open_circuit(self) -> str:
+        setting = self.breakers.setting
+        return (
+            f"it failed {setting.failures} times in a row and is left alone for {setting.pause:g} seconds: "
+            "go on without it, or try again later"
+        )
+
+
+def _result_of(value: Any) -> ToolResult:
+    if isinstance(value, ToolResult):
+        return replace(value, refused_by=None)
+    return ToolResult(text_of(value), value=value)
+
+
+async def _run(tool: Tool, arguments: Mapping[str, Any]) -> Any:
+    """Run a tool within its own time."""
+    if tool.timeout is None:
+        return await tool.call(arguments)
+    with anyio.move_on_after(tool.timeout):
+        return await tool.call(arguments)
+    raise TimeoutError(f"it took longer than {tool.timeout:g} seconds")

@@ -1,0 +1,169 @@
+"""Tools of pydantic-ai: a toolset as a tool source, and what its tools are to the tool pipeline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.messages import BinaryContent, ToolReturn
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import RunContext, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.usage import RunUsage
+from pydantic_core import to_jsonable_python
+
+from kairo_team.tools.result import ToolResult
+from kairo_team.tools.tool import SideEffect, Tool
+
+SIDE_EFFECT: Final = "side_effect"
+"""Key of a tool's metadata that says what it may do: "read", "write" or "system"."""
+_SERVER: Final = "kairo_team.server"
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_NAME_LENGTH: Final = 64
+
+
+class ToolsetSource:
+    """A `ToolSource` made of a pydantic-ai toolset, so that `MiniAgent(tools=[toolset])` has its tools.
+
+    The toolset is entered once in a run. Its tools are functions of the toolset's own making: arguments are validated
+    by it, `deps` are what they get as `ctx.deps`; `ctx.model` and `ctx.messages` mean nothing here. A tool says what it
+    may do in its metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; those of an MCP server meet
+    the MCP policy. A tool that waits for an approval, or is executed elsewhere, is left out.
+    """
+
+    def __init__(self, toolset: AbstractToolset[Any], *, deps: Any = None) -> None:
+        if not isinstance(toolset, AbstractToolset):
+            raise ValueError(f"ToolsetSource takes a pydantic-ai toolset, such as FunctionToolset, not {toolset!r}")
+        self.toolset = toolset
+        self._deps = deps
+
+    @property
+    def name(self) -> str:
+        """The toolset's id; its kind and its number in memory where it has none."""
+        return self.toolset.id or f"{type(self.toolset).__name__}-{id(self.toolset):x}"
+
+    def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
+        """Enter the toolset, and yield its tools."""
+        return self._connect()
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncGenerator[Sequence[Tool]]:
+        context = RunContext[Any](deps=self._deps, model=TestModel(), usage=RunUsage())
+        toolset = await with_servers(self.toolset).for_run(context)
+        async with toolset:
+            tools = await toolset.get_tools(context)
+            yield [self._tool(toolset, context, tool) for tool in tools.values() if not tool.tool_def.defer]
+
+    @staticmethod
+    def _tool(toolset: AbstractToolset[Any], context: RunContext[Any], tool: ToolsetTool[Any]) -> Tool:
+        name = tool.tool_def.name
+
+        async def call(arguments: Mapping[str, Any]) -> Any:
+            own = replace(context, tool_name=name, max_retries=tool.max_retries)
+            try:
+                await check_by_function(tool, own, arguments)
+                return shown(await toolset.call_tool(name, dict(arguments), own, tool))
+            except (ModelRetry, ToolFailed) as error:
+                return ToolResult(error.message, is_error=True)
+            except (ApprovalRequired, CallDeferred):
+                return ToolResult("the call waits for somebody's approval, which cannot be given here", is_error=True)
+
+        return replace(described(tool.tool_def), call=call, check=partial(validated, tool))
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether it is the same toolset, with the same deps."""
+        return isinstance(other, ToolsetSource) and self.toolset is other.toolset and self._deps is other._deps
+
+    def __hash__(self) -> int:
+        return hash((id(self.toolset), id(self._deps)))
+
+    def __repr__(self) -> str:
+        return f"ToolsetSource({self.toolset.label})"
+
+
+def described(definition: ToolDefinition) -> Tool:
+    """Return a tool of ours that says what a pydantic-ai tool is; calling it does nothing.
+
+    `ValueError` for a `side_effect` in its metadata that there is not.
+    """
+    metadata = definition.metadata or {}
+    side_effect: SideEffect = metadata.get(SIDE_EFFECT, "system")
+    server, server_tool = metadata.get(_SERVER, (None, None))
+    return Tool(
+        _NO_NAME.sub("_", definition.name)[:_NAME_LENGTH],
+        _nothing,
+        definition.description or "",
+        to_jsonable_python(definition.parameters_json_schema),
+        side_effect,
+        server=server,
+        server_tool=server_tool,
+    )
+
+
+async def _nothing(arguments: Mapping[str, Any]) -> None:
+    """Stand for a call."""
+
+
+def validated(tool: ToolsetTool[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as the tool's function takes them; `ValueError` says what is wrong with them."""
+    try:
+        given: dict[str, Any] = tool.args_validator.validate_python(dict(arguments))
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()]
+        raise ValueError("; ".join(problems)) from None
+    return given
+
+
+async def check_by_function(tool: ToolsetTool[Any], context: RunContext[Any], arguments: Mapping[str, Any]) -> None:
+    """Let the tool's own validator function look at arguments that the schema admits."""
+    if tool.args_validator_func is not None:
+        verdict = tool.args_validator_func(context, **arguments)
+        if isawaitable(verdict):
+            await verdict
+
+
+def shown(value: Any) -> Any:
+    """Return what guardrails are shown of a result: its text and data, and of files what they are."""
+    match value:
+        case ToolReturn():
+            more = [] if value.content is None else [shown(value.content)]
+            return [shown(value.return_value), *more] if more else shown(value.return_value)
+        case BinaryContent():
+            return f"[{value.media_type}, {len(value.data)} bytes]"
+        case list() | tuple():
+            return [shown(item) for item in cast("Sequence[Any]", value)]
+        case dict():
+            named = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+            return {key: shown(item) for key, item in named.items()}
+        case _:
+            return value
+
+
+@dataclass
+class _OfServer(WrapperToolset[Any]):
+    """Tools of an MCP server, each of which says so in its metadata, whatever it is called further out."""
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        tools = await super().get_tools(ctx)
+        return {name: replace(tool, tool_def=self._marked(tool.tool_def)) for name, tool in tools.items()}
+
+    def _marked(self, definition: ToolDefinition) -> ToolDefinition:
+        server = self.wrapped.id or self.wrapped.label
+        return replace(definition, metadata={**(definition.metadata or {}), _SERVER: (server, definition.name)})
+
+
+def with_servers(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+    """Return the toolset with the tools of MCP servers known as such."""
+    return toolset.visit_and_replace(lambda leaf: _OfServer(leaf) if _is_server(leaf) else leaf)
+
+
+def _is_server(toolset: AbstractToolset[Any]) -> bool:
+    """Say whether it is one of pydantic-ai's MCP toolsets, without importing the library they need."""
+    return any(kind.__module__ == "pydantic_ai.mcp" for kind in type(toolset).__mro__)

@@ -1,0 +1,73 @@
+"""`ToolResult`: what came of a tool call, and how a value of any kind becomes text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from json import loads
+from typing import Any
+
+from pydantic_core import to_json
+
+from kairo_team.frozen import quick
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a member gets back from a tool call."""
+
+    text: str
+    is_error: bool = False
+    """The call failed or was refused; the text says why."""
+    value: Any = None
+    """What the tool returned, where the text is still what it was made of; None otherwise."""
+    refused_by: str | None = None
+    """What refused the call or its result: a stage of the pipeline, or a policy's name."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise ValueError(f"ToolResult.text must be a string, not {self.text!r:.200}")
+
+
+def text_of(value: Any) -> str:
+    """Write down what a tool returned, whatever it is; never raises.
+
+    A string stays as it is and None is blank. What goes through JSON, pydantic models and dataclasses included, is
+    written as JSON. Of bytes only the number is told, of anything else what its `str` says.
+    """
+    if isinstance(value, str):
+        return value if type(value) is str else str.__str__(value)
+    if value is None:
+        return ""
+    if isinstance(value, bytes | bytearray):
+        return f"<{len(value)} bytes>"
+    if hasattr(value, "__next__"):  # it may never end, and pydantic would go through it
+        return describe(value)
+    try:
+        text = _json(value, "utf8")
+        return str(loads(text)) if text.startswith('"') else text  # a date or the like is no quotation
+    except Exception:  # noqa: BLE001 - it goes round in a circle, or a serialiser of its own fails
+        return describe(value)
+
+
+def _json(value: Any, bytes_mode: Any) -> str:
+    try:
+        return to_json(value, fallback=describe, bytes_mode=bytes_mode, inf_nan_mode="constants").decode()
+    except ValueError:
+        if bytes_mode == "base64":
+            raise
+        return _json(value, "base64")
+
+
+def describe(value: Any) -> str:
+    """Return `str(value)`, or what can be said of a value that does not even have that."""
+    try:
+        return str.__str__(str(value))
+    except Exception:  # noqa: BLE001 - its own `__str__` or `__repr__` fails
+        return f"<a {type(value).__name__} that cannot be shown>"
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an exception's type and text, without its traceback."""
+    name, text = type(error).__name__, describe(error)
+    return f"{name}: {text}" if text.strip() else name

@@ -1,0 +1,256 @@
+"""`Signature`: a function's parameters as a JSON Schema, and a call with arguments that were checked against it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter
+from types import CellType
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from kairo_team.errors import known
+from kairo_team.threads import run_in_thread
+from kairo_team.tools.docstring import read_docstring
+
+MAX_COMPLAINTS: Final = 8
+"""Most faults of one call's arguments that a member is told of."""
+
+
+class Signature:
+    """What a function takes, and how it is called; `ValueError` for one that cannot be a tool."""
+
+    __slots__ = ("_function", "_is_async", "_parameters", "_positional", "_validate", "description", "schema")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        inner = function_of(function)
+        _check_function(function, inner)
+        self._is_async = inspect.iscoroutinefunction(inner)
+        self.description, told = read_docstring(_docstring(function, inner))
+        self._parameters = _parameters(function, inner, told)
+        model = _build(shown(function), self._parameters)
+        self._positional = {one.name: None for one in self._parameters if one.positional}
+        self._validate = model.__pydantic_validator__.validate_python
+        self.schema: dict[str, Any] = model.model_json_schema(schema_generator=_PlainSchema)
+        self.schema.pop("title", None)
+
+    @property
+    def name(self) -> str:
+        """The function's own name; a callable object has its class's. `ValueError` for a lambda."""
+        function = _unbound(self._function)
+        name = str(getattr(function, "__name__", type(function).__name__))
+        if name == "<lambda>":
+            raise ValueError("a lambda has no name: give the tool one, as_tool(..., name='...')")
+        return name
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the function is to be called with, defaults included; `ValueError` says what is wrong."""
+        try:
+            found = self._validate(arguments)
+        except ValidationError as error:
+            raise ValueError(self._complaint(error)) from None
+        values: dict[str, Any] = found.__dict__
+        given = found.__pydantic_fields_set__
+        return {
+            one.name: values[one.field] if one.field in given or one.default is Parameter.empty else one.default
+            for one in self._parameters
+        }
+
+    async def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Call the function with what `check` returned: in the event loop if it is async, else in a worker thread."""
+        positional: Sequence[Any] = ()
+        named = arguments
+        if self._positional:
+            positional = [arguments[name] for name in self._positional]
+            named = {name: value for name, value in arguments.items() if name not in self._positional}
+        if self._is_async:
+            return await self._function(*positional, **named)
+        result = await run_in_thread(functools.partial(self._function, *positional, **named))
+        return await result if inspect.isawaitable(result) else result
+
+    def _complaint(self, error: ValidationError) -> str:
+        faults = [_fault(one) for one in error.errors(include_url=False, include_context=False)]
+        if len(faults) > MAX_COMPLAINTS:
+            faults[MAX_COMPLAINTS:] = [f"and {len(faults) - MAX_COMPLAINTS} more"]
+        names = known((one.name for one in self._parameters), none="none")
+        return f"{'; '.join(faults)}; the parameters are {names}"
+
+
+def function_of(function: Any) -> Any:
+    """Return the function that is called in the end: inside a partial, or the method of a callable object."""
+    function = _unbound(function)
+    plain = inspect.isroutine(function) or isinstance(function, type)
+    return function if plain else getattr(function, "__call__", function)  # noqa: B004 - the method itself is needed
+
+
+def shown(function: Any) -> str:
+    """Name a function in an error message."""
+    function = _unbound(function)
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+def _unbound(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _docstring(function: Any, inner: Any) -> str | None:
+    """Return the docstring of the function, or of the class of a callable object."""
+    outer = _unbound(function)
+    own: str | None = inner.__doc__
+    of_class: str | None = type(outer).__doc__
+    return own if own or outer is inner else of_class
+
+
+def _check_function(function: Any, inner: Any) -> None:
+    """Raise `ValueError` for what cannot be called as a tool."""
+    if isinstance(function, type) or not callable(function):
+        raise ValueError(f"a tool is a function, a method, a callable object or a Tool, not {function!r:.200}")
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise ValueError(f"{shown(function)} yields: a tool returns its result, in one piece")
+
+
+class _Parameter:
+    """One parameter of a function."""
+
+    __slots__ = ("annotation", "default", "description", "field", "name", "positional")
+
+    def __init__(self, parameter: Parameter, number: int, annotation: Any, description: str | None) -> None:
+        self.name = parameter.name
+        self.field = f"p{number}"
+        """Its name in the model: a parameter may have a name that a model's field must not have."""
+        self.positional = parameter.kind is Parameter.POSITIONAL_ONLY
+        self.annotation = annotation
+        self.default: Any = parameter.default
+        """`Parameter.empty`: it must be given, or pydantic's own default is taken."""
+        self.description = description
+        if isinstance(self.default, FieldInfo):  # q: str = Field(...)
+            self.annotation, self.default = Annotated[annotation, self.default], Parameter.empty
+
+    @property
+    def definition(self) -> tuple[Any, Any]:
+        """The field of the model."""
+        options: dict[str, Any] = {"alias": self.name}
+        if self.description and not _is_described(self.annotation):
+            options["description"] = self.description
+        if self.default is not Parameter.empty:
+            options["default_factory"] = _nothing
+            if _is_json(self.default):
+                options["json_schema_extra"] = {"default": self.default}
+        return (self.annotation, Field(**options))
+
+
+def _nothing() -> None:
+    """Stand for a default: the function's own is used, unchecked and unchanged."""
+
+
+def _is_described(annotation: Any) -> bool:
+    """Say whether pydantic is told a description already."""
+    extras = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or type(value) in (str, bool, int) or (type(value) is float and math.isfinite(value))
+
+
+def _parameters(function: Any, inner: Any, told: Mapping[str, str]) -> tuple[_Parameter, ...]:
+    """Read the signature, without what a partial has fixed."""
+    name = shown(function)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} has no signature to make a schema of: write a function around it") from error
+    fixed = _fixed(function)
+    found: list[_Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            raise ValueError(
+                f"{name} takes {str(parameter).partition(':')[0]}: a tool has parameters with names; write them out"
+            )
+        if parameter.name == "self" and not found:
+            raise ValueError(f"{name} takes self: give the method of an object, not that of its class")
+        if parameter.name not in fixed:
+            annotation = _annotation(name, parameter, inner)
+            found.append(_Parameter(parameter, len(found), annotation, told.get(parameter.name)))
+    return tuple(found)
+
+
+def _fixed(function: Any) -> set[str]:
+    """Return the names of the arguments a partial has fixed: no model may see or change them."""
+    names = set[str]()
+    while isinstance(function, functools.partial):
+        names.update(function.keywords)
+        function = function.func
+    return names
+
+
+def _annotation(owner: str, parameter: Parameter, inner: Any) -> Any:
+    """Return a parameter's type, Any where there is none; a string is looked up where the function was written."""
+    if parameter.annotation is Parameter.empty:
+        return Any
+    function = inspect.unwrap(inner)
+    free: tuple[str, ...] = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells: tuple[CellType, ...] = getattr(function, "__closure__", None) or ()
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {parameter.name: parameter.annotation}
+    try:
+        local: dict[str, Any] = {name: cell.cell_contents for name, cell in zip(free, cells, strict=False)}
+        hints = get_type_hints(holder, getattr(function, "__globals__", {}), local, include_extras=True)
+    except Exception as error:
+        raise ValueError(
+            f"{owner}: the type {parameter.annotation!r} of parameter {parameter.name!r} cannot be found: {error}; "
+            "write a type that is known where the module's own names are"
+        ) from error
+    return hints[parameter.name]
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """Leaves out the titles pydantic makes of names: a model pays for each word."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _build(owner: str, parameters: tuple[_Parameter, ...]) -> type[BaseModel]:
+    """Make the model that checks arguments; `ValueError` names the parameter that pydantic cannot describe."""
+    try:
+        return _model(parameters)
+    except Exception as error:
+        for one in parameters:
+            try:
+                _model((one,))
+            except Exception as its_own:
+                raise ValueError(
+                    f"{owner}: the type {one.annotation!r} of parameter {one.name!r} has no JSON Schema "
+                    f"({type(its_own).__name__}): take types that go through JSON"
+                ) from its_own
+        raise ValueError(f"{owner}: no JSON Schema can be made of its parameters: {error}") from error
+
+
+def _model(parameters: tuple[_Parameter, ...]) -> type[BaseModel]:
+    definitions: dict[str, Any] = {one.field: one.definition for one in parameters}
+    model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **definitions)
+    model.model_json_schema(schema_generator=_PlainSchema)
+    return model
+
+
+def _fault(error: Any) -> str:
+    """Say what is wrong with one argument."""
+    name, *path = error["loc"] or ("",)
+    where = repr(name) + "".join(f"[{step!r}]" for step in path)
+    if error["type"] == "missing":
+        return f"{where} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"there is no {where}"
+    return f"{where}: {error['msg']}, not {reprlib.repr(error['input'])}"

@@ -1,0 +1,181 @@
+"""`Tool`: what an agent may call, and how a typed function becomes one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, cast, get_args, overload
+
+from kairo_team.frozen import FrozenDict, freeze, freeze_json
+from kairo_team.messages import ToolSpec
+from kairo_team.tools.signature import Signature, function_of
+
+SideEffect = Literal["read", "write", "system"]
+"""What a tool may do: only look; change what it works on; anything else, such as running a command."""
+
+NO_PARAMETERS: Final[FrozenDict] = freeze({"type": "object", "properties": {}})
+"""JSON Schema of a tool that takes no arguments."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MARKS: Final = "__kairo_tool__"
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Something an agent may call by name.
+
+    Made of a function by `as_tool`; made by hand for what is no Python function, such as a tool of a server.
+    """
+
+    name: str
+    """At most 64 letters, digits, `_` and `-`: what providers accept."""
+    call: Callable[[Mapping[str, Any]], Awaitable[Any]] = field(repr=False)
+    """Async; takes the arguments by name, as `check` returned them. Called concurrently. What it returns is the result;
+    what it raises, or a `ToolResult` that says so, is an error the member can read."""
+    description: str = ""
+    """What it does, for the model."""
+    parameters: Mapping[str, Any] = field(default=NO_PARAMETERS, hash=False)
+    """JSON Schema of the arguments: an object. Copied read-only."""
+    side_effect: SideEffect = "system"
+    check: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = field(default=None, repr=False)
+    """Returns the arguments as `call` takes them, or raises `ValueError` with a sentence the model can act on. None
+    takes them as they come."""
+    timeout: float | None = None
+    """Seconds one call may take; None is no limit of its own."""
+    server: str | None = None
+    """Name of the MCP server it belongs to."""
+    server_tool: str | None = None
+    """The name that server gives it."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"a tool's name is 1 to 64 letters, digits, '_' or '-', not {self.name!r}: give it another"
+            )
+        owner = f"tool {self.name!r}"
+        for what, function in (("call", self.call), ("check", self.check or self.call)):
+            if not callable(function):
+                raise ValueError(f"{owner}: {what} must be a function, not {function!r}")
+        if not isinstance(self.description, str):
+            raise ValueError(f"{owner}: the description must be a string, not {self.description!r}")
+        _check_options(owner, self.side_effect, self.timeout)
+        object.__setattr__(self, "parameters", _schema(owner, self.parameters))
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What a model is told of it."""
+        return ToolSpec(self.name, self.description, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What `@tool` says of a function; None is unsaid."""
+
+    name: str | None = None
+    description: str | None = None
+    side_effect: SideEffect | None = None
+    timeout: float | None = None
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    side_effect: SideEffect = "system",
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+) -> Callable[[F], F]: ...
+def tool(
+    function: Any = None,
+    /,
+    *,
+    side_effect: SideEffect = "system",
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+) -> Any:
+    """Mark a typed function as a tool: `@tool`, or `@tool(side_effect="read")`. It stays the function it is.
+
+    `name` and `description` default to the function's own; `timeout` is seconds of one call. Anything unmarked may be
+    given as a tool too; it then counts as "system".
+    """
+    _check_options("@tool", side_effect, timeout)
+    marks = _Marks(name, description, side_effect, timeout)
+    return partial(_mark, marks) if function is None else _mark(marks, function)
+
+
+def _mark(marks: _Marks, function: Any) -> Any:
+    marked: Any = getattr(function, "__func__", function)  # of a static or class method, the function within
+    if not callable(marked):
+        raise ValueError(f"@tool stands before a function, not {function!r}")
+    try:
+        setattr(marked, _MARKS, marks)
+    except AttributeError:
+        raise ValueError(f"{function!r} cannot be marked: make the tool by as_tool(..., side_effect=...)") from None
+    return function
+
+
+def as_tool(
+    function: Tool | Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    side_effect: SideEffect | None = None,
+    timeout: float | None = None,
+) -> Tool:
+    """Make a tool of a function, method, partial or callable object; a `Tool` is returned as it is.
+
+    The parameters' types and defaults become the schema, checked by pydantic; their descriptions, and its own, come
+    from the docstring. What is given here goes before what `@tool` said. Async functions are awaited, others run in a
+    worker thread. `ValueError` for a function that cannot be a tool, naming the parameter that is at fault.
+    """
+    given: dict[str, Any] = {"name": name, "description": description, "side_effect": side_effect, "timeout": timeout}
+    said = {key: value for key, value in given.items() if value is not None}
+    if isinstance(function, Tool):
+        return replace(function, **said) if said else function
+    signature = Signature(function)
+    marks = _marks_of(function)
+    options: dict[str, Any] = {
+        "name": name or marks.name or signature.name,
+        "description": signature.description if marks.description is None else marks.description,
+        "side_effect": marks.side_effect or "system",
+        "timeout": marks.timeout,
+        **said,
+    }
+    return Tool(call=signature.call, check=signature.check, parameters=signature.schema, **options)
+
+
+def _marks_of(function: Any) -> _Marks:
+    """Return what `@tool` said of a function, of the one inside a partial, or of a callable object."""
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func  # type: ignore[redundant-cast]  # pyright needs it
+    marks: _Marks = getattr(function, _MARKS, None) or getattr(function_of(function), _MARKS, None) or _Marks()
+    return marks
+
+
+def _check_options(owner: str, side_effect: Any, timeout: Any) -> None:
+    """Raise `ValueError` for a side effect there is not, or a timeout that is none."""
+    if side_effect not in get_args(SideEffect):
+        raise ValueError(f"{owner}: side_effect must be one of {', '.join(get_args(SideEffect))}, not {side_effect!r}")
+    number = timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool))
+    if not number or (timeout is not None and not (math.isfinite(timeout) and timeout > 0)):
+        raise ValueError(f"{owner}: timeout must be seconds > 0, or None for no limit, not {timeout!r}")
+
+
+def _schema(owner: str, parameters: Any) -> Mapping[str, Any]:
+    """Return a schema read-only; `ValueError` for what describes no arguments by name."""
+    given = cast("Mapping[str, Any]", parameters if isinstance(parameters, Mapping) else {"type": None})
+    if given.get("type", "object") != "object":
+        raise ValueError(f"{owner}: the parameters must be the JSON Schema of an object, not {parameters!r:.200}")
+    try:
+        schema: Mapping[str, Any] = freeze_json(given or NO_PARAMETERS)
+    except ValueError as error:
+        raise ValueError(f"{owner}: the parameters are no JSON Schema: {error}") from error
+    return schema

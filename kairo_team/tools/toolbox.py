@@ -1,0 +1,132 @@
+"""`Toolbox`: the governed tools of one agent, and the calls of one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from kairo_team.errors import innermost, known
+from kairo_team.tools.passing import passing
+from kairo_team.tools.result import ToolResult
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ToolCall, ToolSpec
+    from kairo_team.tools.pipeline import ToolPipeline
+    from kairo_team.tools.tool import Tool
+
+
+class GovernedTool:
+    """A tool whose every call goes through a pipeline."""
+
+    __slots__ = ("pipeline", "tool")
+
+    def __init__(self, pipeline: ToolPipeline, tool: Tool) -> None:
+        self.pipeline = pipeline
+        self.tool = tool
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.tool.name
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What a model is told of it."""
+        return self.tool.spec
+
+    async def call(self, arguments: Mapping[str, Any] | str) -> ToolResult:
+        """Call it with arguments by name, or with the JSON text a model wrote; see `ToolPipeline.call`."""
+        return await self.pipeline.call(self.tool, arguments)
+
+    async def __call__(self, /, **arguments: Any) -> ToolResult:
+        """Call it like a function, with arguments by name."""
+        return await self.pipeline.call(self.tool, arguments)
+
+    def __repr__(self) -> str:
+        return f"GovernedTool({self.name!r})"
+
+
+class Toolbox:
+    """Tools with names of their own, governed by one pipeline. Two of one name are a `ValueError`.
+
+    Tools the pipeline would refuse whatever the arguments are not offered: they are in no `specs` and `names`.
+    """
+
+    __slots__ = ("_offered", "_pipeline", "_tools", "specs")
+
+    specs: tuple[ToolSpec, ...]
+    """What a model is told of the tools it is offered, in order."""
+
+    def __init__(self, pipeline: ToolPipeline, tools: Iterable[Tool]) -> None:
+        self._pipeline = pipeline
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            other = self._tools.setdefault(tool.name, tool)
+            if other is not tool:
+                raise ValueError(
+                    f"two tools are named {tool.name!r}: give one of them another name, as_tool(..., name=...)"
+                )
+        self._offered = {name: tool for name, tool in self._tools.items() if pipeline.refusal(tool) is None}
+        self.specs = tuple(tool.spec for tool in self._offered.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tools that are offered, in order."""
+        return tuple(self._offered)
+
+    def __getitem__(self, name: str) -> GovernedTool:
+        """Return the tool of that name, offered or not; `KeyError` lists those that are."""
+        if name not in self._tools:
+            raise KeyError(f"there is no tool {name!r}; there are {known(self._offered)}")
+        return GovernedTool(self._pipeline, self._tools[name])
+
+    def __iter__(self) -> Iterator[GovernedTool]:
+        """Go through the tools that are offered, in order."""
+        return (GovernedTool(self._pipeline, tool) for tool in self._offered.values())
+
+    def __len__(self) -> int:
+        return len(self._offered)
+
+    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Make the calls of one turn and return their results in the calls' order.
+
+        Calls of `read` tools that stand next to each other run side by side; any other runs alone, after all before
+        it and before all after it. Raises what `ToolPipeline.call` raises; calls beside it are then cancelled.
+        """
+        results: list[ToolResult] = []
+        for reads, group in groupby(calls, self._reads):
+            together = list(group)
+            if reads and len(together) > 1:
+                results += await self._side_by_side(together)
+            else:
+                results += [await self._call(call) for call in together]
+        return results
+
+    def _reads(self, call: ToolCall) -> bool:
+        tool = self._tools.get(call.name)
+        return tool is None or tool.side_effect == "read"
+
+    async def _call(self, call: ToolCall) -> ToolResult:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            reason = f"there is no tool {call.name!r:.200}; there are {known(self._offered)}"
+            return self._pipeline.refuse(call.name, "unknown-tool", reason)
+        return await self._pipeline.call(tool, call.arguments)
+
+    async def _side_by_side(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        lost = ToolResult("cancelled from inside a tool of this turn: there is no result", is_error=True)
+        results = [lost] * len(calls)
+
+        async def fill(place: int) -> None:
+            results[place] = await self._call(calls[place])
+
+        try:
+            async with anyio.create_task_group() as group:
+                for place in range(len(calls)):
+                    group.start_soon(fill, place)
+        except ExceptionGroup as error:
+            raise passing(error) or innermost(error) from None
+        return results
