@@ -33,9 +33,14 @@ if TYPE_CHECKING:
     from kairo_team.front import run as run
     from kairo_team.front import run_sync as run_sync
     from kairo_team.governance.pricing import Price as Price
-    from kairo_team.models.chat_model import Message as Message
+    from kairo_team.messages import Message as Message
+    from kairo_team.messages import ToolCall as ToolCall
+    from kairo_team.messages import ToolSpec as ToolSpec
     from kairo_team.models.chat_model import ModelRequest as ModelRequest
     from kairo_team.models.chat_model import ModelResponse as ModelResponse
+    from kairo_team.models.fallback import Fallback as Fallback
+    from kairo_team.models.limits import ModelLimit as ModelLimit
+    from kairo_team.models.retries import ModelRetry as ModelRetry
     from kairo_team.results import AgentOutput as AgentOutput
     from kairo_team.results import AgentStatus as AgentStatus
     from kairo_team.results import Artifact as Artifact
@@ -55,6 +60,8 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamConfig as TeamConfig
     from kairo_team.team import TeamExecutionRequest as TeamExecutionRequest
     from kairo_team.team_run import TeamRun as TeamRun
+    from kairo_team.tools.permissions import ToolPermissions as ToolPermissions
+    from kairo_team.tools.tool import tool as tool
     from kairo_team.verdicts import Cause as Cause
     from kairo_team.verdicts import CriterionResult as CriterionResult
     from kairo_team.verdicts import EvaluationContext as EvaluationContext
@@ -77,6 +84,7 @@ __all__ = [
     "EvaluationContext",
     "EvaluationStrategy",
     "EvaluationVerdict",
+    "Fallback",
     "Finding",
     "HaltError",
     "HaltReason",
@@ -86,8 +94,10 @@ __all__ = [
     "MemberContext",
     "Message",
     "MiniAgent",
+    "ModelLimit",
     "ModelRequest",
     "ModelResponse",
+    "ModelRetry",
     "PlanCheck",
     "Planner",
     "Price",
@@ -110,6 +120,9 @@ __all__ = [
     "TeamResult",
     "TeamRun",
     "TeamStatus",
+    "ToolCall",
+    "ToolPermissions",
+    "ToolSpec",
     "Usage",
     "VerdictOutcome",
     "__version__",
@@ -117,6 +130,7 @@ __all__ = [
     "events",
     "run",
     "run_sync",
+    "tool",
 ]
 
 _HOMES = {
@@ -128,12 +142,18 @@ _HOMES = {
     "kairo_team.checking": "PlanCheck",
     "kairo_team.front": "check run run_sync",
     "kairo_team.governance.pricing": "Price",
-    "kairo_team.models.chat_model": "Message ModelRequest ModelResponse",
+    "kairo_team.messages": "Message ToolCall ToolSpec",
+    "kairo_team.models.chat_model": "ModelRequest ModelResponse",
+    "kairo_team.models.fallback": "Fallback",
+    "kairo_team.models.limits": "ModelLimit",
+    "kairo_team.models.retries": "ModelRetry",
     "kairo_team.results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
     "kairo_team.runtime": "Run Runtime",
     "kairo_team.tasks": "Assignment Task TaskGraph TaskStatus",
     "kairo_team.team": "Member RiskProfile Role Team TeamConfig TeamExecutionRequest",
     "kairo_team.team_run": "TeamRun",
+    "kairo_team.tools.permissions": "ToolPermissions",
+    "kairo_team.tools.tool": "tool",
     "kairo_team.verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
 }
 """Where the names live. Each is imported when it is first used, so that `import kairo_team` costs next to nothing."""

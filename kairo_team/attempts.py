@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pydantic import ValidationError
-
 from kairo_team.agents.function import FunctionAgent
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.errors import (
     BadOutput,
+    GuardrailDenied,
     HaltError,
     InsufficientBudget,
     InvalidReply,
@@ -20,9 +19,11 @@ from kairo_team.errors import (
     UnpricedModel,
     innermost,
 )
+from kairo_team.frozen import maker
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.units import DIMENSIONS
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
+from kairo_team.output_types import check_output
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
 
 if TYPE_CHECKING:
     from kairo_team.leash import Leashes
@@ -63,6 +64,9 @@ class Attempt(NamedTuple):
         """The artifact, partial work included."""
         return self.output.artifact if self.output else None
 
+
+_make_artifact: Final = maker(Artifact)
+"""Makes an artifact of a text that is known to be one."""
 
 Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]
 
@@ -116,7 +120,7 @@ async def run_attempt(
                 )
         if timeout is not None and scope.cancelled:
             raise TimedOut(timeout)
-        end = _judge_output(context, _as_output(raw, worker.name))
+        end = _judge_output(context, _as_output(raw, worker.name, context))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
         end = _explain_failure(context, innermost(error))
     if constraints is None:
@@ -131,15 +135,28 @@ class TimedOut(KairoError):
         super().__init__(f"timed out after {seconds:g} seconds")
 
 
-def _as_output(raw: Any, member: str) -> AgentOutput:
+def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     if isinstance(raw, AgentOutput):
         return raw
-    if isinstance(raw, str):
-        return AgentOutput(Artifact(raw))
+    if type(raw) is str:
+        raw = _make_artifact(raw)
+    elif isinstance(raw, str):
+        raw = Artifact(raw)
     if isinstance(raw, Artifact):
-        return AgentOutput(raw)
+        return _output(context, raw) if context.turns else AgentOutput(raw)
     what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
+
+
+def _output(
+    context: WorkContext,
+    artifact: Artifact,
+    status: AgentStatus = AgentStatus.COMPLETED,
+    error: str | None = None,
+) -> AgentOutput:
+    """Return an output with what was counted beside the agent."""
+    usage = context.usage
+    return AgentOutput(artifact, status, context.turns, None, usage.tool_calls, usage, error=error)
 
 
 _End = tuple[AgentOutput | None, str | None, HaltReason | None, str | None, bool]
@@ -158,11 +175,17 @@ def _end(
 
 
 def _failed(
-    context: WorkContext, error: str, halt: HaltReason | None = None, origin: str | None = None, *, final: bool = False
+    context: WorkContext,
+    error: str,
+    halt: HaltReason | None = None,
+    origin: str | None = None,
+    *,
+    status: AgentStatus = AgentStatus.GRACEFUL_EXIT,
+    final: bool = False,
 ) -> _End:
     """Describe a failed try; what the member kept is its partial artifact."""
-    status = AgentStatus.HALTED if halt else AgentStatus.GRACEFUL_EXIT
-    kept = AgentOutput(Artifact(context.kept, partial=True), status) if context.kept else None
+    status = AgentStatus.HALTED if halt else status
+    kept = _output(context, Artifact(context.kept, partial=True), status, error) if context.kept else None
     return _end(kept, error, halt, origin, final=final or halt is not None)
 
 
@@ -174,11 +197,13 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         return _failed(context, str(error), _HALT_OF[error.dimension], error.origin)
     if isinstance(error, TimedOut | InvalidReply | BadOutput | UnpricedModel):
         return _failed(context, str(error), final=isinstance(error, BadOutput | UnpricedModel))
+    denied = error if isinstance(error, GuardrailDenied) else context.denied
+    if denied is not None:  # however the agent passed it on
+        return _failed(context, str(denied), status=AgentStatus.BLOCKED, final=True)
     constraints = context.constraints
     if constraints is not None and constraints.refusal is not None:  # however the agent passed it on
-        kept, turns = Artifact(context.kept, partial=True), constraints.turns_completed
-        output = AgentOutput(kept, AgentStatus.GRACEFUL_EXIT, turns, error=str(constraints.refusal))
-        return _judge_text(context, output)
+        kept = Artifact(context.kept, partial=True)
+        return _judge_text(context, _output(context, kept, AgentStatus.GRACEFUL_EXIT, str(constraints.refusal)))
     _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
     return _failed(context, f"{type(error).__name__}: {error}")
 
@@ -229,16 +254,5 @@ def _typed(output: AgentOutput, kind: Any) -> AgentOutput:
     """Validate the artifact as the task's output type and keep its data as JSON values."""
     if kind is None:
         return output
-    try:
-        data = adapter(kind).dump_python(output.artifact.data_as(kind), mode="json")
-    except (ValidationError, ValueError) as error:
-        raise InvalidReply(getattr(kind, "__name__", str(kind)), _first_error(error)) from None
+    data = check_output(kind, output.artifact)
     return replace(output, artifact=replace(output.artifact, data=data))
-
-
-def _first_error(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return f"{where}: {first['msg']}" if where else first["msg"]
-    return str(error)

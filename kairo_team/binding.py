@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team.budget import Budget
 from kairo_team.errors import KairoError, known
+from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.models.fallback import single_models
+from kairo_team.output_types import output_type_problem
+from kairo_team.tools.permissions import ToolPermissions
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Models
@@ -80,6 +84,12 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
     A model without a price under a limit in dollars is one of them.
     """
     problems = [*_budget_problems(team, config.budget), *_price_problems(team, config.budget, models, prices)]
+    problems += [
+        problem for name, kind in team.output_types.items() if (problem := output_type_problem(name, kind)) is not None
+    ]
+    problems += _guardrail_problems(team)
+    if team.permissions is not None and not isinstance(team.permissions, ToolPermissions):
+        problems.append(f"Team.permissions must be a ToolPermissions, not {team.permissions!r}")
     for member in team.members:
         ask = getattr(member.agent, "preflight", None)
         if ask is not None:
@@ -88,16 +98,26 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
     return problems
 
 
+def _guardrail_problems(team: Team) -> Iterator[str]:
+    owners = [(f"team {team.name!r}", team.guardrails)]
+    owners += [(f"member {member.id!r}", member.guardrails) for member in team.members]
+    for owner, policies in owners:
+        try:
+            GuardrailChain(policies)
+        except ValueError as error:
+            yield f"{owner}: {error}"
+
+
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
     for member in team.members:
         model: Any = getattr(member.agent, "model", None)
         if _ceiling(member, budget).dollars is None or not (isinstance(model, str) or hasattr(model, "complete")):
             continue
         try:
-            problem = prices.problem(models.resolve(model))
+            found = list(single_models(models.resolve(model)))
         except KairoError:
             continue  # the member's own preflight says what is wrong with the model
-        if problem is not None:
+        for problem in filter(None, map(prices.problem, found)):
             yield f"member {member.id!r}: {problem}"
 
 

@@ -16,6 +16,7 @@ import anyio
 
 from kairo_team.contracts import Subscriber
 from kairo_team.events import Event, Lagged
+from kairo_team.frozen import maker
 
 BUFFER: Final = 10_000
 """Events an async subscriber may fall behind before the oldest are dropped for it."""
@@ -25,7 +26,15 @@ Listener = Callable[[Event], object]
 _MILLISECOND: Final = 0.001
 """How long a reading of the wall clock serves: it costs half as much as everything else about an event."""
 
+_MAKERS: Final[dict[type[Event], Callable[..., Event]]] = {}
+"""How an event of a class is made: filled in as it is where the class checks nothing."""
+
 _logger = logging.getLogger("kairo_team")
+
+
+def _maker(kind: type[Event]) -> Callable[..., Event]:
+    _MAKERS[kind] = make = kind if hasattr(kind, "__post_init__") else maker(kind)
+    return make
 
 
 def _is_async(subscriber: Subscriber) -> bool:
@@ -110,7 +119,8 @@ class Bus:
         if tick - self._tick > _MILLISECOND:
             self._tick, self._at = tick, datetime.now(UTC)
         waiting = self._waiting
-        waiting.append(kind(self.run_id, self.seq, self._at, *fields))
+        make = _MAKERS.get(kind) or _maker(kind)
+        waiting.append(make(self.run_id, self.seq, self._at, *fields))
         if self._telling:  # an emit from inside a subscriber waits its turn, so order holds
             return
         self._telling = True

@@ -5,7 +5,8 @@ The library calls nothing beyond these; our own agents, coordinators and evaluat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 if TYPE_CHECKING:
@@ -13,10 +14,14 @@ if TYPE_CHECKING:
     from kairo_team.events import Event
     from kairo_team.governance.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.governance.governor import Governor
+    from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
     from kairo_team.results import AgentOutput, Artifact, TeamResult
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
+    from kairo_team.tools.permissions import PermissionDecision
+    from kairo_team.tools.pipeline import GovernedTool, Toolbox
+    from kairo_team.tools.tool import SideEffect, Tool
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
 Subscriber = Callable[["Event"], Awaitable[None] | None]
@@ -34,7 +39,9 @@ class ChatModel(Protocol):
     C4. Cancellation passes through.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
-    what a reply cost.
+    what a reply cost; `async stream(request, tell) -> ModelResponse`, the same as `complete` but calling `tell(text)`
+    with each piece of the reply's text as it comes; `max_output_tokens`, the most a reply may have when the request
+    does not say. `kairo_team.errors.ModelCallError` says which failures may be tried again, or elsewhere.
     """
 
     @property
@@ -59,6 +66,14 @@ class GovernedChatModel(Protocol):
         """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
 
         `ConstraintExit` when a constraint ends the attempt gracefully: return what there is, or let it pass.
+        `GuardrailDenied` when a guardrail refuses the request or its reply.
+        """
+        ...
+
+    async def stream(self, request: ModelRequest) -> ModelResponse:
+        """Do the same, and tell the run's subscribers each piece of the text as it comes: `model.delta` events.
+
+        While a guardrail looks at replies, nothing is told before the whole reply passed.
         """
         ...
 
@@ -93,6 +108,17 @@ class MemberContext(Protocol):
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model, by name or as an object, whose calls are governed."""
+        ...
+
+    def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
+        """Return a tool whose every call goes through the tool pipeline.
+
+        Takes a function, a `Tool`, or the name of one that `tools` brought in this attempt.
+        """
+        ...
+
+    async def tools(self, tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> Toolbox:
+        """Return the governed tools of functions and of tool sources, such as MCP servers, which are connected now."""
         ...
 
     def render(self, template: str, **values: object) -> str:
@@ -147,6 +173,57 @@ class ResourceConstraint(Protocol):
 
     def on_violation(self, validation: ResourceValidation) -> ResourceAction:
         """Decide what a violation leads to."""
+        ...
+
+
+@runtime_checkable
+class GuardrailPolicy(Protocol):
+    """Looks at what goes into and comes out of models and tools.
+
+    C1. `evaluate` returns a `GuardrailDecision` about the payload it is shown, and changes nothing itself.
+    C2. Whatever it raises or returns that is not a decision denies, in its name.
+    C3. A modified payload is of the same phase as the one shown.
+    C4. Cancellation passes through.
+
+    Optional: `name` (default: the class's name); `order` (default 0; lower goes first); `phases`, the set of
+    `GuardrailPhase`s it wants to see (default: all); `for_run() -> GuardrailPolicy`, a policy with state of its own
+    for one run, asked when the run begins.
+    """
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        """Decide about one payload."""
+        ...
+
+
+@runtime_checkable
+class PermissionGuard(Protocol):
+    """Decides which tool calls may happen.
+
+    C1. `check` answers allow, deny or ask for every tool, whatever its name; it changes nothing.
+    C2. Whatever it raises or returns that is not a decision denies.
+    C3. Cancellation passes through.
+    """
+
+    async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
+        """Decide about one call; `side_effect` is what the tool declares, "system" where it declares nothing."""
+        ...
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Where tools come from that are known only once connected, such as an MCP server.
+
+    C1. `connect` is entered once per run, before the first of its tools is offered, and left when the run ends.
+    C2. The tools it yields are safe to call concurrently while it is connected.
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique among the sources of a run."""
+        ...
+
+    def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
+        """Connect, and yield the tools; raises when that is not possible."""
         ...
 
 
@@ -215,16 +292,25 @@ class Journal(Protocol):
 
 def check_constraints(owner: str, constraints: Any) -> tuple[ResourceConstraint, ...]:
     """Return constraints as a tuple; `ValueError` in the name of `owner` for what is none."""
-    if isinstance(constraints, str) or not isinstance(constraints, Iterable):
-        raise ValueError(f"{owner}: constraints are given as a list, not {constraints!r}")
-    given = tuple(cast("Iterable[Any]", constraints))  # type: ignore[redundant-cast]  # pyright needs it
+    methods = {"validate": "async validate(context)", "on_violation": "on_violation(validation)"}
+    return _check_parts(owner, constraints, "constraint", methods)
+
+
+def check_guardrails(owner: str, guardrails: Any) -> tuple[GuardrailPolicy, ...]:
+    """Return guardrail policies as a tuple; `ValueError` in the name of `owner` for what is none."""
+    return _check_parts(owner, guardrails, "guardrail", {"evaluate": "async evaluate(context)"})
+
+
+def _check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) -> tuple[Any, ...]:
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        raise ValueError(f"{owner}: {what}s are given as a list, not {parts!r}")
+    given = tuple(cast("Iterable[Any]", parts))  # type: ignore[redundant-cast]  # pyright needs it
     for one in given:
         if isinstance(one, type):
-            raise ValueError(f"{owner}: {one.__name__} is a class, not a constraint: make one, {one.__name__}(...)")
-        lacking = [name for name in ("validate", "on_violation") if not callable(getattr(one, name, None))]
+            raise ValueError(f"{owner}: {one.__name__} is a class, not a {what}: make one, {one.__name__}(...)")
+        lacking = [name for name in methods if not callable(getattr(one, name, None))]
         if lacking:
             raise ValueError(
-                f"{owner}: a constraint has async validate(context) and on_violation(validation); "
-                f"{one!r} lacks {' and '.join(lacking)}"
+                f"{owner}: a {what} has {' and '.join(methods.values())}; {one!r} lacks {' and '.join(lacking)}"
             )
     return given

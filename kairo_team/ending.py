@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team import events
+from kairo_team.board import Entry
 from kairo_team.errors import HaltError, PlanRefused, innermost
 from kairo_team.results import Artifact, TaskOutcome, TeamStatus
 from kairo_team.states import TaskState
 from kairo_team.status import RunFacts, decide_status
+from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.budget import HaltReason
-    from kairo_team.task_record import TaskRecord
+    from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamConfig
 
 _logger = logging.getLogger("kairo_team")
@@ -144,3 +146,13 @@ def join_output(records: Sequence[TaskRecord]) -> Artifact | None:
         return artifacts[0][1] if artifacts else None
     text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
     return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts))
+
+
+def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRecord]:
+    """Skip every task of a plan, if there is one, that was never bound."""
+    records = [TaskRecord(Entry(task, index, ())) for index, task in enumerate(graph.tasks if graph else ())]
+    for record in records:
+        record.move(TaskState.SKIPPED)
+        record.error = "the run ended before it started"
+        emit(events.TaskSkipped, record.task.id, None, 0, record.error)
+    return records

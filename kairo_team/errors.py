@@ -12,6 +12,8 @@ KairoError
 |  +- HaltError           a limit, the clock or the kill switch said stop
 |  +- InsufficientBudget  this call does not fit now; nobody was halted
 |  +- ConstraintExit      a constraint ends an attempt gracefully: no further model call is started
+|  +- GuardrailDenied     a guardrail refused a model call or its reply
+|  +- ModelCallError      a provider did not answer a call; `kind` says why
 |  +- UnpricedModel       a dollar limit, and a model whose price nobody knows
 |  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
@@ -22,7 +24,7 @@ KairoError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -146,6 +148,51 @@ class ConstraintExit(Outcome):
         self.constraint = constraint
         self.reason = reason
         super().__init__(f"the constraint {constraint!r} ended the attempt: {reason}")
+
+
+class GuardrailDenied(Outcome):
+    """A guardrail refused a model call or its reply.
+
+    At `pre_model` the call was not made; at `post_model` the reply is charged and not used.
+    """
+
+    def __init__(self, policy: str, phase: str, reason: str) -> None:
+        self.policy = policy
+        self.phase = phase
+        self.reason = reason
+        super().__init__(f"the guardrail {policy!r} denied at {phase}: {reason}")
+
+
+ModelErrorKind = Literal[
+    "rate_limited",
+    "overloaded",
+    "timeout",
+    "connection",
+    "context_length",
+    "content_filter",
+    "auth",
+    "bad_request",
+    "unknown",
+]
+"""Why a model call failed. The first four pass by themselves; `auth` is also an account without credit."""
+
+
+class ModelCallError(Outcome):
+    """A provider did not answer a call.
+
+    `retry_after` are the seconds it asks to wait, None where it does not say. `unspent` says that it provably did no
+    work: it answered with a refusal, or was never reached; then nothing is charged, else what was held.
+    """
+
+    def __init__(
+        self, kind: ModelErrorKind, model: str, why: str, *, retry_after: float | None = None, unspent: bool = False
+    ) -> None:
+        self.kind: ModelErrorKind = kind
+        self.model = model
+        self.why = why
+        self.retry_after = retry_after
+        self.unspent = unspent
+        super().__init__(f"model {model!r} did not answer ({kind}): {why}")
 
 
 class UnpricedModel(Outcome):

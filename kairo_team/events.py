@@ -305,6 +305,44 @@ class ModelCalled(WorkEvent):
     usage: Usage
 
 
+@quick
+@dataclass(frozen=True, slots=True)
+class ModelDelta(WorkEvent):
+    """A piece of a streamed reply."""
+
+    type: ClassVar[str] = "model.delta"
+    model: str
+    text: str
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class ToolCalled(WorkEvent):
+    """A tool call ended; `refused` calls did not happen."""
+
+    type: ClassVar[str] = "tool.called"
+    tool: str
+    outcome: Literal["ok", "error", "refused"]
+    refused_by: str | None = None
+    """What refused it: a stage of the pipeline, or the policy's name."""
+    reason: str | None = None
+    """Why it was refused or failed."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class GuardrailDecided(WorkEvent):
+    """A guardrail policy decided something other than plainly to allow."""
+
+    type: ClassVar[str] = "guardrail.decided"
+    policy: str
+    phase: Literal["pre_model", "post_model", "pre_tool", "post_tool"]
+    action: Literal["allow", "deny", "modify", "warn"]
+    reason: str
+    target: str
+    """Name of the model or tool."""
+
+
 EVENT_TYPES: dict[str, type[Event]] = {
     kind.type: kind
     for kind in tuple(globals().values())

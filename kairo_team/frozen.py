@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
@@ -69,6 +69,32 @@ def quick(kind: type[T]) -> type[T]:
     return kind
 
 
+def maker(kind: type[T]) -> Callable[..., T]:
+    """Return a function that fills a frozen dataclass with slots and checks nothing: its caller knows the fields good.
+
+    Takes the fields as the constructor does. It costs two thirds of a `quick` constructor that checks nothing.
+    """
+    own_fields = fields(cast("Any", kind))
+    scope: dict[str, Any] = {
+        "kind": kind,
+        "draft": type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN),
+        "new": object.__new__,
+    }
+    scope |= {f"default_{f.name}": f.default for f in own_fields if f.default is not MISSING}
+    names = [f.name for f in own_fields]
+    asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
+    lines = [
+        f"def make({asked}):",
+        "    made = new(draft)",
+        *(f"    made.{name} = {name}" for name in names),
+        "    made.__class__ = kind",
+        "    return made",
+    ]
+    exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
+    make: Callable[..., T] = scope["make"]
+    return make
+
+
 _UNFROZEN: Final = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
 
 
@@ -106,6 +132,17 @@ def freeze(value: Any) -> Any:
     if isinstance(value, AbstractSet):
         members = cast("Iterable[Any]", value)
         return frozenset(freeze(item) for item in members)
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Copy nested mappings and sequences into plain dicts and lists; leave everything else as it is."""
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+        return {key: thaw(item) for key, item in mapping.items()}
+    if isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        return [thaw(item) for item in items]
     return value
 
 

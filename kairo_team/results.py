@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
+
+from pydantic import AfterValidator
 
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import TeamFailed, known
 from kairo_team.frozen import freeze, quick
+from kairo_team.messages import Message
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.verdicts import EvaluationVerdict
 
@@ -88,8 +92,11 @@ class AgentOutput:
     """Model calls made."""
     max_turns: int | None = None
     """Most model calls it would have made; None is no limit."""
+    tool_calls_executed: int = 0
     usage: Usage = Usage()
     """A report only: the governor is the ledger."""
+    transcript: Annotated[Sequence[Message], AfterValidator(tuple)] = ()
+    """The conversation, where the agent keeps one."""
     error: str | None = None
     """Why it did not complete, for statuses other than COMPLETED."""
 

@@ -49,10 +49,10 @@ class RunConstraints:
         """What is to run beside the run."""
         return [partial(self._watch, position) for position in self._of_team.watched]
 
-    def for_attempt(self, context: WorkContext, emit: Callable[..., None]) -> AttemptConstraints | None:
+    def for_attempt(self, context: WorkContext) -> AttemptConstraints | None:
         """Return what guards an attempt of a member; None for work of nobody's and where there are none."""
         chain = self._chains.get(context.member) if context.member is not None else None
-        return AttemptConstraints(self, chain, context, emit) if chain is not None else None
+        return AttemptConstraints(self, chain, context) if chain is not None else None
 
     def is_of_team(self, position: int) -> bool:
         """Whether a position in a member's chain is one of the team's constraints."""
@@ -100,26 +100,24 @@ class AttemptConstraints:
 
     __slots__ = (
         "_began", "_chain", "_emit", "_exit", "_governor", "_member", "_messages", "_of_run", "_task_id", "_text",
-        "_tools_before", "_turns_begun", "_warnings", "refusal", "stopped_by", "turns_completed",
+        "_turns_begun", "_warnings", "_work", "refusal", "stopped_by", "turns_completed",
     )  # fmt: skip
 
-    def __init__(
-        self, of_run: RunConstraints, chain: ConstraintChain, context: WorkContext, emit: Callable[..., None]
-    ) -> None:
+    def __init__(self, of_run: RunConstraints, chain: ConstraintChain, context: WorkContext) -> None:
         self.refusal: ConstraintExit | None = None
         """Set once a model call, or the attempt itself, was refused."""
         self.stopped_by: Violation | None = None
         """What stopped the attempt, or from within it the run, as an emergency."""
         self._of_run = of_run
         self._chain = chain
+        self._work = context
         self._governor = context.governor
         self._task_id = context.task_id
         self._member = context.member
-        self._emit = emit
+        self._emit = context.services.emit
         self._exit: Violation | None = None
         self._warnings: list[str] = []
         self._began = of_run.clock()
-        self._tools_before = context.governor.usage.tool_calls
         self._turns_begun = 0
         self.turns_completed = 0
         self._messages: Sequence[Message] = ()
@@ -177,7 +175,7 @@ class AttemptConstraints:
 
     def _context(self, turn: int) -> ResourceContext:
         usage = self._governor.usage
-        tools = usage.tool_calls - self._tools_before
+        tools = usage.tool_calls - self._work.spent_before.tool_calls
         state = AgentState(self._messages, self.turns_completed, tools, self._text)
         elapsed = self._of_run.clock() - self._began
         return ResourceContext(turn, usage.tokens, elapsed, state, self._member, usage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -73,3 +74,13 @@ class TaskRecord:
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error,
         )  # fmt: skip
+
+
+def upstream_of(task: Task, records: Mapping[str, TaskRecord]) -> dict[str, Artifact]:
+    """Return the accepted artifacts of a task's dependencies, by task id, in the order of `depends_on`."""
+    upstream: dict[str, Artifact] = {}
+    for dependency in task.depends_on:
+        record = records[dependency]
+        if record.entry.accepted and record.artifact is not None:
+            upstream[dependency] = record.artifact
+    return upstream

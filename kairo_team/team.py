@@ -8,21 +8,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, PlainSerializer
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget, BudgetPolicy
-from kairo_team.contracts import ResourceConstraint, check_constraints
+from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
 from kairo_team.errors import known
 from kairo_team.frozen import EMPTY, VALUE, freeze, freeze_json, no_other_fields
 from kairo_team.tasks import TaskGraph, check_id
+
+if TYPE_CHECKING:
+    from kairo_team.tools.permissions import ToolPermissions
 
 Names = Annotated[
     AbstractSet[str] | Sequence[str], AfterValidator(frozenset), PlainSerializer(sorted, return_type=list[str])
 ]
 """A set of names, given as any set, list or tuple of strings; kept as a frozenset, written sorted."""
+OptionalNames = Annotated[
+    AbstractSet[str] | Sequence[str] | None,
+    AfterValidator(lambda names: None if names is None else frozenset(names)),
+    PlainSerializer(lambda names: None if names is None else sorted(names), return_type=list[str] | None),
+]
+"""Names, or None."""
 Values = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 """JSON values by name, copied read-only."""
 
@@ -51,6 +60,8 @@ class Role:
     """What an agent in this role is told before every task."""
     capabilities: Names = frozenset()
     """What `Task.requires` is matched against."""
+    allowed_tools: OptionalNames = None
+    """Names of the tools it may use, and no others; None is all that its agent has."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -70,6 +81,8 @@ class Member:
     """Most tasks at once. None: unlimited for functions and agents that declare `reentrant = True`, else 1."""
     constraints: tuple[ResourceConstraint, ...]
     """Guard every attempt of this member, after the team's; none replaces what the agent itself limits."""
+    guardrails: tuple[GuardrailPolicy, ...]
+    """Look at every model and tool call of this member, after the team's."""
 
     def __init__(
         self,
@@ -79,6 +92,7 @@ class Member:
         budget: Budget | None = None,
         max_concurrency: int | None = None,
         constraints: Iterable[ResourceConstraint] = (),
+        guardrails: Iterable[GuardrailPolicy] = (),
     ) -> None:
         role = Role(role) if isinstance(role, str) else role
         if not isinstance(role, Role):
@@ -94,8 +108,10 @@ class Member:
             raise ValueError(f"Member.budget must be a Budget or None, not {budget!r}")
         if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
             raise ValueError(f"Member.max_concurrency must be a whole number >= 1 or None, not {max_concurrency!r}")
-        guards = check_constraints(f"member {name or role.id!r}", constraints)
-        for attribute, item in zip(self.__slots__, (role, agent, name, budget, max_concurrency, guards), strict=True):
+        owner = f"member {name or role.id!r}"
+        guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
+        items = (role, agent, name, budget, max_concurrency, guards, rails)
+        for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
 
     @property
@@ -144,6 +160,10 @@ class Team:
     """What `Task.output_type` names: types pydantic can validate."""
     constraints: tuple[ResourceConstraint, ...]
     """Guard every attempt of every member; what they stop at once is the run."""
+    guardrails: tuple[GuardrailPolicy, ...]
+    """Look at every model and tool call of every member, and at the calls of planners and judges."""
+    permissions: ToolPermissions | None
+    """What tools may do; None allows what the roles allow, but no tool of an MCP server."""
     runtime: Any
     """The runtime a bare `coordinator.execute(request, team)` uses; None makes a fresh one per run."""
 
@@ -155,6 +175,8 @@ class Team:
         evaluators: Mapping[str, Any] = EMPTY,
         output_types: Mapping[str, Any] = EMPTY,
         constraints: Iterable[ResourceConstraint] = (),
+        guardrails: Iterable[GuardrailPolicy] = (),
+        permissions: ToolPermissions | None = None,
         runtime: Any = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip():
@@ -164,8 +186,10 @@ class Team:
             raise ValueError(f"Team.members must be Member objects, not {strangers[0]!r}")
         if not members:
             raise ValueError(f"team {name!r} has no members")
-        guards = check_constraints(f"team {name!r}", constraints)
-        items = (name, _named(members), coordinator, freeze(evaluators), freeze(output_types), guards, runtime)
+        owner = f"team {name!r}"
+        guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
+        named = (name, _named(members), coordinator, freeze(evaluators), freeze(output_types))
+        items = (*named, guards, rails, permissions, runtime)
         for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
 

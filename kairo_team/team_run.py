@@ -15,15 +15,16 @@ from anyio.lowlevel import checkpoint
 from kairo_team import events
 from kairo_team.attempts import Attempt, Worker, run_attempt
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
-from kairo_team.board import Entry, TaskBoard
+from kairo_team.board import TaskBoard
 from kairo_team.budget import HaltReason, Usage, difference
 from kairo_team.bus import Bus
 from kairo_team.carving import PLAN, Carving, open_governor, root_budget
 from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
-from kairo_team.ending import LAST_EVENT, Ending, join_output
+from kairo_team.ending import LAST_EVENT, Ending, join_output, skip_unbound
 from kairo_team.errors import ContractBreach, HaltError, Misuse, PlanRefused
 from kairo_team.leash import Leashes
+from kairo_team.opening import open_services
 from kairo_team.prompts import Prompts
 from kairo_team.recorded import TaskRecords
 from kairo_team.results import Artifact, TeamResult, TeamStatus
@@ -32,12 +33,12 @@ from kairo_team.runners import Runners, beside
 from kairo_team.runtime import Run, Runtime
 from kairo_team.states import RUN_MOVES, RunState, TaskState, check_move
 from kairo_team.status import EXHAUSTED
-from kairo_team.task_record import TaskRecord
+from kairo_team.task_record import TaskRecord, upstream_of
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.team import Role
 from kairo_team.timeouts import Timeouts
 from kairo_team.verdicts import EvaluationContext, EvaluationVerdict, VerdictOutcome
-from kairo_team.work_context import RunTools, WorkContext
+from kairo_team.work_context import WorkContext
 
 if TYPE_CHECKING:
     from kairo_team.team import Team, TeamExecutionRequest
@@ -67,14 +68,14 @@ class TeamRun:
         self.bus = Bus(request.run_id, runtime.subscribers)
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
-        self._tools = RunTools(runtime, request, prompts, self.bus.emit)
+        self._services = open_services(self, runtime, prompts)
         self._timeouts = Timeouts(self.clock.read)
         self._carving = Carving(self.governor, self.config.budget_policy, self.emit)
         self._leashes = Leashes(self.clock, self.config.cancel_grace)
         self._history: list[str] = [RunState.IDLE]
         self._ending = Ending(tolerate_failures=tolerate_failures)
         self._plan_number = 0
-        self._recorded = TaskRecords(self._tools.journal, 0, replaying=False)
+        self._recorded = TaskRecords(self._services.journal, 0, replaying=False)
         self._graph: TaskGraph | None = request.plan
         self._workers: dict[str, Worker] = {}
         self._dispatcher: Dispatcher | None = None
@@ -112,7 +113,7 @@ class TeamRun:
                         run._begin()
                         async with (
                             run._interruptible(),
-                            beside(run._leashes.watch, run._timeouts.watch, *run._tools.constrain(run)),
+                            beside(run._leashes.watch, run._timeouts.watch, *run._services.watches),
                             anyio.create_task_group() as group,
                         ):
                             run._runners = Runners(group)
@@ -147,8 +148,8 @@ class TeamRun:
         usage, halt = self.governor.status()
         key = f"halt:{self._plan_number}"
         if halt in EXHAUSTED:  # a replay asks nothing of the budget, so nothing would halt it
-            self._tools.journal.put(key, halt)
-        halt = halt or cast("HaltReason | None", self._tools.journal.get(key, None))
+            self._services.journal.put(key, halt)
+        halt = halt or cast("HaltReason | None", self._services.journal.get(key, None))
         status = self._ending.status(halt, records, self.config)
         self.governor.close()
         outcomes = tuple(record.outcome() for record in records)
@@ -176,7 +177,7 @@ class TeamRun:
     def _end_tasks(self) -> list[TaskRecord]:
         """End what has not ended: never started is SKIPPED, in flight is cut short."""
         if self._dispatcher is None:
-            return self._skip_unplanned()
+            return skip_unbound(self._graph, self.emit)
         records = list(self._dispatcher.records.values())
         reason = self._ending.cut_short_by(self.governor.halted) or "the run ended"
         for record in records:
@@ -184,17 +185,6 @@ class TeamRun:
                 self._dispatcher.end(record, TaskState.SKIPPED, reason)
             elif not record.ended:
                 self._dispatcher.end(record, self._ending.end_of_cut_short(), reason)
-        return records
-
-    def _skip_unplanned(self) -> list[TaskRecord]:
-        """Skip every task of a plan, if there is one, that was never bound."""
-        records = [
-            TaskRecord(Entry(task, index, ())) for index, task in enumerate(self._graph.tasks if self._graph else ())
-        ]
-        for record in records:
-            record.move(TaskState.SKIPPED)
-            record.error = "the run ended before it started"
-            self.emit(events.TaskSkipped, record.task.id, None, 0, record.error)
         return records
 
     def _move(self, to: RunState) -> None:
@@ -238,7 +228,7 @@ class TeamRun:
         Whatever a coordinator learns from outside goes through here (attempts and reviews do by themselves), so that
         running its code again on the records decides the same. `returns`: the type the value must have.
         """
-        recorded = self._tools.journal.get(key, _MISSING)
+        recorded = self._services.journal.get(key, _MISSING)
         if recorded is not _MISSING:
             return recorded
         made: Any = make()
@@ -246,13 +236,13 @@ class TeamRun:
             made = await made
         if returns is not None and not isinstance(made, returns):
             raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
-        self._tools.journal.put(key, made)
+        self._services.journal.put(key, made)
         return made
 
     async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
         """Plan the run and bind every task; raises `PlanRefused` for what cannot start: let it end the run."""
         await checkpoint()
-        problems = team_problems(self.team, self.config, self._tools.models, self._tools.prices)
+        problems = team_problems(self.team, self.config, self._services.models, self._services.prices)
         problems += evaluator_problems(self.team)
         if self._unfunded or problems:
             raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
@@ -271,17 +261,17 @@ class TeamRun:
     async def _make_plan(self, key: str, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
         """Get the plan, and record what it cost: a replay asks nobody and books the same."""
         before = self.governor.usage
-        replaying = self._tools.journal.get(key, _MISSING) is not _MISSING
-        self._recorded = TaskRecords(self._tools.journal, self._plan_number, replaying=replaying)
+        replaying = self._services.journal.get(key, _MISSING) is not _MISSING
+        self._recorded = TaskRecords(self._services.journal, self._plan_number, replaying=replaying)
         try:
             graph: TaskGraph = await self.step(key, lambda: self._ask_planner(make), returns=TaskGraph)
         finally:
             self._carving.close_purpose(PLAN)
         spent = difference(self.governor.usage, before, 0.0)
         if spent != Usage():
-            self._tools.journal.put(f"{key}:usage", spent)
+            self._services.journal.put(f"{key}:usage", spent)
         else:
-            recorded = self._tools.journal.get(f"{key}:usage", None)
+            recorded = self._services.journal.get(f"{key}:usage", None)
             self.governor.restore(cast("Usage", recorded or Usage()))
         return graph
 
@@ -302,7 +292,7 @@ class TeamRun:
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
         governor = self._carving.purpose(purpose)
-        return WorkContext(self._tools, governor, Role(purpose), step=purpose, task_id=None, member=None)
+        return WorkContext(self._services, governor, Role(purpose), step=purpose, task_id=None, member=None)
 
     # ------------------------------------------------------------------ tasks
 
@@ -355,11 +345,11 @@ class TeamRun:
         record.attempts += 1
         self.emit(events.AttemptStarted, task.id, member, number)
         key = self._recorded.attempt_key(task.id, number)
-        attempt: Attempt | Any = self._tools.journal.get(key, _MISSING) if self._recorded.replaying else _MISSING
+        attempt: Attempt | Any = self._services.journal.get(key, _MISSING) if self._recorded.replaying else _MISSING
         if attempt is _MISSING:
             assignment = self._assignment(task, artifact_number, previous, findings)
             attempt = await self._make_attempt(record, assignment, number, key)
-            self._tools.journal.put(key, attempt)
+            self._services.journal.put(key, attempt)
         else:
             assert record.governor is not None
             record.governor.restore(difference(attempt.usage, record.usage, 0.0))
@@ -375,7 +365,13 @@ class TeamRun:
             await dispatcher.lease(record, record.member)
         worker = self._workers[record.member]
         context = WorkContext(
-            self._tools, record.governor, worker.member.role, step=key, task_id=task.id, member=record.member
+            self._services,
+            record.governor,
+            worker.member.role,
+            step=key,
+            task_id=task.id,
+            member=record.member,
+            spent_before=record.usage,
         )
         if task.output_type is not None:
             context.output_type = self.team.output_types[task.output_type]
@@ -402,17 +398,9 @@ class TeamRun:
     def _assignment(
         self, task: Task, number: int, previous: Artifact | None, findings: Sequence[Finding]
     ) -> Assignment:
-        upstream = self._upstream(task) if task.depends_on else {}
+        upstream = upstream_of(task, self._records) if task.depends_on else {}
         request = self.request
         return Assignment(task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings))
-
-    def _upstream(self, task: Task) -> dict[str, Artifact]:
-        upstream: dict[str, Artifact] = {}
-        for dependency in task.depends_on:
-            record = self._records[dependency]
-            if record.entry.accepted and record.artifact is not None:
-                upstream[dependency] = record.artifact
-        return upstream
 
     async def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
@@ -432,8 +420,9 @@ class TeamRun:
     ) -> EvaluationVerdict:
         if attempt.artifact is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
+        upstream = upstream_of(task, self._records)
         context = EvaluationContext(
-            task, attempt.artifact, len(prior) + 1, tuple(prior), self.request.goal, self._upstream(task), self.config
+            task, attempt.artifact, len(prior) + 1, tuple(prior), self.request.goal, upstream, self.config
         )
         return await review_artifact(evaluator, context, self.config.review_timeout, self._leashes)
 

@@ -1,60 +1,75 @@
-"""What a member, planner or evaluator may use while it works: governed models, its budget, a place for partial work."""
+"""What a member, planner or evaluator may use while it works: governed models and tools, a place for partial work."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from anyio import from_thread
-from anyio.lowlevel import current_token
-
-from kairo_team.events import AttemptProgress, ModelCalled
+from kairo_team.budget import Usage, difference
+from kairo_team.errors import known
+from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
 from kairo_team.frozen import freeze_json
+from kairo_team.governance.guardrails import GuardrailAction
+from kairo_team.member_model import MemberModel
 from kairo_team.models.admission import GovernedModel
 from kairo_team.results import adapter
-from kairo_team.run_constraints import RunConstraints
+from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
+from kairo_team.tools.sources import as_source
+from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget, Usage
-    from kairo_team.contracts import ChatModel, GovernedChatModel, Journal
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import ChatModel, GovernedChatModel, ToolSource
+    from kairo_team.errors import GuardrailDenied
     from kairo_team.governance.governor import Governor
+    from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.models.admission import CallOutcome
-    from kairo_team.models.chat_model import ModelRequest, ModelResponse
-    from kairo_team.prompts import Prompts
-    from kairo_team.run_constraints import Watch
-    from kairo_team.runtime import Runtime
-    from kairo_team.team import Role, TeamExecutionRequest
-    from kairo_team.team_run import TeamRun
+    from kairo_team.models.chat_model import ModelRequest
+    from kairo_team.services import Services
+    from kairo_team.team import Role
 
-Emit = Callable[..., None]
+_NOTHING: Final = Usage()
 
 
 class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_calls", "_step", "_stopped", "_tools", "constraints", "governor", "kept", "member", "output_type", "role",
-        "task_id",
+        "_brought", "_calls", "_pipeline", "_step", "_stopped", "constraints", "denied", "governor",
+        "kept", "member", "output_type", "role", "services", "spent_before", "task_id", "turns",
     )  # fmt: skip
 
     def __init__(
-        self, tools: RunTools, governor: Governor, role: Role, *, step: str, task_id: str | None, member: str | None
+        self,
+        services: Services,
+        governor: Governor,
+        role: Role,
+        *,
+        step: str,
+        task_id: str | None,
+        member: str | None,
+        spent_before: Usage = _NOTHING,
     ) -> None:
+        """Make what one piece of work may use; `spent_before` is what earlier tries on this governor have spent."""
+        self.services = services
         self.governor = governor
         self.role = role
         self.task_id = task_id
         self.member = member
         self.output_type: Any = None
         self.kept = ""
-        self._tools = tools
+        self.turns = 0
+        """Model calls answered so far."""
+        self.denied: GuardrailDenied | None = None
+        """The last refusal of a model call by a guardrail."""
+        self.spent_before = spent_before
         self._step = step
         self._calls: dict[str, int] | None = None
+        self._pipeline: ToolPipeline | None = None
+        self._brought: dict[str, Tool] | None = None
         self._stopped = _never
-        self.constraints = (
-            None if tools.constraints is None else tools.constraints.for_attempt(self, self._emit_anywhere)
-        )
+        self.constraints = None if services.constraints is None else services.constraints.for_attempt(self)
 
     def stop_when(self, stopped: Callable[[], bool]) -> None:
         """Let `cancelled` say what `stopped` says."""
@@ -66,19 +81,50 @@ class WorkContext:
         return self.governor.remaining
 
     @property
+    def usage(self) -> Usage:
+        """What this piece of work has spent, tool calls included."""
+        return difference(self.governor.usage, self.spent_before, 0.0)
+
+    @property
     def cancelled(self) -> bool:
         """True once the work is to end."""
         return self._stopped()
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What guardrails are told of the work."""
+        purpose = "generate" if self.task_id is not None else self._step
+        return {"run_id": self.services.run_id, "task_id": self.task_id, "purpose": purpose}
+
     def model(self, model: str | ChatModel) -> GovernedChatModel:
-        """Return a model whose calls are governed and recorded."""
-        tools = self._tools
-        found = tools.models.resolve(model)
-        return RecordedModel(self, GovernedModel(found, self.governor, self._report, tools.prices))
+        """Return a model whose calls are governed, guarded and recorded."""
+        services = self.services
+        found = services.models.resolve(model)
+        governed = GovernedModel(found, self.governor, self._report_model, services.prices, services.rules)
+        return MemberModel(self, governed, services.guardrails_of(self.member))
+
+    def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
+        """Return a tool whose calls go through the tool pipeline; `KeyError` for a name that `tools` did not bring."""
+        if not isinstance(tool, str):
+            return GovernedTool(self._tool_pipeline(), as_tool(tool))
+        brought = self._brought or {}
+        if tool not in brought:
+            raise KeyError(f"no tool {tool!r} was brought by `tools` in this attempt; there are {known(brought)}")
+        return GovernedTool(self._tool_pipeline(), brought[tool])
+
+    async def tools(self, tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> Toolbox:
+        """Return the governed tools of functions and tool sources; sources are connected, once in a run."""
+        found: list[Tool] = []
+        for one in tools:
+            source = as_source(one)
+            found += [as_tool(cast("Any", one))] if source is None else await self.services.connections.tools(source)
+        box = Toolbox(self._tool_pipeline(), found)
+        self._brought = (self._brought or {}) | {tool.name: tool for tool in found}
+        return box
 
     def render(self, template: str, **values: object) -> str:
         """Fill in one of the run's prompt templates."""
-        return self._tools.prompts.render(template, **values)
+        return self.services.prompts.render(template, **values)
 
     def keep(self, text: str) -> None:
         """Put partial work in safety; the last text kept counts."""
@@ -86,7 +132,7 @@ class WorkContext:
 
     def emit(self, text: str, **data: Any) -> None:
         """Report progress, from the event loop or from a worker thread; `ValueError` for what JSON cannot hold."""
-        self._emit_anywhere(AttemptProgress, self.task_id, self.member, text, freeze_json(data))
+        self.services.emit(AttemptProgress, self.task_id, self.member, text, freeze_json(data))
 
     def call_key(self, request: ModelRequest) -> str:
         """Name this call in the journal: by what is asked, and how often it was asked before."""
@@ -96,78 +142,36 @@ class WorkContext:
         self._calls[digest] = number = self._calls.get(digest, 0) + 1
         return f"call:{self._step}:{digest}:{number}"
 
-    @property
-    def journal(self) -> Journal:
-        """Where calls are recorded."""
-        return self._tools.journal
+    def report_ruling(self, phase: GuardrailPhase, target: str, ruling: GuardrailRuling) -> None:
+        """Tell of what a guardrail decided, unless it plainly allowed."""
+        decision = ruling.decision
+        if decision.action is not GuardrailAction.ALLOW:
+            decided = (ruling.policy, phase.value, decision.action.value, decision.reason, target)
+            self.services.emit(GuardrailDecided, self.task_id, self.member, *decided)
 
-    def _report(self, model: str, outcome: CallOutcome, held: int, usage: Usage) -> None:
-        self._emit_anywhere(ModelCalled, self.task_id, self.member, model, outcome, held, usage)
+    def _report_model(self, model: str, outcome: CallOutcome, held: int, usage: Usage) -> None:
+        self.services.emit(ModelCalled, self.task_id, self.member, model, outcome, held, usage)
 
-    def _emit_anywhere(self, *event: Any) -> None:
-        tools = self._tools
-        if threading.get_ident() == tools.thread:
-            tools.emit(*event)
-        else:
-            from_thread.run_sync(tools.emit, *event, token=tools.token)
+    def _report_tool(self, tool: str, outcome: str, refused_by: str | None, reason: str | None) -> None:
+        self.services.emit(ToolCalled, self.task_id, self.member, tool, outcome, refused_by, reason)
+
+    def _tool_pipeline(self) -> ToolPipeline:
+        if self._pipeline is None:
+            services = self.services
+            self._pipeline = ToolPipeline(
+                self.governor,
+                permissions=services.permissions,
+                allowed=self.role.allowed_tools,
+                guardrails=services.guardrails_of(self.member),
+                breakers=services.breakers,
+                secrets=services.secrets,
+                member=self.member,
+                metadata=self.metadata,
+                on_call=self._report_tool,
+                on_decision=self.report_ruling,
+            )
+        return self._pipeline
 
 
 def _never() -> bool:
     return False
-
-
-class RunTools:
-    """What every piece of work of one run shares."""
-
-    __slots__ = ("constraints", "emit", "journal", "models", "prices", "prompts", "thread", "token")
-
-    def __init__(self, runtime: Runtime, request: TeamExecutionRequest, prompts: Prompts, emit: Emit) -> None:
-        self.models = runtime.models
-        self.prices = runtime.prices.under(request.config.budget_policy)
-        self.prompts = prompts
-        self.journal = runtime.journal_for(request.run_id)
-        self.emit = emit
-        self.thread = threading.get_ident()
-        self.token = current_token()
-        self.constraints: RunConstraints | None = None
-        """None where neither the team nor a member has any: then they cost nothing."""
-
-    def constrain(self, run: TeamRun) -> Sequence[Watch]:
-        """Put the team's and the members' constraints in force; return what is to run beside the run for them."""
-        if not run.team.constraints and not any(member.constraints for member in run.team.members):
-            return ()
-        self.constraints = RunConstraints(run)
-        return self.constraints.watches
-
-
-class RecordedModel:
-    """A governed model whose calls are recorded: the intent before, the reply after, so none is paid twice."""
-
-    __slots__ = ("_context", "_model")
-
-    def __init__(self, context: WorkContext, model: GovernedModel) -> None:
-        self._context = context
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """`provider:model`."""
-        return self._model.name
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request, from the record when this call was made before."""
-        journal, key = self._context.journal, self._context.call_key(request)
-        constraints = self._context.constraints
-        recorded: Any = journal.get(key, None)
-        if recorded is not None:
-            response: ModelResponse = recorded
-            if constraints is not None:
-                constraints.repeat_turn(request, response)
-            return response
-        turn = await constraints.begin_turn(request) if constraints is not None else 0
-        journal.put(key, None)
-        response = await self._model.complete(request)
-        journal.put(key, response)
-        if constraints is not None:
-            await constraints.end_turn(turn, response)
-        return response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,9 @@ from pydantic import BaseModel
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.errors import ModelCallError
 from kairo_team.governance import Timeout
+from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
 
 SHOWN: dict[type, set[str]] = {}
@@ -378,6 +380,96 @@ async def test_a_tasks_budget_is_a_ceiling_for_all_its_tries(tokens: int | None,
     result = await run(spend(25), tasks(1, budget=budget), config=kt.TeamConfig(budget=kt.Budget(tokens=1000)))
     assert (result.status is kt.TeamStatus.COMPLETED) is done
     assert result["t0"].usage.tokens == (25 if done else 0)
+
+
+class Refuse:
+    """A guardrail that lets nothing be asked."""
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        return GuardrailDecision.deny("not today")
+
+
+@shows(kt.Member, "guardrails")
+@shows(kt.Team, "guardrails")
+async def test_guardrails_are_one_members_or_everybodys() -> None:
+    def member(name: str, *guardrails: Refuse) -> kt.Member:
+        return kt.Member(name, kt.MiniAgent(FunctionModel(lambda _: "said")), guardrails=guardrails)
+
+    plan = [kt.Task("a", "do", member="a"), kt.Task("b", "do", member="b")]
+    one = await run(None, plan, team={"members": [member("a", Refuse()), member("b")]})
+    assert [outcome.status for outcome in one.outcomes] == ["failed", "completed"]
+    assert "not today" in str(one["a"].error)
+    both = await run(None, plan, team={"members": [member("a"), member("b")], "guardrails": [Refuse()]})
+    assert [outcome.status for outcome in both.outcomes] == ["failed", "failed"]
+
+
+@kt.tool(side_effect="write")
+async def publish(text: str) -> str:
+    return f"published {text} with the key s3cret"
+
+
+async def publishing(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    return (await context.tool(publish)(text="it")).text
+
+
+@shows(kt.Role, "allowed_tools")
+@shows(kt.Team, "permissions")
+@shows(kt.Runtime, "secrets")
+async def test_what_tools_may_do_and_say() -> None:
+    plan = kt.ToolPermissions(plan_mode=True)
+
+    async def said(role: kt.Role, secrets: Sequence[str] = (), **team: Any) -> str:
+        bound = kt.Team("t", [kt.Member(role, publishing)], runtime=kt.Runtime(secrets=secrets), **team)
+        return str((await kt.run(bound, "Publish.")).output)
+
+    role = kt.Role("r")
+    assert await said(role) == "published it with the key s3cret"
+    assert "s3cret" not in await said(role, secrets=["s3cret"])
+    assert "published" not in await said(role, permissions=plan)
+    assert "published" not in await said(kt.Role("r", allowed_tools=["search"]))
+    assert "published" in await said(kt.Role("r", allowed_tools=["publish"]))
+
+
+@shows(kt.Runtime, "model_limits")
+async def test_a_models_limit_holds_for_all_members_together() -> None:
+    at_once: list[int] = []
+    calls = 0
+
+    async def slow(request: kt.ModelRequest) -> str:
+        nonlocal calls
+        calls += 1
+        at_once.append(calls)
+        await anyio.sleep(1)
+        calls -= 1
+        return "said"
+
+    runtime = kt.Runtime(
+        models={"test:*": FunctionModel(slow, name="test:m")}, model_limits={"test:*": kt.ModelLimit(concurrency=2)}
+    )
+    team = kt.Team("t", [kt.Member("m", kt.MiniAgent("test:m"))], runtime=runtime)
+    result = await kt.run(team, kt.TeamExecutionRequest("Do.", plan=kt.TaskGraph(tasks(6))))
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert max(at_once) == 2
+
+
+@shows(kt.Runtime, "model_retry")
+@pytest.mark.parametrize(("retries", "tries"), [(0, 1), (3, 4)])
+async def test_a_failed_model_call_is_tried_again_as_often_as_it_says(retries: int, tries: int) -> None:
+    def down(request: kt.ModelRequest) -> str:
+        raise ModelCallError("overloaded", "test:m", "down")
+
+    model = FunctionModel(down, name="test:m")
+    runtime = kt.Runtime(models={"test:*": model}, model_retry=kt.ModelRetry(retries=retries))
+    team = kt.Team("t", [kt.Member("m", kt.MiniAgent("test:m"))], runtime=runtime)
+    coordinator = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
+    await coordinator.execute(kt.TeamExecutionRequest("Do."), team)
+    assert len(model.calls) == tries
+
+
+@pytest.mark.parametrize("secrets", ["one", [""], ["  "], [3]])
+def test_secrets_are_a_list_of_strings(secrets: Any) -> None:
+    with pytest.raises(ValueError, match="secrets"):
+        kt.Runtime(secrets=secrets)
 
 
 @shows(kt.Runtime, "budget")

@@ -44,14 +44,19 @@ RESULT = kt.TeamResult(
     kt.HaltReason.TOKEN_BUDGET_EXCEEDED,
 )  # fmt: skip
 VALUES: list[Any] = [
-    kt.Role("writer", instructions="Write.", capabilities={"prose", "verse"}),
+    kt.Role("writer", instructions="Write.", capabilities={"prose", "verse"}, allowed_tools=["search"]),
+    kt.ToolSpec("search", "Searches.", {"type": "object", "required": ["query"]}),
+    kt.ToolCall("c1", "search", {"query": "tides"}),
+    kt.ToolCall("c2", "search", "no json"),
+    kt.Message.assistant("", [kt.ToolCall("c1", "search", {"query": "tides"})]),
+    kt.Message.tool("c1", "found"),
     TASK,
     GRAPH,
     CONFIG,
     kt.BudgetPolicy(reserve=0.25),
     kt.TeamExecutionRequest("goal", context={"a": [1, 2]}, plan=GRAPH, config=CONFIG, run_id="r1"),
     ARTIFACT,
-    kt.AgentOutput(ARTIFACT, kt.AgentStatus.TURN_LIMIT_REACHED, 3, 4, USAGE, "why"),
+    kt.AgentOutput(ARTIFACT, kt.AgentStatus.TURN_LIMIT_REACHED, 3, 4, 2, USAGE, (kt.Message.user("u"),), "why"),
     OUTCOME,
     RESULT,
     VERDICT,
@@ -60,8 +65,8 @@ VALUES: list[Any] = [
     USAGE,
     kt.Budget(1, "0.1", 2, 3, 4.5),
     NODE,
-    kt.ModelRequest([kt.Message.system("s"), kt.Message.user("u")], {"type": "object"}, 5, {"seed": 1}),
-    kt.ModelResponse("text", USAGE, "test:m", "length"),
+    kt.ModelRequest([kt.Message.system("s"), kt.Message.user("u")], (), {"type": "object"}, 5, {"seed": 1}),
+    kt.ModelResponse("text", [kt.ToolCall("c1", "search")], usage=USAGE, model="test:m", finish_reason="length"),
 ]
 BY_NAME = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 
@@ -339,9 +344,12 @@ def samples(kind: type[events.Event]) -> events.Event:
         "data": {"x": [1]}, "tokens": 5, "dollars": Decimal("0.5"), "origin": "team", "model": "test:m",
         "outcome": "ok", "held": 12, "missed": 4, "picodollars": 5,
         "constraint": "timeout", "action": "emergency_stop", "metrics": {"used": [1, 2.5]},
+        "tool": "search", "refused_by": "permissions", "policy": "no-secrets", "phase": "pre_tool", "target": "test:m",
     }  # fmt: skip
     if issubclass(kind, events.TeamEnded):
         telling["status"] = kt.TeamStatus.FAILED
+    if kind is events.GuardrailDecided:
+        telling["action"] = "modify"
     if kind is events.EvaluationResult:
         telling["verdict"] = VERDICT
     return kind(**{field.name: telling[field.name] for field in dataclasses.fields(kind)})

@@ -2,43 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from kairo_team.agents.alone import run_alone
+from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits
 from kairo_team.budget import Budget, Usage, check_count
-from kairo_team.errors import ConstraintExit, KairoError
+from kairo_team.errors import ConstraintExit, InvalidReply, KairoError
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import Message, ModelRequest
-from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
+from kairo_team.output_types import check_output, schema_of
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.tools.sources import as_source
+from kairo_team.tools.tool import as_tool
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, MemberContext, Models
+    from kairo_team.messages import ToolCall
+    from kairo_team.models.chat_model import ModelResponse
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
+    from kairo_team.tools.pipeline import Toolbox
 
 Settings = Mapping[str, Any] | Callable[["Assignment"], Mapping[str, Any]]
 """Sampling settings (temperature, seed, max_tokens ...), or a function that picks them for an assignment."""
 
 
 class MiniAgent:
-    """Asks a model, turn by turn, until it has an answer.
+    """Asks a model, turn by turn, and runs the tools it asks for, until there is an answer.
 
-    A turn is one model call. A reply that was cut off is continued in the next turn; after `max_turns` the text so
-    far comes back as TURN_LIMIT_REACHED. On the last turn of several, or when another turn could not be paid, the
-    prompt says so. When the task names an output type the reply is held to its JSON schema. When a constraint ends
-    the attempt the text so far comes back as GRACEFUL_EXIT. `max_turns` holds beside whatever constraints there are.
+    A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
+    pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
+    comes back as TURN_LIMIT_REACHED. On the last turn of several, or when another turn could not be paid, the tools are
+    withheld and the prompt says so. When the task names an output type the reply is held to its JSON schema, and one
+    that is not of it is asked for once more. When a constraint ends the attempt the text so far comes back as
+    GRACEFUL_EXIT. With `stream` subscribers hear the replies as they come: `model.delta` events. `max_turns` holds
+    beside whatever constraints there are.
     """
 
     reentrant = True
     own_loop = True
 
-    def __init__(self, model: str | ChatModel, *, max_turns: int = 10, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        model: str | ChatModel,
+        *,
+        tools: Iterable[Any] = (),
+        max_turns: int = 10,
+        settings: Settings | None = None,
+        stream: bool = False,
+    ) -> None:
         check_count("MiniAgent.max_turns", max_turns)
         if max_turns < 1:
             raise ValueError("MiniAgent.max_turns must be at least 1")
         self.model = model
+        self.tools = _check_tools(tools)
         self.max_turns = max_turns
+        self.stream = stream
         self._settings: Settings = settings if settings is not None else {}
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
@@ -54,11 +75,22 @@ class MiniAgent:
             return [f"its first prompt alone needs about {need} tokens, the budget has {budget.tokens}"]
         return []
 
-    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
-        """Do the task; raises `HaltError` when a limit is reached, with what was said so far kept."""
+    async def run(
+        self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
+    ) -> AgentOutput:
+        """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
+
+        In a team `HaltError` is raised when a limit is reached, with what was said so far kept. Alone every end is an
+        `AgentOutput`; the other arguments are those of `kairo_team.agents.alone.run_alone`.
+        """
+        if context is None:
+            return await run_alone(self, assignment, **alone)
+        if isinstance(assignment, str):
+            raise TypeError(f"with a context the agent is given an Assignment, not the string {assignment!r}")
         conversation = _Conversation(self, assignment, context)
         turn, error = 0, None
         try:
+            await conversation.open_tools()
             while turn < self.max_turns and not conversation.complete:
                 context.governor.pre_step()
                 await conversation.take_turn(turn + 1)
@@ -67,8 +99,7 @@ class MiniAgent:
             status, error = AgentStatus.GRACEFUL_EXIT, str(refusal)
         else:
             status = AgentStatus.COMPLETED if conversation.complete else AgentStatus.TURN_LIMIT_REACHED
-        artifact = Artifact(conversation.text, partial=not conversation.complete)
-        return AgentOutput(artifact, status, turn, self.max_turns, conversation.usage, error)
+        return conversation.output(status, turn, error)
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
         """Return the sampling settings of one assignment."""
@@ -92,52 +123,110 @@ class _Conversation:
         self._model = context.model(agent.model)
         self._settings = agent.settings_for(assignment)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
-        self._schema = adapter(context.output_type).json_schema() if context.output_type is not None else None
+        self._schema = schema_of(context.output_type) if context.output_type is not None else None
         self._messages = [Message.system(context.render("system", role=context.role, schema=self._schema))]
+        self._tools: Toolbox | None = None
+        self._tool_calls_before = context.governor.usage.tool_calls
+        self._ask = "task"
+        """The template of the next message."""
+        self._invalid: str | None = None
+        """What is wrong with the last structured reply."""
         self._dearest = Decimal(0)
         """Dollars of the dearest turn so far."""
-        self.text = ""
-        self.usage = Usage()
+        self._text = ""
+        self._data: Any = None
+        self._usage = Usage()
         self.complete = False
 
+    async def open_tools(self) -> None:
+        """Connect what is to be connected."""
+        if self._agent.tools:
+            self._tools = await self._context.tools(self._agent.tools)
+
     async def take_turn(self, turn: int) -> None:
-        """Ask once, keep the reply, and see whether it is whole."""
-        ask = self._ask(turn)
-        request = ModelRequest([*self._messages, ask], self._schema, self._max_tokens, self._settings)
-        response = await self._model.complete(request)
-        self._messages += [ask, Message.assistant(response.text)]
-        self.text += response.text
+        """Ask once, take the reply, and run the tools it asks for."""
+        last = self._agent.max_turns > 1 and (turn == self._agent.max_turns or not self._can_pay_another())
+        ask = Message.user(self._render(turn, last=last))
+        offered = self._tools.specs if self._tools is not None and not last else ()
+        request = ModelRequest([*self._messages, ask], offered, self._schema, self._max_tokens, self._settings)
+        response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
+        calls = response.tool_calls if offered else ()
+        self._messages += [ask, Message.assistant(response.text, calls)]
+        self._take(response, asked_tools=bool(response.tool_calls), may_repair=not last)
+        if calls:
+            await self._run_tools(calls)
+
+    def output(self, status: AgentStatus, turns: int, error: str | None) -> AgentOutput:
+        """Return what came of it; a structured reply that stayed invalid is not COMPLETED."""
+        if self._invalid is not None and status is AgentStatus.COMPLETED:
+            status, error = AgentStatus.GRACEFUL_EXIT, self._invalid
+        partial = not self.complete or self._invalid is not None
+        artifact = Artifact(self._text, self._data, partial=partial)
+        executed = self._context.governor.usage.tool_calls - self._tool_calls_before
+        counts = (turns, self._agent.max_turns, executed)
+        return AgentOutput(artifact, status, *counts, self._usage, tuple(self._messages), error)
+
+    def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
+        """Keep a reply, and see what is to come next: nothing when it is the answer."""
         used = response.usage or Usage()
-        self.usage += used
+        self._usage += used
         self._dearest = max(self._dearest, used.dollars)
-        self.complete = response.finish_reason != "length" or self._schema is not None
-        self._context.keep(self.text)
+        self._text = self._text + response.text if self._ask == "continue" else response.text or self._text
+        self._context.keep(self._text)
+        if asked_tools:
+            self._ask = "after_tools"
+        elif self._schema is not None:
+            self._take_structured(may_repair=may_repair)
+        elif response.finish_reason == "length":
+            self._ask = "continue"
+        else:
+            self.complete = True
 
-    def _ask(self, turn: int) -> Message:
-        template = "task" if turn == 1 else "continue"
-        return Message.user(
-            self._context.render(
-                template, assignment=self._assignment, role=self._context.role, limits=self._limits(turn)
-            )
-        )
+    def _take_structured(self, *, may_repair: bool) -> None:
+        """Read the reply as the output type; what is not of it is asked for once more, if that can be paid."""
+        try:
+            self._data = check_output(self._context.output_type, Artifact(_unfenced(self._text)))
+        except InvalidReply as error:
+            may_repair = may_repair and self._invalid is None
+            self._invalid = str(error)
+            if may_repair:
+                self._ask = "repair"
+                return
+        else:
+            self._invalid = None
+        self.complete = True
 
-    def _limits(self, turn: int) -> str:
-        """Say what is left, and on the last turn that it is the last; nothing when there is no limit to speak of."""
-        if self._agent.max_turns > 1 and (turn == self._agent.max_turns or not self._could_pay_another()):
-            return "This is your last turn: finish now with what you have."
-        left = self._context.remaining
-        parts = [f"{self._agent.max_turns - turn + 1} turns"] if self._agent.max_turns > 1 else []
-        parts += [f"{left.tokens} tokens"] if left.tokens is not None else []
-        parts += [f"${left.dollars}"] if left.dollars is not None else []
-        parts += [f"{left.seconds:.0f} seconds"] if left.seconds is not None else []
-        return f"Left for this task: {', '.join(parts)}." if parts else ""
+    async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
+        assert self._tools is not None, "tools were offered"
+        results = await self._tools.run(calls)
+        answers = zip(calls, results, strict=True)
+        self._messages += [Message.tool(call.id, result.text) for call, result in answers]
 
-    def _could_pay_another(self) -> bool:
-        """Say whether what is left pays for this turn, whose loop is counted, and one more."""
-        left = self._context.remaining
-        if left.loops == 0 or (left.dollars is not None and left.dollars < 2 * self._dearest):
-            return False
-        if left.tokens is None:
-            return True
+    def _render(self, turn: int, *, last: bool) -> str:
+        turns_left = self._agent.max_turns - turn + 1
+        limits = LAST_TURN if last else say_limits(turns_left if self._agent.max_turns > 1 else None, self._context)
+        values = {"assignment": self._assignment, "role": self._context.role, "problem": self._invalid}
+        return self._context.render(self._ask, limits=limits, **values)
+
+    def _can_pay_another(self) -> bool:
         turn = prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0)
-        return left.tokens >= 2 * turn
+        return can_pay_another(self._context.remaining, turn, self._dearest)
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands between code fences, where nothing stands around them."""
+    lines = text.strip().splitlines()
+    fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1] == "```"  # noqa: PLR2004 - a line between two
+    return "\n".join(lines[1:-1]) if fenced else text
+
+
+def _check_tools(tools: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the tools, functions as `Tool`s; `ValueError` for what is none."""
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise ValueError(f"MiniAgent.tools is a list of functions and tool sources, not {tools!r}")
+    given = tuple(as_source(one) or as_tool(one) for one in tools)
+    names = [one.name for one in given]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"MiniAgent.tools: two tools are called {twice[0]!r}; give one another name, @tool(name=...)")
+    return given

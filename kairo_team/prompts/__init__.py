@@ -11,8 +11,9 @@ from kairo_team.errors import known
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TEMPLATES: Final = ("system", "task", "continue")
-"""Names of the templates: what a role is told, what a task asks, and how a cut-off reply is continued."""
+TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair")
+"""Names of the templates: what a role is told, what a task asks, how a cut-off reply is continued, what is said after
+tools have run, and how a reply that is not of its type is asked for again."""
 CAP: Final = 6_000
 """Characters of an artifact that go into a prompt; the rest is cut with a notice."""
 

@@ -20,7 +20,7 @@ async def asked(budget: kt.Budget, *, max_turns: int = 10, price: kt.Price | Non
     def answer(request: kt.ModelRequest) -> kt.ModelResponse:
         prompts.append(request.messages[-1].text)
         usage = kt.Usage(prompt_tokens=10, completion_tokens=min(reply, request.max_tokens or reply))
-        return kt.ModelResponse("and so on ", usage, finish_reason="length")
+        return kt.ModelResponse("and so on ", usage=usage, finish_reason="length")
 
     runtime = kt.Runtime(
         models={"test:*": FunctionModel(answer, name="test:m")}, prices={"test:*": price or kt.Price()}

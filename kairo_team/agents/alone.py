@@ -1,0 +1,98 @@
+"""An agent without a team: the same governor, guardrails and tools, and every end an `AgentOutput`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kairo_team.budget import Budget
+from kairo_team.clock import LoopClock
+from kairo_team.contracts import check_guardrails
+from kairo_team.errors import GuardrailDenied, HaltError, InsufficientBudget, innermost
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.pricing import PriceBook
+from kairo_team.journal import MemoryJournal
+from kairo_team.models.resolver import ModelResolver
+from kairo_team.prompts import Prompts
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.runners import beside
+from kairo_team.services import Services
+from kairo_team.tasks import Assignment, Task
+from kairo_team.team import Role
+from kairo_team.work_context import WorkContext
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import GuardrailPolicy, MemberContext
+    from kairo_team.tools.permissions import ToolPermissions
+
+
+class Runnable(Protocol):
+    """An agent that gives back an `AgentOutput`."""
+
+    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
+        """Do the task."""
+        ...
+
+
+async def run_alone(
+    agent: Runnable,
+    task: Assignment | str,
+    *,
+    budget: Budget | None = None,
+    role: Role | str = "agent",
+    output_type: Any = None,
+    guardrails: Iterable[GuardrailPolicy] = (),
+    permissions: ToolPermissions | None = None,
+) -> AgentOutput:
+    """Run an agent by itself and return how it ended, with what was said so far and what was spent.
+
+    `budget` is all it may spend (None: no limit), `output_type` what its answer must be: a type pydantic can validate,
+    or a JSON Schema. A halt comes back as HALTED, a guardrail's refusal as BLOCKED; what a model or tool source raises
+    is raised.
+    """
+    role = Role(role) if isinstance(role, str) else role
+    assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
+    clock = LoopClock()
+    governor = Governor(budget or Budget(), name=role.id, clock=clock)
+    services = Services(
+        uuid.uuid4().hex,
+        models=ModelResolver(),
+        prices=PriceBook(),
+        prompts=Prompts(),
+        journal=MemoryJournal(),
+        clock=clock,
+        emit=_tell_nobody,
+        permissions=permissions,
+        guardrails=check_guardrails("run_alone", guardrails),
+    )
+    context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
+    context.output_type = output_type
+    try:
+        async with beside(*services.watches):
+            return await _run_in_scope(agent, assignment, context)
+    except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends an output can tell
+        cause = innermost(error)
+        if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied):
+            raise cause from None
+        return _cut_short(context, cause)
+    finally:
+        governor.close()
+
+
+async def _run_in_scope(agent: Runnable, assignment: Assignment, context: WorkContext) -> AgentOutput:
+    output: AgentOutput | None = None
+    async with context.governor.scope():
+        output = await agent.run(assignment, context)
+    assert output is not None, "a scope that was halted raises"
+    return output
+
+
+def _cut_short(context: WorkContext, cause: Exception) -> AgentOutput:
+    status = AgentStatus.BLOCKED if isinstance(cause, GuardrailDenied) else AgentStatus.HALTED
+    kept, usage = Artifact(context.kept, partial=True), context.usage
+    return AgentOutput(kept, status, context.turns, None, usage.tool_calls, usage, error=str(cause))
+
+
+def _tell_nobody(*_event: object) -> None:
+    """Take an event that nobody waits for."""

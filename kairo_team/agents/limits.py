@@ -1,0 +1,33 @@
+"""What an agent is told of its limits, so that it can finish in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import MemberContext
+
+LAST_TURN: Final = "This is your last turn: finish now with what you have."
+
+
+def say_limits(turns_left: int | None, context: MemberContext) -> str:
+    """Say what is left; nothing when there is no limit to speak of."""
+    left = context.remaining
+    parts = [f"{turns_left} turns"] if turns_left is not None else []
+    parts += [f"{left.tokens} tokens"] if left.tokens is not None else []
+    parts += [f"${left.dollars}"] if left.dollars is not None else []
+    parts += [f"{left.seconds:.0f} seconds"] if left.seconds is not None else []
+    return f"Left for this task: {', '.join(parts)}." if parts else ""
+
+
+def can_pay_another(left: Budget, turn: int, dearest: Decimal) -> bool:
+    """Say whether what is left pays for this turn, whose loop is counted, and one more.
+
+    `turn` is what a turn may need in tokens, `dearest` what the dearest so far cost in dollars.
+    """
+    if left.loops == 0 or (left.dollars is not None and left.dollars < 2 * dearest):
+        return False
+    return left.tokens is None or left.tokens >= 2 * turn

@@ -1,0 +1,121 @@
+"""A model as a member gets it: recorded, constrained, guarded, and governed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from anyio.lowlevel import checkpoint
+
+from kairo_team.errors import GuardrailDenied
+from kairo_team.events import ModelDelta
+from kairo_team.governance.guardrails import (
+    GuardrailAction,
+    GuardrailChain,
+    GuardrailContext,
+    GuardrailPhase,
+    ModelInput,
+    ModelOutput,
+)
+
+if TYPE_CHECKING:
+    from kairo_team.governance.guardrails import GuardrailPayload
+    from kairo_team.models.admission import GovernedModel
+    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.work_context import WorkContext
+
+
+class MemberModel:
+    """A governed model whose calls pass the member's constraints and guardrails, and are recorded.
+
+    The intent is recorded before a call, the reply after it, so that none is paid twice.
+    """
+
+    __slots__ = ("_context", "_guardrails", "_model")
+
+    def __init__(self, context: WorkContext, model: GovernedModel, guardrails: GuardrailChain | None) -> None:
+        self._context = context
+        self._model = model
+        self._guardrails = guardrails
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return self._model.name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request, from the record when this call was made before."""
+        return await self._answer(request, None)
+
+    async def stream(self, request: ModelRequest) -> ModelResponse:
+        """Do the same, and tell subscribers each piece of the reply; while guardrails look at replies, the whole."""
+        if self._guardrails is None or not self._guardrails.covers(GuardrailPhase.POST_MODEL):
+            return await self._answer(request, self._tell)
+        response = await self._answer(request, None)
+        self._tell(response.text)
+        return response
+
+    def _tell(self, text: str) -> None:
+        if text:
+            context = self._context
+            context.services.emit(ModelDelta, context.task_id, context.member, self.name, text)
+
+    async def _answer(self, request: ModelRequest, tell: Callable[[str], None] | None) -> ModelResponse:
+        context = self._context
+        journal, key, constraints = context.services.journal, context.call_key(request), context.constraints
+        recorded: Any = journal.get(key, None)
+        if isinstance(recorded, GuardrailDenied):
+            await self._refuse(recorded)
+        if recorded is not None:
+            response: ModelResponse = recorded
+            if constraints is not None:
+                constraints.repeat_turn(request, response)
+            return response
+        turn = await constraints.begin_turn(request) if constraints is not None else 0
+        try:
+            passed = await self._guard_request(request)
+            journal.put(key, None)
+            response = await (self._model.complete(passed) if tell is None else self._model.stream(passed, tell))
+            context.turns += 1
+            response = await self._guard_reply(response)
+        except GuardrailDenied as denied:
+            journal.put(key, denied)
+            await self._refuse(denied)
+        journal.put(key, response)
+        context.denied = None
+        if constraints is not None:
+            await constraints.end_turn(turn, response)
+        return response
+
+    async def _guard_request(self, request: ModelRequest) -> ModelRequest:
+        chain = self._guardrails
+        if chain is None or not chain.covers(GuardrailPhase.PRE_MODEL):
+            return request
+        given = ModelInput(request.messages, request.settings)
+        passed: Any = await self._pass(chain, GuardrailPhase.PRE_MODEL, given)
+        return request if passed is given else replace(request, messages=passed.messages, settings=passed.settings)
+
+    async def _guard_reply(self, response: ModelResponse) -> ModelResponse:
+        chain = self._guardrails
+        if chain is None or not chain.covers(GuardrailPhase.POST_MODEL):
+            return response
+        passed: Any = await self._pass(chain, GuardrailPhase.POST_MODEL, ModelOutput(response))
+        reply: ModelResponse = passed.response
+        return reply
+
+    async def _pass(self, chain: GuardrailChain, phase: GuardrailPhase, payload: GuardrailPayload) -> GuardrailPayload:
+        """Return the payload as the guardrails leave it, or raise `GuardrailDenied`."""
+        context = self._context
+        outcome = await chain.evaluate(GuardrailContext(phase, context.member, self.name, payload, context.metadata))
+        for ruling in outcome.trail:
+            context.report_ruling(phase, self.name, ruling)
+        if outcome.action is GuardrailAction.DENY:
+            raise GuardrailDenied(outcome.policy or "", phase.value, outcome.reason or "")
+        return outcome.payload
+
+    async def _refuse(self, denied: GuardrailDenied) -> NoReturn:
+        """Raise the denial; an agent that calls again and again must not keep the event loop to itself."""
+        self._context.denied = denied
+        await checkpoint()
+        raise denied

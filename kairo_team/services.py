@@ -1,0 +1,116 @@
+"""What every piece of work of one run shares."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anyio import from_thread
+from anyio.lowlevel import current_token
+
+from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.models.admission import RULES, CallRules
+from kairo_team.tools.circuit import CircuitBreakers
+from kairo_team.tools.connections import Connections
+from kairo_team.tools.permissions import ToolPermissions
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import GuardrailPolicy, Journal, Models
+    from kairo_team.governance.pricing import PriceBook
+    from kairo_team.prompts import Prompts
+    from kairo_team.run_constraints import RunConstraints
+
+Emit = Callable[..., None]
+
+
+class Services:
+    """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
+
+    __slots__ = (
+        "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "clock", "constraints",
+         "journal", "models", "permissions", "prices", "prompts", "rules", "run_id", "secrets",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        models: Models,
+        prices: PriceBook,
+        prompts: Prompts,
+        journal: Journal,
+        clock: Callable[[], float],
+        emit: Emit,
+        rules: CallRules = RULES,
+        permissions: ToolPermissions | None = None,
+        secrets: Sequence[str] = (),
+        guardrails: Sequence[GuardrailPolicy] = (),
+        guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
+    ) -> None:
+        """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name."""
+        self.run_id = run_id
+        self.models = models
+        self.prices = prices
+        self.rules = rules
+        self.prompts = prompts
+        self.journal = journal
+        self.clock = clock
+        self.permissions = permissions
+        self.secrets = secrets
+        self.constraints: RunConstraints | None = None
+        """None where neither the team nor a member has any: then they cost nothing."""
+        self._emit = emit
+        self._policies = (guardrails, guardrails_of or {})
+        self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
+        self._breakers: CircuitBreakers | None = None
+        self._connections: Connections | None = None
+        self._thread = threading.get_ident()
+        self._token = current_token()
+
+    def emit(self, *event: Any) -> None:
+        """Emit an event, from the run's event loop or from a worker thread."""
+        if threading.get_ident() == self._thread:
+            self._emit(*event)
+        else:
+            from_thread.run_sync(self._emit, *event, token=self._token)
+
+    def guardrails_of(self, member: str | None) -> GuardrailChain | None:
+        """Return the guardrails of a member, or of work that is nobody's; None where there are none."""
+        if self._chains is None:
+            self._chains = _build_chains(*self._policies)
+        shared, own = self._chains
+        return shared if member is None else own.get(member, shared)
+
+    @property
+    def watches(self) -> Sequence[Callable[[], Coroutine[Any, Any, object]]]:
+        """What is to run beside the run."""
+        return (self.connections.serve, *(self.constraints.watches if self.constraints is not None else ()))
+
+    @property
+    def breakers(self) -> CircuitBreakers:
+        """The circuit breakers of the run's tools."""
+        if self._breakers is None:
+            self._breakers = CircuitBreakers((self.permissions or ToolPermissions()).breaker, self.clock)
+        return self._breakers
+
+    @property
+    def connections(self) -> Connections:
+        """The run's tool sources, such as MCP servers."""
+        if self._connections is None:
+            self._connections = Connections()
+        return self._connections
+
+
+def _build_chains(
+    everybody: Sequence[GuardrailPolicy], members: Mapping[str, Sequence[GuardrailPolicy]]
+) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
+    """Return the chain of all, and those of members with policies of their own; state is fresh, and shared as meant."""
+    shared = GuardrailChain(everybody).for_run() if everybody else None
+    common = shared.policies if shared is not None else ()
+    own = {
+        member: GuardrailChain([*common, *GuardrailChain(policies).for_run().policies])
+        for member, policies in members.items()
+        if policies
+    }
+    return shared, own
