@@ -136,8 +136,7 @@ class WorkContext:
 
     def call_key(self, request: ModelRequest) -> str:
         """Name this call in the journal: by what is asked, and how often it was asked before."""
-        body = adapter(type(request)).dump_json(request)
-        digest = hashlib.sha256(body).hexdigest()[:16]
+        digest = hashlib.sha256(_written(request)).hexdigest()[:16]
         self._calls = self._calls or {}
         self._calls[digest] = number = self._calls.get(digest, 0) + 1
         return f"call:{self._step}:{digest}:{number}"
@@ -171,6 +170,13 @@ class WorkContext:
                 on_decision=self.report_ruling,
             )
         return self._pipeline
+
+
+def _written(request: ModelRequest) -> bytes:
+    try:
+        return adapter(type(request)).dump_json(request)
+    except ValueError:  # a lone surrogate in a text, or a setting that JSON has no word for
+        return repr(request).encode("utf-8", "surrogatepass")
 
 
 def _never() -> bool:

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-HEAVY = ("jinja2", "networkx", "pydantic_ai", "rich", "trio", "typer", "xllamacpp")
+HEAVY = (
+    *("agents", "httpx", "jinja2", "jsonschema", "langchain_core", "langgraph", "mcp", "networkx", "openai"),
+    *("pydantic_ai", "rich", "trio", "typer", "xllamacpp"),
+)
 
 
 @pytest.mark.smoke
@@ -18,3 +21,15 @@ def test_the_import_brings_nothing_heavy() -> None:
     loaded = set(json.loads(done.stdout))
     assert "kairo_team" in loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+@pytest.mark.smoke
+def test_a_run_brings_nothing_it_does_not_use() -> None:
+    run = "kt.run_sync(kt.Team('t', [kt.Member('m', kt.MiniAgent(FunctionModel(lambda _: 'said')))]), 'goal')"
+    code = (
+        "import json, sys; import kairo_team as kt; from kairo_team.testing import FunctionModel; import kairo_team.agents;"
+        f"{run}; print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    needed = {"jinja2", "networkx"}
+    assert set(json.loads(done.stdout)).isdisjoint(set(HEAVY) - needed)

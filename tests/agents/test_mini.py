@@ -250,3 +250,11 @@ async def test_two_runs_of_one_agent_never_mix() -> None:
         for number in range(20):
             group.start_soon(one, f"task {number}")
     assert all(name == text for name, text in outputs.items())
+
+
+async def test_a_task_with_a_lone_surrogate_is_a_task() -> None:
+    """Text cut in the middle of a pair comes out of many programs."""
+    result = await in_a_team(kt.MiniAgent(ScriptedModel(["said \ud800"])))
+    assert result.output == "said \ud800"
+    output = await kt.MiniAgent(ScriptedModel(["said"])).run("say \ud800")
+    assert output.text == "said"
