@@ -170,12 +170,15 @@ def _pull(leash: _Leash) -> None:
 
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
-    chain = _awaited(coroutine)
-    try:
-        coroutine.close()
-    except RuntimeError:  # one of them swallows GeneratorExit too
-        for link in chain:
-            _keep_for_ever(link)
+    for _ in range(_TURNS):  # leaving a task group awaits once more, and the scope it does that in must be left too
+        chain = _awaited(coroutine)
+        try:
+            coroutine.close()
+        except RuntimeError:  # one of them swallows GeneratorExit
+            continue
+        return
+    for link in chain:
+        _keep_for_ever(link)
 
 
 def _awaited(coroutine: Coroutine[Any, Any, Any]) -> list[Any]:

@@ -72,6 +72,30 @@ async def test_at_the_deadline_it_is_closed_after_the_grace_and_named(agent: Age
     assert any("'rude'" in warning and "closed" in warning for warning in result.warnings)
 
 
+async def shields_in_task_groups(assignment: kt.Assignment) -> str:
+    async with anyio.create_task_group(), anyio.create_task_group():
+        return await shields(assignment)
+
+
+async def cleans_up_in_a_task_group(assignment: kt.Assignment) -> str:
+    async with anyio.create_task_group() as outer:
+        try:
+            async with anyio.create_task_group():
+                return await hangs_in_its_clean_up(assignment)
+        finally:
+            outer.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("agent", [shields_in_task_groups, cleans_up_in_a_task_group])
+async def test_task_groups_around_it_are_left_too(agent: Agent, anyio_backend: tuple[str, dict[str, Any]]) -> None:
+    """Leaving a task group awaits, in a scope of its own: what stayed in that could never be cancelled again."""
+    if anyio_backend[0] == "trio":
+        pytest.skip("trio waits for an open nursery: nothing else may close it")
+    result = await TaskDispatchCoordinator().execute(request(team_timeout=1.0), make(agent))
+    assert result.status is kt.TeamStatus.TIMEOUT
+    assert result.duration <= 1.0 + GRACE + 0.4
+
+
 @pytest.mark.parametrize("agent", STUBBORN)
 async def test_at_a_kill_it_is_closed_after_the_grace_and_named(agent: Agent) -> None:
     team = make(agent)
