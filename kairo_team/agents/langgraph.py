@@ -1,0 +1,275 @@
+"""`LangGraphAgent`: a compiled LangGraph graph as a member of a team (extra `langgraph`)."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from anyio.lowlevel import current_token
+
+from kairo_team.agents.langgraph_attempt import GraphAttempt
+from kairo_team.errors import MissingExtra
+from kairo_team.frozen import freeze_json
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
+
+    from kairo_team.contracts import MemberContext
+    from kairo_team.tasks import Assignment
+
+M = TypeVar("M", bound="BaseChatModel")
+StateIn = Callable[["Assignment", "MemberContext"], Any]
+"""Makes the graph's input."""
+StateOut = Callable[[Any], "str | Artifact"]
+"""Makes the artifact of the graph's last state."""
+
+_MESSAGES: Final = "messages"
+_STRUCTURED: Final = "structured_response"
+"""The channel that prebuilt agents put a typed answer into."""
+_INTERRUPT: Final = "__interrupt__"
+
+
+class LangGraphAgent:
+    """Runs a compiled graph; its chat models and tools are governed, in subgraphs and parallel branches too.
+
+    In: `input(assignment, context)`, or a system message (where the role has instructions or the task an output type)
+    and the task, as `{"messages": [...]}`. Out: `output(state)`, or the text of the last message of a model. What else
+    is in the state, where it is JSON, becomes the artifact's data; of a task with an output type that is the channel
+    `structured_response`, or the text itself. A state without messages is data alone, and its JSON the text. After
+    each step of the graph what has been said so far is kept, as the partial work of an attempt that is cut off.
+
+    Two ways to govern, which may be mixed in one graph:
+
+    - `governed(model)` when the graph is built: every call is held, clamped to what is left, recorded, shown to
+      guardrails and changed by them, like a call of `context.model`. `ToolNode(tools, awrap_tool_call=
+      governed_tool_call)` does the same for tools.
+    - Nothing at all. The graph's models and tools are then followed by LangChain's callbacks: each call is held before
+      it is made, refused where it must be, settled with what it says it used, and charged its whole hold when it fails
+      or is cancelled. A reply cannot be cut short then, so a call whose whole `max_tokens` (4096 where the model
+      declares none) does not fit is refused; where a guardrail, or the masking of secrets, would change a text, the
+      call or its result is refused instead; and a call is never answered from a run's record.
+
+    A tool that says `metadata={"side_effect": "read"}` (or "write") counts as that, else as "system". A refused tool
+    is an error message to the model where a `ToolNode` runs it, and the exception `ToolRefused` elsewhere.
+
+    Not seen, with either: what a node does without LangChain, such as a provider's own client; a provider library's own
+    retries inside one call (set its `max_retries` to 0); embeddings; a `RemoteGraph`'s inside. Without `governed`,
+    moreover: a call that is given an empty list of callbacks, or is made by `agenerate` without any; and the pieces of
+    a reply that a node streams, which are out before a guardrail sees the whole. A model that asks other models is then
+    counted along with them, and one call with several prompts is refused. Models of text completion are followed as
+    well. Synchronous nodes run in threads: their calls are governed, but one in flight cannot be interrupted; it is
+    charged its hold and its thread left to end by itself. A synchronous call in the event loop's own thread would hold
+    up the team, and is refused.
+
+    A halt, a constraint, a guardrail's denial or too small a budget ends the graph at once and leaves the agent as the
+    exception it was, whatever nodes or retry policies made of it. Each call of a model counts as a loop. Where the
+    graph has a checkpointer every attempt is a thread of its own. The recursion limit is a failed attempt; so is an
+    interrupt, which nobody here could answer, and it is not tried again. The graph runs on asyncio alone.
+    """
+
+    own_loop = True
+
+    def __init__(
+        self,
+        graph: Pregel[Any, Any, Any, Any],
+        *,
+        input: StateIn | None = None,
+        output: StateOut | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`config` is a LangGraph config; `TypeError` or `ValueError` for a graph that could not work."""
+        _check_graph(graph, messages=input is None)
+        if config and "thread_id" in (config.get("configurable") or {}):
+            raise ValueError(
+                "LangGraphAgent: config names a 'thread_id', which parallel tasks would share: leave it out, every "
+                "attempt gets its own"
+            )
+        self.graph: Any = graph
+        self._input = input or _ask
+        self._output = output
+        self._config = dict(config or {})
+
+    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
+        """Do the task; raises `RecursionError` when the graph took as many steps as it may."""
+        if not hasattr(current_token().native_token, "call_soon_threadsafe"):
+            raise RuntimeError("LangGraph runs on asyncio alone: run this team on asyncio, not on trio")
+        attempt = GraphAttempt(context)
+        state = await attempt.run(lambda: self._run_graph(attempt, assignment, context))
+        spent: dict[str, Any] = {
+            "turns_completed": attempt.turns, "tool_calls_executed": attempt.tool_calls, "usage": attempt.usage
+        }  # fmt: skip
+        if isinstance(state, dict) and _INTERRUPT in state:
+            return AgentOutput(Artifact(_text(state), partial=True), AgentStatus.BLOCKED, error=_INTERRUPTED, **spent)
+        return AgentOutput(self._artifact(state, context), transcript=_transcript(state), **spent)
+
+    async def _run_graph(self, attempt: GraphAttempt, assignment: Assignment, context: MemberContext) -> Any:
+        from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+        from langgraph.errors import GraphRecursionError
+
+        from kairo_team.agents.langgraph_watch import Watch
+
+        state: Any = None
+        outside = var_child_runnable_config.set(None)  # a graph around this team is not ours to report to
+        config = merge_configs({"callbacks": [Watch(attempt)]}, self._config, self._thread())  # type: ignore[arg-type]  # a RunnableConfig is a dict
+        try:
+            stream = self.graph.astream(self._input(assignment, context), config, stream_mode="values", subgraphs=True)
+            async with aclosing(stream) as steps:
+                async for namespace, values in steps:
+                    self._keep(values, context)
+                    state = state if namespace else values
+        except GraphRecursionError as error:
+            limit = config.get("recursion_limit")
+            raise RecursionError(
+                f"the graph took all the {limit} steps it may without coming to its end: let it end earlier, or allow "
+                "more by LangGraphAgent(graph, config={'recursion_limit': ...})"
+            ) from error
+        finally:
+            var_child_runnable_config.reset(outside)
+        return state
+
+    def _thread(self) -> dict[str, Any]:
+        return {"configurable": {"thread_id": uuid.uuid4().hex}} if self.graph.checkpointer else {}
+
+    def _keep(self, state: Any, context: MemberContext) -> None:
+        """Keep what has been said; a state half made may lack what `output` reads."""
+        text = _text(state)
+        if self._output is not None:
+            with suppress(Exception):
+                made = self._output(state)
+                text = made.text if isinstance(made, Artifact) else made
+        if text and isinstance(text, str):
+            context.keep(text)
+
+    def _artifact(self, state: Any, context: MemberContext) -> Artifact:
+        if self._output is None:
+            return _artifact(state, context.output_type)
+        made = self._output(state)
+        if not isinstance(made, str | Artifact):
+            raise TypeError(f"LangGraphAgent: output returns a string or an Artifact, not a {type(made).__name__}")
+        return Artifact(made) if isinstance(made, str) else made
+
+    def __repr__(self) -> str:
+        return f"LangGraphAgent({getattr(self.graph, 'name', 'graph')!r})"
+
+
+def governed(model: M, *, limit: str | None = None) -> M:
+    """Return a copy of a LangChain chat model, of its own kind, that is governed wherever a `LangGraphAgent` runs it.
+
+    Outside a team it is the model it was. Inside, every call is held, clamped, recorded and shown to guardrails, and
+    a streamed reply comes in one piece, after they passed it. `limit` is the model's field, or the keyword of its
+    calls, that bounds a reply's tokens, where it is none of the usual ones: `ValueError` says so. LangChain's cache is
+    switched off: what it answers would pass no guardrail. `TypeError` for what is no chat model: bind tools and
+    settings afterwards.
+    """
+    _need_langgraph("governed")
+    from kairo_team.agents.langgraph_models import governed_copy
+
+    copy: M = governed_copy(model, limit)
+    return copy
+
+
+async def governed_tool_call(request: Any, execute: Callable[[Any], Any]) -> Any:
+    """Run one tool call of a `ToolNode` through the tool pipeline: `ToolNode(tools, awrap_tool_call=this)`.
+
+    Outside a team the tool simply runs. A refusal is an error message that the model can read. What guardrails change
+    of the arguments reaches the tool; of the result, the model: a `Command` whose text they change becomes a message.
+    """
+    from kairo_team.agents.langgraph_tools import run_governed
+
+    return await run_governed(request, execute)
+
+
+_INTERRUPTED: Final = (
+    "the graph stopped at an interrupt: it asks for a human's answer, which nobody can give it here. Take the "
+    "interrupt out of the graph and let the team ask: a criterion by='human', or permissions whose guard says ask"
+)
+
+
+def _need_langgraph(what: str) -> None:
+    if "langgraph" not in sys.modules and find_spec("langgraph") is None:
+        raise MissingExtra(what, "langgraph")
+
+
+def _check_graph(given: Any, *, messages: bool) -> None:
+    """Refuse what is no compiled graph, or one whose input or stops could not be served."""
+    _need_langgraph("LangGraphAgent")
+    from langgraph.graph import StateGraph  # pyright: ignore[reportMissingTypeStubs]
+    from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
+
+    graph: Any = given
+    if isinstance(given, StateGraph):
+        raise ValueError("LangGraphAgent takes a compiled graph: give it graph.compile()")
+    if not isinstance(given, Pregel):
+        raise TypeError(f"LangGraphAgent takes a compiled LangGraph graph, not a {type(graph).__name__}")
+    if messages and _MESSAGES not in graph.channels:
+        raise ValueError(
+            f"LangGraphAgent: the graph's state has no {_MESSAGES!r}: say what goes in by "
+            "input=lambda assignment, context: {...}"
+        )
+    if graph.interrupt_before_nodes or graph.interrupt_after_nodes:
+        raise ValueError(
+            "LangGraphAgent: the graph was compiled with interrupt_before or interrupt_after, and nobody could resume "
+            "it here: compile it without"
+        )
+
+
+def _ask(assignment: Assignment, context: MemberContext) -> Any:
+    """Say the task the way every agent of the library does."""
+    from langchain_core.messages import HumanMessage, SystemMessage
+
+    kind = context.output_type
+    schema = adapter(kind).json_schema() if kind is not None else None
+    task = HumanMessage(context.render("task", assignment=assignment, role=context.role, limits=""))
+    if not context.role.instructions and schema is None:
+        return {_MESSAGES: [task]}
+    return {_MESSAGES: [SystemMessage(context.render("system", role=context.role, schema=schema)), task]}
+
+
+def _messages(state: Any) -> list[Any]:
+    found: Any = _fields(state).get(_MESSAGES)
+    return cast("list[Any]", found) if isinstance(found, list) else []  # type: ignore[redundant-cast]  # pyright needs it
+
+
+def _fields(state: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", state) if isinstance(state, Mapping) else {}
+
+
+def _text(state: Any) -> str:
+    """Return what a model said last."""
+    from kairo_team.agents.langgraph_views import text_of
+
+    said = (text_of(message) for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
+    return next((text for text in said if text.strip()), "")
+
+
+def _transcript(state: Any) -> Any:
+    from kairo_team.agents.langgraph_views import message_view
+
+    return tuple(message_view(message) for message in _messages(state) if hasattr(message, "type"))
+
+
+def _artifact(state: Any, kind: Any) -> Artifact:
+    if isinstance(state, str):
+        return Artifact(state)
+    fields = _fields(state)
+    if not isinstance(fields.get(_MESSAGES), list):
+        data = _json(state)
+        return Artifact("" if data is None else adapter(Any).dump_json(data).decode(), data, "application/json")
+    if kind is not None:
+        return Artifact(_text(state), _json(fields.get(_STRUCTURED)))
+    rest = {name: data for name, found in fields.items() if name != _MESSAGES and (data := _json(found)) is not None}
+    return Artifact(_text(state), rest or None)
+
+
+def _json(found: Any) -> Any:
+    """Return it as JSON values; None where it has none."""
+    try:
+        return freeze_json({"it": adapter(Any).dump_python(found, mode="json")})["it"]
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,285 @@
+"""One attempt of a graph: every call of a model or tool in it is taken through the governed path."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+from anyio.from_thread import BlockingPortal
+from anyio.lowlevel import current_token
+
+from kairo_team.budget import Usage
+from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelUnavailable
+from kairo_team.models.admission import DEFAULT_MAX_TOKENS, prompt_bound
+from kairo_team.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from kairo_team.contracts import ChatModel, MemberContext
+    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+
+T = TypeVar("T")
+F = TypeVar("F", bound="Followed")
+
+current: ContextVar[GraphAttempt | None] = ContextVar("kairo_team_graph_attempt", default=None)
+"""The attempt that runs here; tasks and threads that LangGraph starts inherit it."""
+
+BLOCKING: Final = (
+    "was called synchronously in the event loop's own thread, which would hold up the whole team: await its async "
+    "form (ainvoke), or make the node a plain function, which runs in a thread"
+)
+
+OVER: Final = "the attempt this call belongs to is over: no more calls are made for it"
+_PATIENCE: Final = 0.4
+"""Seconds in which a graph ends after its cancellation; one that ignores it is left to itself. Less than the grace of a
+team, usually: what is closed at the end of that has no time to let go of the graph."""
+_WRAP: Final = "build the graph with governed(model) to let it"
+
+
+class GraphAttempt:
+    """One run of a graph. Its task group ends with it, whatever the graph left behind."""
+
+    def __init__(self, context: MemberContext) -> None:
+        self.context = context
+        self.usage = Usage()
+        self.turns = 0
+        self.tool_calls = 0
+        self.over = False
+        self._failure: KairoError | None = None
+        self._thread = threading.get_ident()
+        self._post: Callable[[Callable[[], object]], object] = current_token().native_token.call_soon_threadsafe  # type: ignore[attr-defined]  # asyncio's
+        self._tasks: TaskGroup
+        self._portal: BlockingPortal
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Await the graph; raise the first thing that ended it, whatever the graph made of it."""
+        results: list[T] = []
+        trouble: Exception | None = None
+        async with anyio.create_task_group() as self._tasks, BlockingPortal() as self._portal:
+            outer = current.set(self)
+            try:
+                results.append(await _in_its_own_task(work))
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task groups
+                trouble = error
+            finally:
+                current.reset(outer)
+                self.over = True
+                self._tasks.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
+        if trouble is not None:
+            raise trouble
+        return results[0]
+
+    @property
+    def at_home(self) -> bool:
+        """Say whether this is the thread of the run's event loop."""
+        return threading.get_ident() == self._thread
+
+    def wait_for(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Call from another thread: await it in the run's event loop."""
+        return self._portal.call(function, *args)
+
+    async def come_home(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Await it in the run's event loop, from there or from a loop of another thread."""
+        return await (function(*args) if self.at_home else run_in_thread(self.wait_for, function, *args))
+
+    async def complete(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
+        """Call a model as the governed path has it."""
+        try:
+            return await self.call(model, request)
+        except KairoError as error:
+            self.end_with(error)
+            raise
+
+    async def call(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
+        """Count a loop, go the governed path, and book the reply."""
+        self.context.governor.pre_step()
+        try:
+            response = await self.context.model(model).complete(request)
+        except NotMade as refused:
+            raise refused.why from None
+        self.turns += 1
+        self.usage += response.usage or Usage()
+        return response
+
+    async def follow(self, of: Any, make: Callable[[], F]) -> F:
+        """Wait until a call that somebody else makes may be made; return what `answer` takes, raise what refuses it.
+
+        `of` lives as long as that call does: where it is gone before the answer, the call was cancelled.
+        """
+        if self.over:
+            raise RuntimeError(OVER)
+        call = make()
+        weakref.finalize(of, self._let_go, call).atexit = False
+        del of
+        self._tasks.start_soon(self._walk, call)
+        try:
+            await call.admitted.wait()
+        except BaseException:
+            call.scope.cancel()
+            raise
+        if call.error is not None:
+            raise call.error
+        if not call.open:
+            raise RuntimeError(OVER)
+        return call
+
+    async def answer(self, call: Followed, reply: Any, error: BaseException | None = None) -> None:
+        """Say what a call brought; raise what refuses to use it."""
+        call.reply, call.raised = reply, error
+        call.replied.set()
+        if error is not None and not isinstance(error, Exception):
+            call.scope.cancel()  # it was cancelled: nobody knows what it used
+        await call.ended.wait()
+        if error is None and call.error is not None:
+            raise call.error
+
+    def end_with(self, error: KairoError) -> None:
+        """End the graph at once: whatever catches the error, nothing it makes would count."""
+        if self._failure is None:
+            self._failure = error
+            self._tasks.cancel_scope.cancel()
+
+    async def leave_with(self, error: KairoError) -> None:
+        """Do the same, from wherever it is awaited."""
+        self.end_with(error)
+
+    async def _walk(self, call: Followed) -> None:
+        try:
+            with call.scope:
+                await call.walk(self)
+        except Exception as error:  # noqa: BLE001 - handed to whoever makes the call
+            call.error = error
+            if isinstance(error, KairoError):
+                self.end_with(error)
+        finally:
+            call.admitted.set()
+            call.ended.set()
+
+    def _let_go(self, call: Followed) -> None:
+        """Give up a call whose maker is gone; may run in any thread, and after the event loop."""
+        if not call.ended.is_set():
+            with suppress(RuntimeError):
+                self._post(call.scope.cancel)
+
+
+async def _in_its_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Await it in a task that is cancelled once, the way asyncio cancels.
+
+    A cancel scope cancels again at every await, also where LangGraph waits for its own tasks to end: it would leave
+    them running.
+    """
+    loop: Any = current_token().native_token
+    done = anyio.Event()
+
+    def ended(_task: Any) -> None:
+        done.set()
+
+    task = loop.create_task(work())
+    task.add_done_callback(ended)
+    try:
+        await done.wait()
+    except anyio.get_cancelled_exc_class():
+        task.cancel()
+        with anyio.move_on_after(_PATIENCE, shield=True):
+            await done.wait()
+        if task.done() and not task.cancelled():
+            task.exception()  # somebody has to have looked at it
+        raise
+    finally:
+        task.cancel()
+    if task.cancelled():
+        raise RuntimeError("the graph cancelled itself")
+    result: T = task.result()
+    return result
+
+
+class Followed(ABC):
+    """A call that the graph makes itself; the governed path goes with it, step by step. Made in the run's loop."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.admitted = anyio.Event()
+        """It may be made, or it ended already."""
+        self.replied = anyio.Event()
+        self.ended = anyio.Event()
+        self.open = False
+        """The governed path let it be made."""
+        self.reply: Any = None
+        self.raised: BaseException | None = None
+        """What the call itself raised."""
+        self.error: Exception | None = None
+        """What the governed path raised."""
+
+    @abstractmethod
+    async def walk(self, attempt: GraphAttempt) -> None:
+        """Go the governed path, with `pass_on` in the place of the call."""
+        raise NotImplementedError
+
+    async def pass_on(self) -> Any:
+        """Let the call be made; return what it brought, or raise what it raised."""
+        self.open = True
+        self.admitted.set()
+        await self.replied.wait()
+        if self.raised is not None:
+            raise self.raised
+        return self.reply
+
+
+class FollowedModel(Followed):
+    """A call of a model that nobody wrapped, as the `ChatModel` that the governed path calls."""
+
+    def __init__(self, name: str, request: ModelRequest, beyond: int) -> None:
+        super().__init__()
+        self.name = name
+        once = {**request.settings, "call": uuid.uuid4().hex}  # a record could not answer in the call's place
+        self._request = replace(request, settings=once)
+        self._beyond = beyond
+
+    async def walk(self, attempt: GraphAttempt) -> None:
+        """Hold, settle, and refuse what cannot be applied to a call of somebody else's."""
+        self._attempt = attempt
+        response = await attempt.call(self, self._request)
+        if (response.text, tuple(response.tool_calls)) != self._said:
+            raise GuardrailDenied("a guardrail", "post_model", f"it would change the reply of {self.name}: {_WRAP}")
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Let the call be made, if it may be made as it is."""
+        if (request.messages, request.settings) != (self._request.messages, self._request.settings):
+            why = f"it would change what is said to {self.name}: {_WRAP}"
+            raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
+        wanted = self._request.max_tokens or DEFAULT_MAX_TOKENS
+        if request.max_tokens is not None and request.max_tokens < wanted:
+            raise NotMade(self.name, self._too_long(wanted, request.max_tokens))
+        response: ModelResponse = await self.pass_on()
+        self._said = (response.text, tuple(response.tool_calls))
+        return response
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Return an upper bound, with what the request does not show."""
+        return prompt_bound(request) + self._beyond
+
+    def _too_long(self, wanted: int, most: int) -> InsufficientBudget:
+        governor = self._attempt.context.governor
+        dimension = "dollars" if governor.remaining.tokens else "tokens"
+        left = f"room for only {most} reply" if dimension == "tokens" else f"what pays for {most} reply tokens, no more"
+        asked = f"a reply of up to {wanted} by {self.name} (only governed(model) can cut it short)"
+        return InsufficientBudget(dimension, asked, left, governor.name)
+
+
+class NotMade(ModelUnavailable):
+    """The call was not made and costs nothing: `why`."""
+
+    def __init__(self, model: str, why: KairoError) -> None:
+        super().__init__(model, str(why))
+        self.why = why

@@ -1,0 +1,256 @@
+"""Chat models of LangChain that are governed wherever a graph of a team runs them (needs the extra `langgraph`)."""
+
+from __future__ import annotations
+
+# pyright: reportPrivateUsage=false
+# `_generate` and its kind are what LangChain asks a chat model to implement; another one's are called here.
+import functools
+import inspect
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables.config import var_child_runnable_config
+
+from kairo_team.agents.langgraph_attempt import BLOCKING, GraphAttempt, NotMade, current
+from kairo_team.agents.langgraph_views import View, native_reply, response_view, tool_name, view, with_text
+from kairo_team.errors import GuardrailDenied
+from kairo_team.models.admission import prompt_bound
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.threads import run_in_thread
+
+_LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
+"""What the integrations call the most tokens of a reply."""
+_LIMIT: Final = "__kairo_limit__"
+_MARK: Final = ("kairo_team", uuid.uuid4().hex)
+"""Stands in a governed model's metadata; nobody outside this process can know it."""
+_EVENT_HOOKS: Final = ("_stream_chat_model_events", "_astream_chat_model_events")
+"""Where a model has them LangChain streams through them, past `_stream` and `_astream`."""
+
+Ask = Callable[[Any, Sequence[Any], dict[str, Any]], Awaitable[Any]]
+"""Calls a model itself with messages and options."""
+Make = Callable[[int | None, Sequence[Any]], Awaitable[Any]]
+"""Calls the model itself, with at most so many tokens of reply, and messages."""
+
+
+def is_governed(said: Mapping[str, Any]) -> bool:
+    """Say whether the call LangChain tells of is a governed model's."""
+    metadata: Mapping[str, Any] = said.get("metadata") or {}
+    return metadata.get(_MARK[0]) == _MARK[1]
+
+
+def governed_copy(model: Any, limit: str | None) -> Any:
+    """Return a copy of the model whose class is a governed kind of its own; see `governed`."""
+    if not isinstance(model, BaseChatModel):
+        raise TypeError(f"governed() takes a LangChain chat model, not a {type(model).__name__}: bind to it afterwards")
+    if (model.metadata or {}).get(_MARK[0]) == _MARK[1]:
+        return model
+    found = limit or next((name for name in _LIMITS if name in type(model).model_fields), None)
+    if found is None:
+        raise ValueError(
+            f"governed(): nothing says how {type(model).__name__} limits a reply's tokens: name its field, or the "
+            "keyword of its calls, by governed(model, limit='...')"
+        )
+    copy = model.model_copy(update={"metadata": {**(model.metadata or {}), _MARK[0]: _MARK[1]}, "cache": False})
+    object.__setattr__(copy, "__class__", _governed_class(type(model), found))
+    return copy
+
+
+@dataclass
+class _Call:
+    """A call of a governed model, as the `ChatModel` that the governed path calls."""
+
+    view: View
+    messages: Sequence[Any]
+    make: Make
+    reply: AIMessage | None = None
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.view.name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Call the model with what guardrails left of the messages."""
+        messages = self._changed(request)
+        result: ChatResult = await self.make(request.max_tokens, messages)
+        self.reply = _message(result)
+        return response_view(self.reply)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Return an upper bound, with what the request does not show."""
+        return prompt_bound(request) + self.view.beyond
+
+    def _changed(self, request: ModelRequest) -> Sequence[Any]:
+        """Return LangChain's messages with the texts that guardrails changed."""
+        before, after = self.view.request.messages, request.messages
+        if len(before) != len(after) or self.view.request.settings != request.settings:
+            why = f"it would change more than the texts of the messages to {self.name}"
+            raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
+        pairs = zip(self.messages, before, after, strict=True)
+        return [message if old == new else with_text(message, new.text) for message, old, new in pairs]
+
+
+@functools.cache
+def _governed_class(kind: Any, limit: str) -> Any:
+    """Make the governed kind of a class of chat models: where there is an attempt, calls go its way."""
+
+    class Governed(kind):  # type: ignore[misc]  # the class of the user's model, whichever it is
+        async def _agenerate(
+            self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+        ) -> ChatResult:
+            attempt = current.get()
+            if attempt is not None:
+                return await attempt.come_home(_complete, attempt, self, kind, messages, {"stop": stop, **kwargs})
+            native: Any = super()
+            result: ChatResult = await native._agenerate(messages, stop, **_manager(kind, run_manager), **kwargs)  # noqa: SLF001 - what it overrides
+            return result
+
+        def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+            attempt = current.get()
+            if attempt is None:
+                native: Any = super()
+                result: ChatResult = native._generate(messages, stop, **_manager(kind, run_manager), **kwargs)  # noqa: SLF001 - what it overrides
+                return result
+            return _complete_here(attempt, self, kind, messages, {"stop": stop, **kwargs})
+
+        async def _astream(self, messages: Any, stop: Any = None, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+            if current.get() is None:
+                native: Any = super()
+                async for chunk in native._astream(messages, stop=stop, **kwargs):  # noqa: SLF001 - what it overrides
+                    yield chunk
+            else:
+                kwargs.pop("run_manager", None)
+                yield _chunk(await self._agenerate(messages, stop, **kwargs))
+
+        def _stream(self, messages: Any, stop: Any = None, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+            if current.get() is None:
+                native: Any = super()
+                yield from native._stream(messages, stop=stop, **kwargs)  # noqa: SLF001 - what it overrides
+            else:
+                kwargs.pop("run_manager", None)
+                yield _chunk(self._generate(messages, stop, **kwargs))
+
+    return _like(Governed, kind, limit)
+
+
+def _manager(kind: Any, run_manager: Any) -> dict[str, Any]:
+    """Return it as an argument of the model's own methods, where they take it."""
+    takes = "run_manager" in inspect.signature(kind._generate).parameters  # noqa: SLF001 - LangChain asks the same
+    return {"run_manager": run_manager} if takes else {}
+
+
+def _like(governed: Any, kind: Any, limit: str) -> Any:
+    """Give the class the face of the one it governs: LangChain asks whether a class streams, and what it is called."""
+    governed.__name__, governed.__qualname__, governed.__module__ = kind.__name__, kind.__qualname__, kind.__module__
+    setattr(governed, _LIMIT, limit)
+    if kind._stream is BaseChatModel._stream:  # noqa: SLF001 - LangChain asks the same
+        del governed._stream  # noqa: SLF001 - the same
+        if kind._astream is BaseChatModel._astream:  # noqa: SLF001 - the same
+            del governed._astream  # noqa: SLF001 - the same
+    for hook in _EVENT_HOOKS:
+        if getattr(kind, hook, None) is not None:
+            setattr(governed, hook, None)
+    return governed
+
+
+async def _complete(
+    attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any]
+) -> ChatResult:
+    """Answer by the governed path."""
+    return await _go(attempt, model, kind, messages, kwargs, _ask)
+
+
+async def _ask(plain: Any, messages: Sequence[Any], options: dict[str, Any]) -> Any:
+    return await plain._agenerate(list(messages), **options)  # noqa: SLF001 - what is overridden
+
+
+async def _ask_in_thread(plain: Any, messages: Sequence[Any], options: dict[str, Any]) -> Any:
+    return await run_in_thread(functools.partial(plain._generate, list(messages), **options))  # noqa: SLF001 - the same
+
+
+def _complete_here(
+    attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any]
+) -> ChatResult:
+    """Answer a synchronous call."""
+    if attempt.at_home:
+        raise RuntimeError(f"a chat model {BLOCKING}")
+    return attempt.wait_for(_complete_in_thread, attempt, model, kind, messages, kwargs)
+
+
+async def _complete_in_thread(
+    attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any]
+) -> ChatResult:
+    """Answer by the governed path, with the model's synchronous call."""
+    return await _go(attempt, model, kind, messages, kwargs, _ask_in_thread)
+
+
+async def _go(
+    attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any], ask: Ask
+) -> ChatResult:
+    kwargs = _offered(kwargs, attempt.context.role.allowed_tools)
+    said, settings = model._get_ls_params(**kwargs), model._get_invocation_params(**kwargs)  # noqa: SLF001 - what tracers are told
+
+    async def make(most: int | None, messages: Sequence[Any]) -> Any:
+        plain, options = _limited(model, kind, kwargs, most)
+        with _alone():
+            return await ask(plain, messages, options)
+
+    call = _Call(view(messages, said, settings), messages, make)
+    response = await attempt.complete(call, call.view.request)
+    return ChatResult(generations=[ChatGeneration(message=native_reply(response, call.reply))])
+
+
+@contextmanager
+def _alone() -> Generator[None]:
+    """Let nothing that the model calls by itself be governed a second time."""
+    attempt, config = current.set(None), var_child_runnable_config.set(None)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(config)
+        current.reset(attempt)
+
+
+def _offered(kwargs: dict[str, Any], allowed: Collection[str] | None) -> dict[str, Any]:
+    """Leave out the tools that the role is not allowed: the model is not to ask for them."""
+    tools: Any = kwargs.get("tools")
+    if allowed is None or not tools:
+        return kwargs
+    left = [tool for tool in tools if tool_name(tool) in (None, *allowed)]
+    if left:
+        return {**kwargs, "tools": left}
+    return {name: found for name, found in kwargs.items() if name not in {"tools", "tool_choice"}}
+
+
+def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) -> tuple[Any, dict[str, Any]]:
+    """Return the model as it was given, and the arguments, such that a reply has at most so many tokens."""
+    name: str = getattr(model, _LIMIT)
+    fields: Mapping[str, Any] = kind.model_fields
+    own = name in fields
+    plain: Any = model.model_copy(update={name: most} if own and most is not None else None)
+    object.__setattr__(plain, "__class__", kind)
+    if most is None:
+        return plain, kwargs
+    options = {**kwargs, **{key: most for key in _LIMITS if kwargs.get(key) is not None}}
+    return plain, options if own else {**options, name: most}
+
+
+def _message(result: ChatResult) -> AIMessage:
+    """Return the reply, with what the provider said of the whole call."""
+    generation = result.generations[0]
+    message: Any = generation.message
+    said = {**(result.llm_output or {}), **(generation.generation_info or {}), **message.response_metadata}
+    reply: AIMessage = message.model_copy(update={"response_metadata": said})
+    return reply
+
+
+def _chunk(result: ChatResult) -> ChatGenerationChunk:
+    """Return a whole reply as the one piece of a stream."""
+    message = result.generations[0].message
+    fields = message.model_dump(exclude={"type", "chunk_position"})
+    return ChatGenerationChunk(message=AIMessageChunk(**fields, chunk_position="last"))

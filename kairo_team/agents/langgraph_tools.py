@@ -1,0 +1,140 @@
+"""LangChain's tools, taken through the tool pipeline (needs the extra `langgraph`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from langchain_core.messages import ToolMessage
+from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeStubs]
+from langgraph.prebuilt.tool_node import ToolInvocationError
+from langgraph.types import Command  # pyright: ignore[reportMissingTypeStubs]
+
+from kairo_team.agents.langgraph_attempt import Followed, GraphAttempt, current
+from kairo_team.agents.langgraph_views import text_of
+from kairo_team.errors import KairoError
+from kairo_team.frozen import EMPTY, thaw
+from kairo_team.tools.tool import SideEffect, Tool
+
+if TYPE_CHECKING:
+    from kairo_team.tools.result import ToolResult
+
+STEERED: Final = "the tool steers the graph"
+"""What the pipeline sees of a tool that raises an interrupt or a command to the graph around it."""
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
+_inside: ContextVar[tuple[str, str | None] | None] = ContextVar("kairo_team_governed_tool", default=None)
+"""Name and id of the call that `run_governed` makes."""
+
+
+class ToolRefused(ToolInvocationError):
+    """A tool call that was refused; a `ToolNode` makes an error message of it, which the model can read."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        self.message = reason
+        self.tool_name = tool
+        self.filtered_errors = None
+        Exception.__init__(self, reason)
+
+
+class FollowedTool(Followed):
+    """A call of a tool that nobody wrapped."""
+
+    def __init__(self, name: str, description: str, arguments: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._name = name
+        self._description = description
+        self._arguments = arguments
+        self._metadata = metadata
+        self._text = ""
+
+    async def walk(self, attempt: GraphAttempt) -> None:
+        """Go through the pipeline; refuse what cannot be applied to a call of somebody else's."""
+        tool = _tool(self._name, self._description, self._metadata, self._call)
+        result = await attempt.context.tool(tool).call(self._arguments)
+        attempt.tool_calls += self.open
+        if self.raised is None and (not self.open or result.is_error or result.text != self._text):
+            raise ToolRefused(self._name, result.text)
+
+    async def _call(self, arguments: Mapping[str, Any]) -> Any:
+        if thaw(arguments) != thaw(self._arguments):
+            raise ValueError("a guardrail would change the arguments: give the ToolNode awrap_tool_call to let it")
+        self._text = _output_text(await self.pass_on())
+        return self._text
+
+
+async def run_governed(request: Any, execute: Callable[[Any], Any]) -> Any:
+    """Run a `ToolNode`'s call through the pipeline of the attempt it belongs to, if it belongs to one."""
+    attempt = current.get()
+    if attempt is None or request.tool is None:
+        return await execute(request)
+    return await attempt.come_home(_run, attempt, request, execute)
+
+
+async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any]) -> Any:
+    asked = request.tool_call
+    outputs: list[Any] = []
+    bubbles: list[GraphBubbleUp] = []
+
+    async def call(arguments: Mapping[str, Any]) -> str:
+        attempt.tool_calls += 1
+        before = _inside.set((asked["name"], asked["id"]))
+        try:
+            outputs.append(await execute(request.override(tool_call={**asked, "args": thaw(arguments)})))
+        except GraphBubbleUp as bubble:  # an interrupt, or a command to the graph around: no failure
+            bubbles.append(bubble)
+            return STEERED
+        finally:
+            _inside.reset(before)
+        return _output_text(outputs[-1])
+
+    tool = _tool(asked["name"], request.tool.description, request.tool.metadata or {}, call)
+    try:
+        result = await attempt.context.tool(tool).call(asked["args"])
+    except KairoError as error:
+        attempt.end_with(error)
+        raise
+    if bubbles and not result.is_error:
+        raise bubbles[0]
+    return _answer(asked, result, outputs[-1] if outputs else None)
+
+
+def _answer(asked: Mapping[str, Any], result: ToolResult, output: Any) -> Any:
+    """Return what the tool returned, or a message that says what became of it."""
+    if output is not None and not result.is_error and result.text == _output_text(output):
+        return output
+    if isinstance(output, ToolMessage) and not result.is_error:
+        return output.model_copy(update={"content": result.text})
+    return ToolMessage(
+        result.text, name=asked["name"], tool_call_id=asked["id"], status="error" if result.is_error else "success"
+    )
+
+
+def in_pipeline(serialized: Any, said: Mapping[str, Any]) -> bool:
+    """Say whether this is the call that `run_governed` makes."""
+    return _inside.get() == (serialized["name"], said.get("tool_call_id"))
+
+
+def _tool(name: str, description: str, metadata: Mapping[str, Any], call: Callable[[Mapping[str, Any]], Any]) -> Tool:
+    said: Any = metadata.get("side_effect")
+    side_effect: SideEffect = said if said in get_args(SideEffect) else "system"
+    return Tool(_NOT_IN_NAMES.sub("_", name)[:64] or "_", call, description, side_effect=side_effect)
+
+
+def _output_text(output: Any) -> str:
+    """Return what the pipeline is to look at."""
+    if isinstance(output, ToolMessage):
+        return text_of(output)
+    if isinstance(output, Command):
+        return _command_text(output)
+    return str(output)
+
+
+def _command_text(command: Any) -> str:
+    """Return what a tool that commands the graph says to the model."""
+    update: Any = command.update
+    fields = cast("Mapping[str, Any]", update) if isinstance(update, Mapping) else EMPTY
+    said: Any = fields.get("messages", [])
+    texts = [text_of(message) for message in list[Any](said) if isinstance(message, ToolMessage)]
+    return "\n".join(texts) if texts else repr(command.update)

@@ -1,0 +1,187 @@
+"""What LangChain says, in the library's words, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from kairo_team.budget import Usage
+from kairo_team.frozen import thaw
+from kairo_team.governance.pricing import Billing
+from kairo_team.messages import Message, ToolCall, ToolSpec
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+
+_ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
+    "system": "system", "developer": "system", "ai": "assistant", "AIMessageChunk": "assistant", "tool": "tool",
+}  # fmt: skip
+_PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
+_CUT: Final = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
+_FILTERED: Final = frozenset({"content_filter", "SAFETY", "refusal"})
+
+
+class View(NamedTuple):
+    """A call as the governed path sees it."""
+
+    name: str
+    """`provider:model`."""
+    request: ModelRequest
+    """The text of it; `max_tokens` is what the model declares."""
+    beyond: int
+    """Bytes of what is said besides: pictures, files and the like, as they stand in the messages."""
+
+
+def view(messages: Sequence[Any], said: Mapping[str, Any], settings: Mapping[str, Any]) -> View:
+    """Show a call; `said` and `settings` are what the model tells LangChain's tracers of itself and of the call."""
+    most = said.get("ls_max_tokens")
+    provider = str(said.get("ls_provider") or "langchain")
+    name = f"{_PROVIDERS.get(provider, provider)}:{said.get('ls_model_name') or 'model'}"
+    most = most if isinstance(most, int) and most > 0 else None
+    request = ModelRequest(
+        [message_view(message) for message in messages],
+        tuple(_specs(settings.get("tools"))),
+        max_tokens=most,
+        settings={name: found for name, found in settings.items() if name != "tools" and _is_plain(found)},
+    )
+    return View(name, request, sum(map(_beyond_text, messages)))
+
+
+def message_view(message: Any) -> Message:
+    """Show a message's text and its tool calls."""
+    role: Literal["system", "user", "assistant", "tool"] = _ROLES.get(message.type, "user")
+    calls = [_call(call) for call in getattr(message, "tool_calls", ())]
+    return Message(role, text_of(message), calls, getattr(message, "tool_call_id", None))
+
+
+def text_of(message: Any) -> str:
+    """Return the text of a message: the string it is, or its text blocks."""
+    content = message.content
+    if isinstance(content, str):
+        return content
+    return "".join(block if isinstance(block, str) else block.get("text", "") for block in content if _is_text(block))
+
+
+def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> ModelResponse:
+    """Show a reply; `usage` is what a model of text completion says it used."""
+    metadata: Mapping[str, Any] = message.response_metadata
+    said = str(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason") or "")
+    finish: Literal["stop", "length", "content_filter"]
+    finish = "length" if said in _CUT else "content_filter" if said in _FILTERED else "stop"
+    calls = [_call(call) for call in message.tool_calls]
+    used: Mapping[str, Any] = message.usage_metadata or {}
+    spent = _usage(used) if used else _completion_usage(usage or {})
+    model = str(metadata.get("model_name") or metadata.get("model") or "")
+    return ModelResponse(text_of(message), calls, spent, model, finish, _billing(used))
+
+
+def with_text(message: Any, text: str) -> Any:
+    """Return the message with another text; what is no text in it stays."""
+    if text == text_of(message):
+        return message
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": text})
+    others = [block for block in message.content if not _is_text(block)]
+    return message.model_copy(update={"content": [{"type": "text", "text": text}, *others]})
+
+
+def native_reply(response: ModelResponse, reply: Any) -> Any:
+    """Return LangChain's message of a response: `reply`, with what was changed; a new one where there is none."""
+    if reply is None:
+        return _new_message(response)
+    if list(response.tool_calls) != [_call(call) for call in reply.tool_calls]:
+        reply = reply.model_copy(update={"tool_calls": _native_calls(response)})
+    return with_text(reply, response.text)
+
+
+def _new_message(response: ModelResponse) -> Any:
+    from langchain_core.messages import AIMessage
+
+    used = response.usage
+    usage: Any = None
+    if used is not None:
+        usage = {
+            "input_tokens": used.prompt_tokens, "output_tokens": used.completion_tokens, "total_tokens": used.tokens
+        }  # fmt: skip
+    metadata = {"finish_reason": response.finish_reason, "model_name": response.model}
+    return AIMessage(
+        response.text, tool_calls=_native_calls(response), usage_metadata=usage, response_metadata=metadata
+    )
+
+
+def _native_calls(response: ModelResponse) -> list[Any]:
+    """Write tool calls the way LangChain does; arguments that are no object stand under `input`."""
+    return [
+        {
+            "name": call.name,
+            "args": {"input": call.arguments} if isinstance(call.arguments, str) else thaw(call.arguments),
+            "id": call.id,
+            "type": "tool_call",
+        }
+        for call in response.tool_calls
+    ]
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    arguments = call["args"]
+    try:
+        return ToolCall(call["id"] or "", call["name"], arguments)
+    except ValueError:  # arguments that JSON cannot hold
+        return ToolCall(call["id"] or "", call["name"], repr(arguments))
+
+
+def _specs(tools: Any) -> Iterable[ToolSpec]:
+    """Show the tools of a call, each the way its provider writes them."""
+    for tool in tools or ():
+        function = _function(tool)
+        if function is None:
+            yield ToolSpec("other", repr(tool))
+        else:
+            yield ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
+
+
+def tool_name(tool: Any) -> str | None:
+    """Return the name of a tool as a model is told of it; None for a provider's own, such as its web search."""
+    function = _function(tool)
+    return None if function is None else str(function["name"])
+
+
+def _function(tool: Any) -> Mapping[str, Any] | None:
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+
+    try:
+        function: Mapping[str, Any] = convert_to_openai_tool(tool)["function"]
+        return function if "name" in function else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _is_plain(setting: Any) -> bool:
+    """Say whether a setting is set, and a value a record can hold."""
+    return isinstance(setting, str | int | float | bool)
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, str) or block.get("type") == "text"
+
+
+def _beyond_text(message: Any) -> int:
+    if isinstance(message.content, str):
+        return 0
+    return sum(len(repr(block).encode("utf-8", "surrogatepass")) for block in message.content if not _is_text(block))
+
+
+def _usage(used: Mapping[str, Any]) -> Usage:
+    if used.get("total_cost") == 0:  # LangChain's mark of what its cache answered
+        return Usage()
+    return Usage(int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0)))
+
+
+def _completion_usage(used: Mapping[str, Any]) -> Usage | None:
+    if "prompt_tokens" not in used and "completion_tokens" not in used:
+        return None
+    return Usage(int(used.get("prompt_tokens", 0)), int(used.get("completion_tokens", 0)))
+
+
+def _billing(used: Mapping[str, Any]) -> Billing:
+    details: Mapping[str, Any] = used.get("input_token_details") or {}
+    read, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
+    return Billing(cached_tokens=int(read), cache_write_tokens=int(written))

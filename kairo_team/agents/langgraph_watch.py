@@ -1,0 +1,145 @@
+"""LangChain's callbacks, through which the calls inside a graph are followed (needs the extra `langgraph`)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeStubs]
+
+from kairo_team.agents.langgraph_attempt import BLOCKING, Followed, FollowedModel, GraphAttempt
+from kairo_team.agents.langgraph_models import is_governed
+from kairo_team.agents.langgraph_tools import STEERED, FollowedTool, in_pipeline
+from kairo_team.agents.langgraph_views import response_view, view
+from kairo_team.tools.passing import PASSING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from langchain_core.outputs import LLMResult
+
+Make = Callable[[], Followed]
+
+
+class _Callback:
+    """A callback of LangChain's: awaited where a coroutine looks it up, called where a plain function does.
+
+    LangChain looks callbacks up right where it runs them. Its sync way would run an async one in another loop and
+    swallow what it raises; its async way would not wait for a sync one.
+    """
+
+    def __init__(self, awaited: Callable[..., Awaitable[None]], called: Callable[..., None]) -> None:
+        self._awaited = awaited
+        self._called = called
+
+    def __get__(self, watch: Watch | None, owner: type) -> Any:
+        asking = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # who asks is the point
+        by_coroutine = asking.f_code.co_flags & inspect.CO_COROUTINE
+        return functools.partial(self._awaited if by_coroutine else self._called, watch)
+
+
+def _start(look: Callable[..., Make | None]) -> Any:
+    """Make the callback of a call that begins; `look` says how to follow it, None for what is followed already."""
+
+    async def awaited(watch: Watch, *args: Any, run_id: UUID, **said: Any) -> None:
+        make = look(*args, **said)
+        if make is not None:
+            watch.calls[run_id.int] = await watch.attempt.come_home(watch.attempt.follow, run_id, make)
+
+    def called(watch: Watch, *args: Any, run_id: UUID, **said: Any) -> None:
+        make = look(*args, **said)
+        if make is None:
+            return
+        if watch.attempt.at_home:
+            raise RuntimeError(f"a model or tool {BLOCKING}")
+        watch.calls[run_id.int] = watch.attempt.wait_for(watch.attempt.follow, run_id, make)
+
+    return _Callback(awaited, called)
+
+
+def _end(look: Callable[[Any], tuple[Any, BaseException | None]]) -> Any:
+    """Make the callback of a call that ended; `look` returns what it brought and what it raised."""
+
+    async def awaited(watch: Watch, brought: Any, *, run_id: UUID, **_said: Any) -> None:
+        end = watch.take(run_id, *look(brought))
+        if end is not None:
+            await watch.attempt.come_home(end)
+
+    def called(watch: Watch, brought: Any, *, run_id: UUID, **_said: Any) -> None:
+        end = watch.take(run_id, *look(brought))
+        if end is not None:
+            watch.attempt.wait_for(end)
+
+    return _Callback(awaited, called)
+
+
+def _chat_model(_serialized: Any, messages: Any, **said: Any) -> Make | None:
+    return None if is_governed(said) else _model(messages[0], said)
+
+
+def _completion(_serialized: Any, prompts: Any, **said: Any) -> Make | None:
+    return _model([HumanMessage(prompts[0])], said)
+
+
+def _tool(serialized: Any, text: str, **said: Any) -> Make | None:
+    if in_pipeline(serialized, said):
+        return None
+    inputs: Any = said.get("inputs")
+    metadata: dict[str, Any] = said.get("metadata") or {}
+    arguments = cast("dict[str, Any]", inputs) if isinstance(inputs, dict) else {"input": text}
+    return functools.partial(FollowedTool, serialized["name"], serialized.get("description", ""), arguments, metadata)
+
+
+def _model(messages: Sequence[Any], said: dict[str, Any]) -> Make:
+    if said.get("batch_size", 1) > 1:
+        raise RuntimeError("one call of a model with several prompts cannot be held for each of them: call it for each")
+    metadata: dict[str, Any] = said.get("metadata") or {}
+    params: dict[str, Any] = said.get("invocation_params") or {}
+    return functools.partial(FollowedModel, *view(messages, metadata, params))
+
+
+def _bubble(error: BaseException) -> tuple[Any, BaseException | None]:
+    """Take what a tool raises to steer the graph for what it returns."""
+    return (STEERED, None) if isinstance(error, GraphBubbleUp) else (None, error)
+
+
+def _reply(result: LLMResult) -> Any:
+    """Show the reply as the governed path takes it."""
+    made: Any = result.generations[0][0]
+    usage: Any = (result.llm_output or {}).get("token_usage")
+    message = made.message if hasattr(made, "message") else AIMessage(made.text)
+    return response_view(message, cast("dict[str, Any]", usage) if isinstance(usage, dict) else None)
+
+
+class Watch(BaseCallbackHandler):
+    """Follows the calls of models and tools of one attempt, synchronous and asynchronous ones."""
+
+    raise_error = True
+    run_inline = True
+
+    on_chat_model_start = _start(_chat_model)
+    on_llm_start = _start(_completion)
+    on_tool_start = _start(_tool)
+    on_llm_end = _end(lambda result: (_reply(result), None))
+    on_tool_end = _end(lambda output: (output, None))
+    on_llm_error = _end(lambda error: (None, error))
+    on_tool_error = _end(_bubble)
+
+    def __init__(self, attempt: GraphAttempt) -> None:
+        self.attempt = attempt
+        self.calls: dict[int, Followed] = {}
+        """Calls in flight, by LangChain's ids of them."""
+
+    def take(self, run_id: UUID, reply: Any, error: BaseException | None) -> Callable[[], Awaitable[None]] | None:
+        """Return how its end is told, if the call was followed, or ended with what must leave the graph untouched."""
+        call = self.calls.pop(run_id.int, None)
+        if call is not None:
+            return functools.partial(self.attempt.answer, call, reply, error)
+        if isinstance(error, PASSING):
+            return functools.partial(self.attempt.leave_with, error)
+        return None

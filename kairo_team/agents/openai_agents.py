@@ -1,0 +1,266 @@
+"""An agent of the OpenAI Agents SDK as a member: its own loop, our budget, guardrails and permissions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from anyio import CancelScope
+from anyio.lowlevel import current_token
+from pydantic_core import to_json, to_jsonable_python
+
+from kairo_team.agents.alone import run_alone
+from kairo_team.agents.limits import say_limits
+from kairo_team.budget import check_count
+from kairo_team.errors import MissingExtra, known
+from kairo_team.messages import Message
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.tools.tool import SideEffect
+
+if TYPE_CHECKING:
+    from agents import Agent, RunConfig
+
+    from kairo_team.agents.openai_run import GovernedRun
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.tasks import Assignment
+    from kairo_team.team import Role
+
+Prompt = Callable[["Assignment", "MemberContext"], Any]
+"""Makes what the agent is asked: a text, or input items of the library's. It may be async."""
+
+MAX_TURNS: Final = 10
+"""Turns of one run; the agents library's own default."""
+
+
+class OpenAIAgent:
+    """Wraps an `agents.Agent`; needs the extra `openai-agents`, and runs on asyncio.
+
+    The agent, the agents it hands over to and those it uses as tools run in the library's own loop, on copies made for
+    the attempt: one object serves many tasks at once. Every model call of theirs is held, capped, guarded and booked
+    as a call of `context.model`, under the name `openai:<model>`; every call of a function tool, those of MCP servers
+    included, goes through the team's permissions and guardrails. Runs that the library's guardrails, tools or hooks
+    start by `Runner.run` are governed as well. A halt, a constraint's exit, a guardrail's denial and a cancellation
+    cross the library untouched, and tracing is off.
+
+    The prompt is the rendered task, or what `prompt(assignment, context)` returns. The agent's own instructions stand
+    before the role's; an agent without any is told what a `MiniAgent` is told. `context` is what its tools get as their
+    context: a value, or a function of assignment and context that makes one for each run. Where the task names an
+    output type and an agent answers in plain text, it is asked for that type; a structured answer is the artifact's
+    data, and its JSON the text. `run_config` is used as it is, but for the models and the tracing.
+    `max_turns` is for the outermost run; None is no limit. `side_effects` says what tools do, by name: "read", "write"
+    or "system", which is what every other tool counts as. Tools of one turn that do more than read run one by one.
+
+    What cannot be seen, and is therefore refused unless `allow_hosted`: tools that run at the provider (web and file
+    search, code interpreter, image generation, hosted MCP), prompts and conversations that it keeps. Tools the library
+    runs itself past its function tools (shell, apply-patch, computer, custom) are refused in any case. What nobody can
+    refuse: a model that a tool, guardrail or hook calls without `Runner.run`, which spends what it spends; so do
+    sessions that compact themselves. Handoffs are part of the conversation, not tool calls. What pictures and files
+    cost is estimated before the call. A reply that a run inside asks for piece by piece comes whole, once it passed.
+
+    A wrong object is a `ValueError`. The library's own guardrails keep working: where one trips, the output is BLOCKED;
+    so it is where a tool waits for the library's own approval, which nobody gives here.
+    """
+
+    own_loop = True
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        *,
+        prompt: Prompt | None = None,
+        context: Any = None,
+        run_config: RunConfig | None = None,
+        max_turns: int | None = MAX_TURNS,
+        side_effects: Mapping[str, SideEffect] | None = None,
+        allow_hosted: bool = False,
+    ) -> None:
+        _check(agent, prompt, run_config, max_turns)
+        self.agent = agent
+        self.max_turns = max_turns
+        self._prompt = prompt
+        self._shared = context
+        self._config = run_config
+        self._side_effects = _check_side_effects(side_effects)
+        self._allow_hosted = allow_hosted
+        _check_tools(agent, allow_hosted=allow_hosted)
+
+    def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
+        """Say why the agent could not work: its model is not to be had, or it may not take a single turn."""
+        problem = self._model_problem()
+        if problem is not None:
+            return [problem]
+        return ["it needs at least 1 loop, the budget allows 0"] if budget.loops == 0 else []
+
+    async def run(
+        self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
+    ) -> AgentOutput:
+        """Do a task: in a team with the team's `context`, else alone, as `MiniAgent.run` does.
+
+        In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` cross the library untouched,
+        with the last text said kept.
+        """
+        if context is None:
+            return await run_alone(self, assignment, **alone)
+        assert not isinstance(assignment, str), "a team hands over an Assignment"
+        _check_event_loop()
+        from kairo_team.agents.openai_run import GovernedRun, attempt
+
+        run = GovernedRun(context, self._side_effects, allow_hosted=self._allow_hosted, output_type=context.output_type)
+        with attempt(run):
+            asked = await self._ask(assignment, context)
+            ended = await self._run(run, asked, _made(self._shared, assignment, context))
+        status, artifact, transcript, error = ended
+        counts = (run.turns, self.max_turns, run.tools.executed)
+        return AgentOutput(artifact, status, *counts, run.usage, transcript, error)
+
+    async def _ask(self, assignment: Assignment, context: MemberContext) -> Any:
+        """Return what the agent is asked."""
+        if self._prompt is None:
+            limits = say_limits(self.max_turns, context)
+            return context.render("task", assignment=assignment, role=context.role, limits=limits)
+        asked: Any = self._prompt(assignment, context)
+        return await asked if inspect.isawaitable(asked) else asked
+
+    async def _run(self, run: GovernedRun, asked: Any, shared: Any) -> _End:
+        """Let the library run; what must end the attempt is raised, whatever the library made of it."""
+        from agents import RunConfig, Runner
+
+        config = self._config
+        if config is None:  # a tool that is not offered may be asked for all the same
+            config = RunConfig(tool_not_found_behavior="return_error_to_model")
+        start = run.outermost(self.agent)
+        try:
+            result = await Runner.run(start, asked, context=shared, max_turns=self.max_turns, run_config=config)
+        except Exception as error:  # noqa: BLE001 - the library wraps and replaces errors
+            if run.refusal is not None:
+                raise run.refusal from None
+            return _early_end(run, error)
+        finally:
+            if self._config is None:
+                with CancelScope(shield=True):
+                    await config.model_provider.aclose()
+        if run.refusal is not None:
+            raise run.refusal
+        return _end(run, result)
+
+    def _model_problem(self) -> str | None:
+        """Say why the first agent's model cannot be made; nobody is called."""
+        from agents import Model, RunConfig
+
+        config = self._config if self._config is not None else RunConfig()
+        model = config.model or self.agent.model
+        if isinstance(model, Model):
+            return None
+        try:
+            config.model_provider.get_model(model)
+        except Exception as error:  # noqa: BLE001 - providers raise what they like
+            name = "the library's default model" if model is None else f"the model {model!r}"
+            return f"{name} is not to be had: {str(error).partition(chr(10))[0]}"
+        return None
+
+    def __repr__(self) -> str:
+        return f"OpenAIAgent({self.agent.name!r}, max_turns={self.max_turns})"
+
+
+_End = tuple[AgentStatus, Artifact, tuple[Message, ...], str | None]
+"""How a run ended: status, artifact, conversation, and why it did not complete."""
+
+
+def _made(value: Any, assignment: Assignment, context: MemberContext) -> Any:
+    """Return the library's context of one run."""
+    return value(assignment, context) if _is_function(value) else value
+
+
+def _is_function(value: object) -> bool:
+    return inspect.isroutine(value) or isinstance(value, partial)
+
+
+def _end(run: GovernedRun, result: Any) -> _End:
+    """Read a result of the library's."""
+    from kairo_team.agents.openai_views import message_of
+
+    said = tuple(message_of(cast("dict[str, Any]", item)) for item in result.to_input_list())
+    if result.interruptions:
+        names = known({str(one.name) for one in result.interruptions})
+        why = f"tools wait for an approval that nobody gives here: {names}; leave approvals to the team's permissions"
+        return AgentStatus.BLOCKED, Artifact(run.text, partial=True), said, why
+    output = result.final_output
+    if output is None or isinstance(output, str):
+        return AgentStatus.COMPLETED, Artifact(output or "", partial=run.cut), said, None
+    data = to_jsonable_python(output, fallback=str)
+    artifact = Artifact(to_json(data).decode(), data, "application/json", partial=run.cut)
+    return AgentStatus.COMPLETED, artifact, said, None
+
+
+def _early_end(run: GovernedRun, error: Exception) -> _End:
+    """Say how a run ended that raised; raise what is neither its turn limit nor a guardrail of the library's."""
+    from agents import exceptions
+
+    if isinstance(error, exceptions.MaxTurnsExceeded):
+        return AgentStatus.TURN_LIMIT_REACHED, Artifact(run.text, partial=True), (), str(error)
+    tripped: Any = getattr(error, "guardrail_result", error)
+    guardrail = getattr(tripped, "guardrail", None)
+    if guardrail is None:
+        raise error
+    run.context.keep("")  # what it said may be what the guardrail is there to keep back
+    why = f"the agent's own guardrail {guardrail.get_name()!r} was tripped"
+    return AgentStatus.BLOCKED, Artifact("", partial=True), (), why
+
+
+# ---------------------------------------------------------------- before work starts
+
+
+def _check(agent: Any, prompt: Any, run_config: Any, max_turns: Any) -> None:
+    """Raise `MissingExtra` without the library, and `ValueError` for what cannot be run."""
+    if find_spec("agents") is None:
+        raise MissingExtra("OpenAIAgent", "openai-agents")
+    from agents import Agent, RunConfig
+
+    if not isinstance(agent, Agent):
+        raise ValueError(f"OpenAIAgent wraps an agents.Agent, not {agent!r:.200}")
+    if prompt is not None and not callable(prompt):
+        raise ValueError(f"OpenAIAgent.prompt is a function of assignment and context, not {prompt!r:.200}")
+    if run_config is not None and not isinstance(run_config, RunConfig):
+        raise ValueError(f"OpenAIAgent.run_config must be an agents.RunConfig, not {run_config!r:.200}")
+    if max_turns is not None:
+        check_count("OpenAIAgent.max_turns", max_turns)
+        if max_turns < 1:
+            raise ValueError("OpenAIAgent.max_turns must be at least 1, or None for no limit")
+
+
+def _check_tools(agent: Agent[Any], *, allow_hosted: bool) -> None:
+    """Raise `ValueError` for tools that cannot be governed."""
+    from kairo_team.agents.openai_tools import tool_problems
+
+    problems = list(tool_problems(agent, allow_hosted=allow_hosted))
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping | None)
+
+
+def _check_side_effects(given: Any) -> Mapping[str, SideEffect]:
+    allowed = get_args(SideEffect)
+    if not _is_mapping(given):
+        raise ValueError(f"OpenAIAgent.side_effects must be a mapping of tool names, not {given!r:.200}")
+    effects: dict[Any, Any] = dict(given or {})
+    for name, side_effect in effects.items():
+        if side_effect not in allowed:
+            raise ValueError(
+                f"OpenAIAgent.side_effects: {name!r} must be one of {', '.join(allowed)}, not {side_effect!r}"
+            )
+    return effects
+
+
+def _check_event_loop() -> None:
+    """Raise `RuntimeError` where the agents library cannot run."""
+    if "asyncio" not in current_token().backend_class.__module__:
+        raise RuntimeError(
+            "the agents library runs its agents on asyncio alone: run the team there, not on another event loop"
+        )

@@ -1,0 +1,194 @@
+"""Models of the agents library, governed: every call of one is a call of `context.model`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from agents import Model, ModelProvider
+from agents import ModelResponse as TheirReply
+from agents import Usage as TheirUsage
+from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
+
+from kairo_team.agents.openai_errors import call_error
+from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view
+from kairo_team.models.admission import prompt_bound
+
+if TYPE_CHECKING:
+    from kairo_team.agents.openai_run import GovernedRun
+    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+
+_tries_once: Callable[[bool], AbstractContextManager[None]]
+try:
+    from agents.models import _retry_runtime  # pyright: ignore[reportPrivateUsage]  # there is no public switch
+
+    _tries_once = _retry_runtime.provider_managed_retries_disabled
+except ImportError:  # a release without the switch: what its client tries again by itself is not seen
+    _tries_once = nullcontext  # type: ignore[assignment]  # the argument is what it yields
+
+_ROUTERS: Final = ("LitellmModel", "AnyLLMModel")
+"""Models that name another provider before a slash."""
+
+
+def model_name(model: Model) -> str:
+    """Return a model's name as `provider:model`; one that does not say its own is called by its class."""
+    own = getattr(model, "model", None)
+    name = own if isinstance(own, str) and own else type(model).__name__
+    if type(model).__name__ in _ROUTERS and "/" in name:
+        return name.replace("/", ":", 1)
+    return f"openai:{name}"
+
+
+class GovernedProvider(ModelProvider):
+    """Finds the models another provider finds, governed."""
+
+    def __init__(self, run: GovernedRun, provider: ModelProvider) -> None:
+        self._run = run
+        self.own = provider
+
+    @classmethod
+    def of(cls, run: GovernedRun, provider: ModelProvider) -> ModelProvider:
+        """Return a provider governed by `run`, whoever governs it now."""
+        return cls(run, provider.own if isinstance(provider, cls) else provider)
+
+    def get_model(self, model_name: str | None) -> Model:
+        """Return the model of that name."""
+        return GovernedNativeModel(self._run, self.own.get_model(model_name))
+
+
+class GovernedNativeModel(Model):
+    """A model whose calls are held, guarded and booked; everything else is the model's own."""
+
+    def __init__(self, run: GovernedRun, native: Model) -> None:
+        self._run = run
+        self.native = native
+
+    @classmethod
+    def of(cls, run: GovernedRun, model: Model) -> Model:
+        """Return a model governed by `run`, whoever governs it now."""
+        return cls(run, model.native if isinstance(model, cls) else model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+    async def get_response(self, *args: Any, **kwargs: Any) -> TheirReply:
+        """Answer one call; raises what `GovernedChatModel.complete` raises."""
+        call = OneCall(self.native, _call(args, kwargs), streamed=False)
+        return call.native(await self._run.ask(call))
+
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        """Answer one call; nothing is yielded before the whole reply was looked at."""
+        call = OneCall(self.native, _call(args, kwargs), streamed=True)
+        reply = call.native(await self._run.ask(call))
+        for event in call.events_of(reply):
+            yield event
+
+    def get_retry_advice(self, request: Any) -> Any:
+        """Return what the model says of trying again."""
+        return self.native.get_retry_advice(request)
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        await self.native._cleanup_on_run_end(owner)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the runner's own hook
+
+
+class OneCall:
+    """One call of a native model as a `ChatModel`; it keeps what the library has to get back."""
+
+    def __init__(self, native: Model, call: NativeCall, *, streamed: bool) -> None:
+        self.name = model_name(native)
+        self.max_output_tokens = call.model_settings.max_tokens
+        self.call = call
+        self.view = call.view()
+        self.error: Exception | None = None
+        """The library's own, of the last try that failed."""
+        self._native = native
+        self._streamed = streamed
+        self._events: list[Any] = []
+        self._reply: TheirReply | None = None
+        self._before: ModelResponse | None = None
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Return a bound of the request's tokens, its pictures and files included."""
+        return prompt_bound(request) + self.call.media
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Make the native call, capped at `request.max_tokens`; `ModelCallError` where no answer came.
+
+        The provider's client tries once: who tries again is the governed model.
+        """
+        call = self.call.under(request, self.view)
+        try:
+            with _tries_once(True):
+                reply = await self._send(call)
+        except Exception as error:
+            known = call_error(self.name, error)
+            if known is None:
+                raise
+            self.error = error
+            raise known from error
+        self._reply, self._before = reply, reply_view(reply, request.max_tokens)
+        return self._before
+
+    def native(self, response: ModelResponse) -> TheirReply:
+        """Return the library's reply for what came of the governed call."""
+        return rebuilt(self._reply, self._before, response)
+
+    def events_of(self, reply: TheirReply) -> list[Any]:
+        """Return what a streamed call told; where guardrails changed the reply, nothing but the end of the stream."""
+        if self._reply is not None and reply.output == self._reply.output:
+            return self._events
+        return [ResponseCompletedEvent(response=_response(reply), sequence_number=0, type="response.completed")]
+
+    async def _send(self, call: NativeCall) -> TheirReply:
+        if not self._streamed:
+            return await self._native.get_response(**call.arguments())
+        self._events.clear()
+        async for event in self._native.stream_response(**call.arguments()):
+            self._events.append(event)
+        ends = [event.response for event in self._events if getattr(event, "type", None) in _ENDS]
+        end: Response | None = ends[-1] if ends else None
+        output = list(end.output) if end is not None else []
+        output = output or [event.item for event in self._events if event.type == "response.output_item.done"]
+        return TheirReply(output, _usage(end), end.id if end is not None else None)
+
+
+_ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
+_ORDER: Final = tuple(NativeCall.__dataclass_fields__)
+
+
+def _call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NativeCall:
+    """Take the arguments of a call; the runner gives them by place in one way of running and by name in the other."""
+    given = dict(zip(_ORDER, args, strict=False)) | kwargs
+    return NativeCall(**given)
+
+
+def _usage(end: Response | None) -> TheirUsage:
+    used = end.usage if end is not None else None
+    if used is None:
+        return TheirUsage()
+    return TheirUsage(1, used.input_tokens, used.input_tokens_details, used.output_tokens)
+
+
+def _response(reply: TheirReply) -> Response:
+    """Return a reply as the end of a stream has it."""
+    used = reply.usage
+    usage = ResponseUsage(
+        input_tokens=used.input_tokens,
+        input_tokens_details=used.input_tokens_details,
+        output_tokens=used.output_tokens,
+        output_tokens_details=used.output_tokens_details,
+        total_tokens=used.input_tokens + used.output_tokens,
+    )
+    return Response(
+        id=reply.response_id or "response",
+        created_at=time.time(),
+        model="",
+        object="response",
+        output=reply.output,
+        parallel_tool_calls=True,
+        tool_choice="auto",
+        tools=[],
+        usage=usage,
+    )

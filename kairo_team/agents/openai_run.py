@@ -1,0 +1,346 @@
+"""One run of the agents library under one attempt: what its models and tools spend is the attempt's.
+
+The library starts every run through one object, its default runner; `Gate` stands there. A run started inside an
+attempt - the attempt's own, one of an agent used as a tool, one that a guardrail or a tool of the user's starts - is
+governed by it; every other run passes through untouched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from agents import Agent, Handoff, Model, RunConfig, RunState
+from agents import handoff as make_handoff
+from agents.run import get_default_agent_runner, set_default_agent_runner
+from anyio import Lock
+from anyio.lowlevel import current_token
+
+from kairo_team.agents.openai_models import GovernedNativeModel, GovernedProvider
+from kairo_team.agents.openai_tools import ToolBinder
+from kairo_team.agents.openai_views import TaskOutput
+from kairo_team.budget import Usage
+from kairo_team.errors import KairoError, ModelCallError
+
+if TYPE_CHECKING:
+    from agents import RunContextWrapper
+    from agents import Tool as TheirTool
+    from agents.run import CallModelData, ModelInputData
+
+    from kairo_team.agents.openai_models import OneCall
+    from kairo_team.contracts import MemberContext
+    from kairo_team.models.chat_model import ModelResponse
+    from kairo_team.tools.tool import SideEffect
+
+
+class GovernedRun:
+    """What one attempt governs, and what it has counted."""
+
+    def __init__(
+        self,
+        context: MemberContext,
+        side_effects: Mapping[str, SideEffect],
+        *,
+        allow_hosted: bool,
+        output_type: Any = None,
+    ) -> None:
+        self.context = context
+        self.turns = 0
+        """Model calls answered, those of nested runs included."""
+        self.usage = Usage()
+        self.refusal: KairoError | None = None
+        """The first error of the library's that the agents library must not keep to itself."""
+        self.text = ""
+        """The last text the outermost run said."""
+        self.cut = False
+        """The last reply of the outermost run was cut off at its limit."""
+        self.tools = ToolBinder(self, side_effects, allow_hosted=allow_hosted)
+        self._allow_hosted = allow_hosted
+        self._output = None if output_type is None else TaskOutput(output_type)
+        self._agents: dict[tuple[int, bool], tuple[Agent[Any], Agent[Any]]] = {}
+        self._governed: set[int] = set()
+        """Ids of the governed copies."""
+        self._loop = current_token()
+
+    # ------------------------------------------------------------ halts cross the library
+
+    @contextmanager
+    def crossing(self) -> Generator[None]:
+        """Keep the first error of ours that is raised inside; where there is one already, raise it again at once."""
+        if self.refusal is not None:
+            raise self.refusal
+        try:
+            yield
+        except KairoError as error:
+            self.refusal = self.refusal or error
+            raise
+
+    def one_by_one(self) -> Lock:
+        """Return what a tool that does more than read holds while it is at work."""
+        return _frame().one_by_one
+
+    # ------------------------------------------------------------ model calls
+
+    async def ask(self, call: OneCall) -> ModelResponse:
+        """Make one governed model call."""
+        native = call.call
+        if not self._allow_hosted and (native.previous_response_id or native.conversation_id or native.prompt):
+            raise ValueError(
+                "a conversation or a prompt that the provider keeps cannot be seen, bounded or guarded: "
+                "send the text itself, or allow it, OpenAIAgent(..., allow_hosted=True)"
+            )
+        with self.crossing():
+            self.context.governor.pre_step()
+            try:
+                response = await self.context.model(call).complete(call.view)
+            except ModelCallError as error:  # the library and its own retries are to know what it was
+                raise call.error or error from None
+        self.turns += 1
+        self.usage += response.usage or Usage()
+        if _frame().depth == 1:
+            self.cut = response.finish_reason == "length"
+            self.text = response.text or self.text
+            self.context.keep(self.text)
+        return response
+
+    # ------------------------------------------------------------ agents
+
+    def outermost(self, agent: Agent[Any]) -> Agent[Any]:
+        """Return the governed copy of the agent that starts, with the role's instructions after its own."""
+        start = self.govern(agent, outermost=True)
+        start.instructions = self._instructions(agent.instructions)
+        return start
+
+    def govern(self, agent: Agent[Any], *, outermost: bool = False) -> Agent[Any]:
+        """Return a copy of an agent whose model, tools and handoffs are governed; the same one each time."""
+        if id(agent) in self._governed:
+            return agent
+        found = self._agents.get((id(agent), outermost))
+        if found is None:
+            governed = copy.copy(agent)
+            kind: Any = type(agent)
+            governed.__class__ = _governed_kind(kind)
+            found = self._agents[id(agent), outermost] = (agent, governed)  # keeps both, and so their ids, alive
+            self._governed.add(id(governed))
+            self._fill(governed, agent, outermost=outermost)
+        return found[1]
+
+    def config(self, given: Any) -> RunConfig:
+        """Return a run's settings with governed models, and without tracing."""
+        config: RunConfig = _as_config(given)
+        own = config.call_model_input_filter
+        return replace(
+            config,
+            model=self._model(config.model),
+            model_provider=GovernedProvider.of(self, config.model_provider),
+            call_model_input_filter=own if isinstance(own, _Check) else _Check(self, own),
+            tracing_disabled=True,
+        )
+
+    def refresh(self, agent: Agent[Any]) -> None:
+        """Govern what a hook may have put into a governed copy since its last turn."""
+        if agent.model is not None:
+            agent.model = self._model(agent.model)
+        if not all(isinstance(one, Handoff) for one in agent.handoffs):
+            agent.handoffs = self._handoffs(agent.handoffs, outermost=False)
+
+    def check_agent(self, agent: Agent[Any]) -> None:
+        """Raise unless an agent about to ask its model is governed."""
+        raw = isinstance(agent.model, Model) and not isinstance(agent.model, GovernedNativeModel)
+        if raw or id(agent) not in self._governed:
+            raise RuntimeError(
+                f"the agent {agent.name!r}, or its model, came into the run while it was going on and is not governed: "
+                "give a run its agents and models from the start"
+            )
+
+    def check_loop(self) -> None:
+        """Raise `RuntimeError` in another event loop than the attempt's, such as one in a thread."""
+        if current_token() != self._loop:
+            raise RuntimeError(_OTHER_LOOP)
+
+    def _fill(self, governed: Agent[Any], agent: Agent[Any], *, outermost: bool) -> None:
+        for name, value in vars(agent).items():
+            if isinstance(value, list):
+                items = cast("list[Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+                object.__setattr__(governed, name, items.copy())
+        governed.model = self._model(agent.model)
+        governed.handoffs = self._handoffs(agent.handoffs, outermost=outermost)
+        if outermost and agent.output_type is None:
+            governed.output_type = self._output
+
+    def _instructions(self, own: Any) -> Any:
+        role = self.context.role
+        if own is None:
+            schema = None if self._output is None else self._output.json_schema()
+            return self.context.render("system", role=role, schema=schema)
+        if not role.instructions or isinstance(own, str):
+            return f"{own}\n\n{role.instructions}" if role.instructions else own
+
+        async def both(run_context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
+            said = own(run_context, agent)
+            return f"{await said if isawaitable(said) else said}\n\n{role.instructions}"
+
+        return both
+
+    def _handoffs(self, targets: list[Any], *, outermost: bool) -> list[Any]:
+        return [self._handoff(target, outermost=outermost) for target in targets]
+
+    def _handoff(self, target: Any, *, outermost: bool) -> Handoff[Any, Any]:
+        """Return a handoff to a governed agent, which is made when it is handed over to."""
+        handoff: Handoff[Any, Any] = make_handoff(target) if _is_agent(target) else copy.copy(target)
+        handoff.on_invoke_handoff = partial(self._hand_over, handoff.on_invoke_handoff, outermost)
+        handoff._agent_ref = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it is the agent that is not governed
+        return handoff
+
+    async def _hand_over(self, invoke: Any, outermost: bool, context: Any, arguments: str) -> Agent[Any]:
+        return self.govern(await invoke(context, arguments), outermost=outermost)
+
+    def _model(self, model: str | Model | None) -> str | Model | None:
+        return GovernedNativeModel.of(self, model) if isinstance(model, Model) else model
+
+
+def _is_agent(value: object) -> bool:
+    return isinstance(value, Agent)
+
+
+def _as_config(given: Any) -> Any:
+    """Return a run's settings; the library takes them as a dict, too."""
+    make: Any = RunConfig
+    return make(**given) if isinstance(given, dict) else given or RunConfig()
+
+
+class _Check:
+    """Looks at the agent before each model call; then the user's own filter has its turn."""
+
+    def __init__(self, run: GovernedRun, own: Any) -> None:
+        self._run = run
+        self._own = own
+
+    async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
+        self._run.check_agent(data.agent)
+        if self._own is None:
+            return data.model_data
+        filtered: Any = self._own(data)
+        changed: ModelInputData = await filtered if isawaitable(filtered) else filtered
+        return changed
+
+
+# ---------------------------------------------------------------- where a run is
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The run that is going on here."""
+
+    run: GovernedRun
+    depth: int
+    """1 is the attempt's own; more is a run inside it."""
+    one_by_one: Lock
+    """Held by the tool of this run that is at work and does more than read."""
+
+
+_HERE: Final[ContextVar[_Frame | None]] = ContextVar("kairo_team_openai_run", default=None)
+_OTHER_LOOP: Final = (
+    "a run of the agents library in another event loop cannot be governed: make the tool or guardrail that starts it "
+    "an async function, and await Runner.run there"
+)
+
+
+def _frame() -> _Frame:
+    frame = _HERE.get()
+    if frame is None:
+        raise RuntimeError("a governed agent belongs to one attempt: it cannot be run outside of it")
+    return frame
+
+
+@contextmanager
+def attempt(run: GovernedRun) -> Generator[None]:
+    """Let the runs that are started inside be governed by `run`."""
+    stand_in()
+    token = _HERE.set(_Frame(run, 0, Lock()))
+    try:
+        yield
+    finally:
+        _HERE.reset(token)
+
+
+class _Governed:
+    """Marks an agent that is governed."""
+
+
+@cache
+def _governed_kind(kind: Any) -> Any:
+    """Return a subclass of an agent's class that governs its tools, wherever they come from, when asked for them."""
+
+    async def get_all_tools(self: Agent[Any], run_context: RunContextWrapper[Any]) -> list[TheirTool]:
+        run = _frame().run
+        run.refresh(self)
+        return run.tools.bind(await kind.get_all_tools(self, run_context))
+
+    return (
+        kind
+        if issubclass(kind, _Governed)
+        else type(kind.__name__, (kind, _Governed), {"get_all_tools": get_all_tools, "__module__": kind.__module__})
+    )
+
+
+# ---------------------------------------------------------------- the default runner
+
+
+class Gate:
+    """Stands where the library has its default runner, and governs the runs that belong to an attempt."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
+        """Run an agent."""
+        with _inside(starting_agent, input, options) as agent:
+            return await self._runner.run(agent, input, **options)
+
+    def run_streamed(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
+        """Start a run; it goes on in a task of the library's own, which inherits what governs it."""
+        with _inside(starting_agent, input, options) as agent:
+            return self._runner.run_streamed(agent, input, **options)
+
+    def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
+        """Run an agent in an event loop of its own."""
+        if _HERE.get() is not None:
+            raise RuntimeError(_OTHER_LOOP)
+        return self._runner.run_sync(starting_agent, input, **options)
+
+
+@contextmanager
+def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator[Agent[Any]]:
+    """Give the agent to run, and set the options, of a run that starts here."""
+    here = _HERE.get()
+    if here is None:
+        yield agent
+        return
+    here.run.check_loop()
+    if isinstance(input, RunState):
+        raise RuntimeError(
+            "a saved run of the agents library cannot be governed: start it anew, with its input as text"
+        )
+    options["run_config"] = here.run.config(options.get("run_config"))
+    token = _HERE.set(_Frame(here.run, here.depth + 1, Lock()))
+    try:
+        yield here.run.govern(agent, outermost=here.depth == 0)
+    finally:
+        _HERE.reset(token)
+
+
+def stand_in() -> None:
+    """Put the gate before the library's default runner, where it is not there yet."""
+    runner = get_default_agent_runner()
+    if not isinstance(runner, Gate):
+        set_default_agent_runner(Gate(runner))  # type: ignore[arg-type]  # it does all a runner does

@@ -1,0 +1,234 @@
+"""Tools of the agents library, governed: every call of a function tool goes through the tool pipeline."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from agents import (
+    Agent,
+    CodeInterpreterTool,
+    FileSearchTool,
+    FunctionTool,
+    Handoff,
+    HostedMCPTool,
+    ImageGenerationTool,
+    WebSearchTool,
+)
+from agents.tool import (
+    default_tool_timeout_error_message,
+    get_function_tool_origin,
+    invoke_function_tool,
+    maybe_invoke_function_tool_failure_error_function,
+    resolve_function_tool_failure_error_function,
+    set_function_tool_failure_error_function,
+)
+
+from kairo_team.agents.openai_views import read_arguments, to_text
+from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget
+from kairo_team.frozen import thaw
+from kairo_team.tools.result import ToolResult, text_of
+from kairo_team.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from agents import Tool as TheirTool
+    from agents.tool_context import ToolContext
+
+    from kairo_team.agents.openai_run import GovernedRun
+    from kairo_team.tools.tool import SideEffect
+
+ENDS_ATTEMPT: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget)
+"""What the library must not turn into a tool's output."""
+HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
+"""Tools that run at the provider."""
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def tool_problem(tool: TheirTool, *, allow_hosted: bool) -> str | None:
+    """Say why a tool cannot be governed; None when it can, or need not."""
+    if isinstance(tool, FunctionTool) or (allow_hosted and isinstance(tool, HOSTED)):
+        return None
+    name = getattr(tool, "name", None) or type(tool).__name__
+    if isinstance(tool, HOSTED):
+        return (
+            f"the tool {name!r} ({type(tool).__name__}) runs at the provider, where its calls cannot be seen, counted "
+            "or refused: take a function tool, or allow it, OpenAIAgent(..., allow_hosted=True)"
+        )
+    return (
+        f"the tool {name!r} ({type(tool).__name__}) is run by the agents library past permissions, guardrails and "
+        "budget: write it as a function tool"
+    )
+
+
+def tool_problems(agent: Agent[Any], *, allow_hosted: bool) -> Iterator[str]:
+    """Say what tools of an agent, and of the agents it can reach, cannot be governed."""
+    for one in _reachable(agent):
+        for tool in one.tools:
+            problem = tool_problem(tool, allow_hosted=allow_hosted)
+            if problem is not None:
+                yield f"agent {one.name!r}: {problem}"
+
+
+def _reachable(agent: Agent[Any]) -> Iterable[Agent[Any]]:
+    """Return the agents of a graph, each once, as far as it can be known before it runs."""
+    found: dict[int, Agent[Any]] = {}
+    left: list[Any] = [agent]
+    while left:
+        one = left.pop()
+        if not _is_agent(one) or id(one) in found:
+            continue
+        found[id(one)] = one
+        targets: list[Any] = one.handoffs
+        left += [_behind(target) if isinstance(target, Handoff) else target for target in targets]
+        left += [getattr(tool, "_agent_instance", None) for tool in one.tools]
+    return found.values()
+
+
+def _is_agent(value: object) -> bool:
+    return isinstance(value, Agent)
+
+
+def _behind(handoff: Any) -> Any:
+    reference = getattr(handoff, "_agent_ref", None)
+    return None if reference is None else reference()
+
+
+class ToolBinder:
+    """Makes governed copies of tools, and runs their calls."""
+
+    def __init__(self, run: GovernedRun, side_effects: Mapping[str, SideEffect], *, allow_hosted: bool) -> None:
+        self.executed = 0
+        """Tool calls that were executed."""
+        self._run = run
+        self._side_effects = side_effects
+        self._allow_hosted = allow_hosted
+        self._bound: dict[int, tuple[FunctionTool, FunctionTool]] = {}
+
+    def bind(self, tools: Iterable[TheirTool]) -> list[TheirTool]:
+        """Return the tools governed, without those always refused; `ValueError` for one that cannot be."""
+        bound: list[TheirTool] = []
+        for tool in tools:
+            problem = tool_problem(tool, allow_hosted=self._allow_hosted)
+            if problem is not None:
+                raise ValueError(problem)
+            if not isinstance(tool, FunctionTool):
+                bound.append(tool)
+            elif self._offered(tool):
+                bound.append(self._governed(tool))
+        return bound
+
+    def _offered(self, tool: FunctionTool) -> bool:
+        governed = self._run.context.tool(self._described(tool, _never))
+        return governed.pipeline.refusal(governed.tool) is None
+
+    def _governed(self, tool: FunctionTool) -> FunctionTool:
+        """Return a copy of a tool that is called through the pipeline; the same one each time."""
+        found = self._bound.get(id(tool))
+        if found is None:
+            bound = copy.copy(tool)
+            bound.on_invoke_tool = partial(self.invoke, tool)
+            bound.timeout_seconds = None  # it is kept to inside, where the time a permission takes does not count
+            found = self._bound[id(tool)] = (tool, bound)  # keeps the tool, and so its id, alive
+        return found[1]
+
+    async def invoke(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
+        """Make one call; return what the tool returned, where nothing changed it, else the text for the model."""
+        call = _Call(self, tool, context, arguments)
+        described = self._described(tool, call.make)
+        alone = described.side_effect != "read" and not _runs_agent(tool)
+        async with self._run.one_by_one() if alone else nullcontext():
+            with self._run.crossing():
+                result = await self._run.context.tool(described).call(arguments)
+        if self._run.refusal is not None:
+            raise self._run.refusal
+        if call.error is not None:
+            raise call.error
+        return result.text if result.value is None else result.value
+
+    def failed(self, error: Exception) -> None:
+        """Take note of an error the tool's own error function is about to turn into text."""
+        if isinstance(error, ENDS_ATTEMPT) and self._run.refusal is None:
+            self._run.refusal = error
+
+    def _described(self, tool: FunctionTool, make: Any) -> Tool:
+        name = _NOT_IN_A_NAME.sub("_", tool.qualified_name)[:64]
+        side_effect = self._side_effects.get(tool.name) or self._side_effects.get(name) or "system"
+        server, server_tool = _server_of(tool)
+        schema = tool.params_json_schema
+        described = schema if schema.get("type", "object") == "object" else {"type": "object"}
+        return Tool(name, make, tool.description or "", described, side_effect, server=server, server_tool=server_tool)
+
+
+class _Call:
+    """One call of a native tool, from within the pipeline."""
+
+    def __init__(self, binder: ToolBinder, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> None:
+        self._binder = binder
+        self._tool = tool
+        self._context = context
+        self._arguments = arguments
+        self._failed = False
+        self.error: Exception | None = None
+        """What the tool raised and the library is to hear of."""
+
+    async def make(self, arguments: Mapping[str, Any]) -> Any:
+        """Run the tool with the arguments as they passed; a failure told as text is an error all the same."""
+        self._binder.executed += 1
+        try:
+            value = await invoke_function_tool(
+                function_tool=self._watched(), context=self._context, arguments=self._written(arguments)
+            )
+        except Exception as error:
+            self.error = error
+            raise
+        return ToolResult(text_of(value), is_error=True) if self._failed else value
+
+    def _written(self, arguments: Mapping[str, Any]) -> str:
+        plain = thaw(arguments)
+        return self._arguments if read_arguments(self._arguments) == plain else to_text(plain)
+
+    def _watched(self) -> FunctionTool:
+        """Return a copy of the tool that says when it failed, and tells the model what the tool would have told it."""
+        watched = copy.copy(self._tool)
+        if resolve_function_tool_failure_error_function(self._tool, self._context) is not None:
+            set_function_tool_failure_error_function(watched, self._on_error)
+        if watched.timeout_seconds is not None:
+            watched.timeout_error_function = self._on_timeout
+        return watched
+
+    async def _on_error(self, context: Any, error: Exception) -> str:
+        self._failed = True
+        self._binder.failed(error)
+        told = await maybe_invoke_function_tool_failure_error_function(
+            function_tool=self._tool, context=context, error=error
+        )
+        return told or ""
+
+    async def _on_timeout(self, context: Any, error: Any) -> str:
+        self._failed = True
+        own: Any = self._tool.timeout_error_function
+        if own is None:
+            return default_tool_timeout_error_message(tool_name=error.tool_name, timeout_seconds=error.timeout_seconds)
+        told = own(context, error)
+        return str(await told if hasattr(told, "__await__") else told)
+
+
+async def _never(_arguments: Mapping[str, Any]) -> Any:
+    raise RuntimeError("the tool is only described here")
+
+
+def _runs_agent(tool: FunctionTool) -> bool:
+    return getattr(tool, "_agent_instance", None) is not None
+
+
+def _server_of(tool: FunctionTool) -> tuple[str | None, str | None]:
+    """Return the MCP server a tool belongs to and the name it has there."""
+    origin = get_function_tool_origin(tool)
+    if origin is None or origin.mcp_server_name is None:
+        return None, None
+    binding = getattr(tool, "_mcp_tool_binding", None)
+    return origin.mcp_server_name, binding[1] if binding else tool.name

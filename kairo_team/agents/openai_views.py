@@ -1,0 +1,416 @@
+"""What the agents library says to a model, and what the model answers, as plain messages and back again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from agents import AgentOutputSchemaBase, FunctionTool, ModelBehaviorError, ModelSettings
+from agents import ModelResponse as TheirReply
+from agents import Usage as TheirUsage
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputRefusal,
+    ResponseOutputText,
+)
+from pydantic_core import to_jsonable_python
+
+from kairo_team.budget import Usage
+from kairo_team.frozen import freeze
+from kairo_team.governance.pricing import Billing
+from kairo_team.messages import Message, ToolCall, ToolSpec
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.output_types import schema_of
+
+if TYPE_CHECKING:
+    from agents import Handoff
+    from agents import Tool as TheirTool
+
+Item = dict[str, Any]
+"""One input item, in the shape of the Responses API."""
+
+_PICTURE: Final = 4096
+"""Tokens a picture is bounded by: more than providers make of one, and less than its bytes."""
+_TOLD_SETTINGS: Final = (
+    *("temperature", "top_p", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "truncation"),
+    *("verbosity", "prompt_cache_retention", "top_logprobs", "store"),
+)
+"""Settings that guardrails and prices are told of, beside the extra ones."""
+_LENGTHS: Final[tuple[str, ...]] = ("max_tokens", "max_output_tokens", "max_completion_tokens")
+_COPIES: Final[tuple[str, ...]] = ("n", "best_of")
+"""Names of settings that say how long a reply may get, and how many there are to be."""
+_RANDOM: Final = "prompt_cache_key"
+"""The library makes a new one for every run: told, no recorded call would ever be found again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeCall:
+    """The arguments of one model call, as the library makes it."""
+
+    system_instructions: str | None
+    input: str | list[Any]
+    model_settings: ModelSettings
+    tools: list[TheirTool]
+    output_schema: AgentOutputSchemaBase | None
+    handoffs: list[Handoff[Any, Any]]
+    tracing: Any
+    previous_response_id: str | None
+    conversation_id: str | None
+    prompt: Any
+
+    def arguments(self) -> dict[str, Any]:
+        """Return them by name."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @property
+    def items(self) -> list[Item]:
+        """The input, item by item."""
+        if isinstance(self.input, str):
+            return [{"role": "user", "content": self.input}]
+        return [cast("Item", item if isinstance(item, Mapping) else to_jsonable_python(item)) for item in self.input]
+
+    @property
+    def media(self) -> int:
+        """Tokens that pictures and files may take beside the text."""
+        return sum(_media(part) for item in self.items for part in _parts(item))
+
+    def view(self) -> ModelRequest:
+        """Return the call in plain words: all its text, the tools' and the reply's schemas, and its settings."""
+        system = [Message.system(self.system_instructions)] if self.system_instructions is not None else []
+        schema = self.output_schema
+        return ModelRequest(
+            [*system, *map(message_of, self.items)],
+            [*map(_tool_spec, self.tools), *map(_handoff_spec, self.handoffs)],
+            None if schema is None or schema.is_plain_text() else schema.json_schema(),
+            self.model_settings.max_tokens,
+            _told(self.model_settings),
+        )
+
+    def under(self, request: ModelRequest, view: ModelRequest) -> NativeCall:
+        """Return the call as `request` has it now: capped, and with what guardrails changed since `view`."""
+        changed: dict[str, Any] = {"model_settings": self._settings(request, view)}
+        if request.messages != view.messages:
+            changed |= self._said(request.messages, view.messages)
+        return replace(self, **changed)
+
+    def _settings(self, request: ModelRequest, view: ModelRequest) -> ModelSettings:
+        now, before, most = request.settings, view.settings, request.max_tokens
+        changed: dict[str, Any] = {"max_tokens": most}
+        changed |= {name: now.get(name) for name in _TOLD_SETTINGS if now.get(name) != before.get(name)}
+        for field in ("extra_args", "extra_body"):
+            given = getattr(self.model_settings, field)
+            if isinstance(given, Mapping):
+                changed[field] = _capped(_changed(cast("Item", given), now, before), most)
+        return replace(self.model_settings, **changed)
+
+    def _said(self, messages: Sequence[Message], before: Sequence[Message]) -> dict[str, Any]:
+        """Return instructions and input of changed messages; items whose message is unchanged stay as they are."""
+        native: list[Item | None] = [None] if self.system_instructions is not None else []
+        native += self.items
+        same_length = len(messages) == len(before)
+        kept = zip(before, native, strict=True) if same_length else _paired(messages, before, native)
+        instructions: str | None = None
+        items: list[Item] = []
+        for message, (old, item) in zip(messages, kept, strict=True):
+            if item is not None and message.role == old.role:
+                items.append(item if message == old else _with_message(item, message, old))
+            elif message.role == "system" and not items:
+                instructions = message.text if instructions is None else f"{instructions}\n\n{message.text}"
+            else:
+                items += items_of(message)
+        return {"system_instructions": instructions, "input": items}
+
+
+def _paired(
+    messages: Sequence[Message], before: Sequence[Message], native: Sequence[Item | None]
+) -> list[tuple[Message, Item | None]]:
+    """Find for each message the first equal one there was, and the item it came of."""
+    left = list(zip(before, native, strict=True))
+    found: list[tuple[Message, Item | None]] = []
+    for message in messages:
+        at = next((i for i, (old, _) in enumerate(left) if old == message), None)
+        found.append((message, None) if at is None else left.pop(at))
+    return found
+
+
+# ---------------------------------------------------------------- input items
+
+
+_ROLES: Final[Mapping[Any, Literal["system", "user", "assistant"]]] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+}
+
+
+def message_of(item: Item) -> Message:
+    """Return an input item in plain words; one of an unknown kind is its JSON."""
+    match item.get("type", "message"):
+        case "message" if item.get("role") in _ROLES:
+            return Message(_ROLES[item["role"]], _text(item.get("content")))
+        case "function_call":
+            call = ToolCall(str(item.get("call_id")), str(item.get("name")), _read(item.get("arguments")))
+            return Message.assistant("", [call])
+        case "function_call_output":
+            return Message.tool(str(item.get("call_id")), _text(item.get("output")))
+        case _:
+            return Message.assistant(to_text(item))
+
+
+def items_of(message: Message) -> list[Item]:
+    """Return a message as input items: what it says, and each tool call in it."""
+    if message.role == "tool":
+        return [{"type": "function_call_output", "call_id": message.tool_call_id, "output": message.text}]
+    said: list[Item] = [{"role": message.role, "content": message.text}] if message.text else []
+    return [*said, *(_native_call(call).model_dump(exclude_unset=True) for call in message.tool_calls)]
+
+
+def _with_message(item: Item, message: Message, old: Message) -> Item:
+    """Return a copy of an item that says what its message says now."""
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        call = message.tool_calls[0] if message.tool_calls else old.tool_calls[0]
+        return {**item, "arguments": _written(call, item.get("arguments"))}
+    if kind not in ("message", "function_call_output"):
+        return read_arguments(message.text) or {"role": "assistant", "content": message.text}
+    field = "output" if kind == "function_call_output" else "content"
+    return {**item, field: _replaced(item.get(field), message.text)}
+
+
+def _parts(item: Item) -> list[Any]:
+    """Return what an item's content is made of; one string is one part."""
+    content = item.get("output" if item.get("type") == "function_call_output" else "content")
+    return _list(content) if isinstance(content, list) else [content]
+
+
+def _list(content: Any) -> list[Any]:
+    return content  # type: ignore[no-any-return]  # it was looked at
+
+
+def _text(content: Any) -> str:
+    """Return the text of an item's content, or of a tool's output."""
+    if isinstance(content, list):
+        return "\n".join(_text_part(part) for part in _list(content) if _is_text(part))
+    return content if isinstance(content, str) else "" if content is None else to_text(content)
+
+
+def _text_part(part: Any) -> str:
+    return part if isinstance(part, str) else str(part.get("text") or part.get("refusal") or "")
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, str) or (isinstance(part, Mapping) and ("text" in part or "refusal" in part))
+
+
+def _replaced(content: Any, text: str) -> Any:
+    """Return a content with another text, in one part; pictures and files stay as they are."""
+    if not isinstance(content, list):
+        return text
+    parts = _list(content)
+    first = next((part for part in parts if _is_text(part)), {"type": "input_text"})
+    named = {**first, "text": text} if isinstance(first, Mapping) else text
+    return [named, *(part for part in parts if not _is_text(part))]
+
+
+def _media(part: Any) -> int:
+    if not isinstance(part, Mapping) or _is_text(part):
+        return 0
+    size = len(to_text(part))
+    if "image" not in str(cast("Item", part).get("type")):
+        return size
+    return min(size, _PICTURE) if "data:" in str(cast("Item", part).get("image_url")) else _PICTURE
+
+
+# ---------------------------------------------------------------- tools, schemas and settings
+
+
+class TaskOutput(AgentOutputSchemaBase):
+    """The task's output type, for an agent that has none; the data is validated when the attempt ends."""
+
+    def __init__(self, kind: Any) -> None:
+        self._schema = schema_of(kind)
+
+    def is_plain_text(self) -> bool:
+        """Say no: it is JSON."""
+        return False
+
+    def name(self) -> str:
+        """Return the schema's title."""
+        return str(self._schema.get("title", "output"))
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema."""
+        return self._schema
+
+    def is_strict_json_schema(self) -> bool:
+        """Say no: the strict kind cannot express every type."""
+        return False
+
+    def validate_json(self, json_str: str) -> Any:
+        """Return the data; `ModelBehaviorError` for what is no JSON."""
+        try:
+            return json.loads(json_str)
+        except (ValueError, RecursionError) as error:
+            raise ModelBehaviorError(f"the reply is no JSON: {error}") from error
+
+
+def _tool_spec(tool: TheirTool) -> ToolSpec:
+    if isinstance(tool, FunctionTool):
+        return ToolSpec(tool.name, tool.description or "", tool.params_json_schema)
+    return ToolSpec(str(getattr(tool, "name", type(tool).__name__)), repr(tool))
+
+
+def _handoff_spec(handoff: Handoff[Any, Any]) -> ToolSpec:
+    return ToolSpec(handoff.tool_name, handoff.tool_description or "", handoff.input_json_schema)
+
+
+def _told(settings: ModelSettings) -> dict[str, Any]:
+    given = {name: getattr(settings, name, None) for name in _TOLD_SETTINGS}
+    told = {name: value for name, value in given.items() if value is not None}
+    for extra in (settings.extra_args, settings.extra_body):
+        if isinstance(extra, Mapping):
+            told |= cast("Item", to_jsonable_python(extra, fallback=repr))
+    told.pop(_RANDOM, None)
+    return told
+
+
+def _changed(extra: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[str, Any]) -> Item:
+    """Return extra settings with what guardrails changed or took away; the others as they were given."""
+    same = {name: value for name, value in extra.items() if now.get(name) == before.get(name)}
+    return same | {name: now[name] for name in extra if name in now and name not in same}
+
+
+def _capped(extra: Item, most: int | None) -> Item:
+    """Let no extra setting ask for more than was held: neither a longer reply nor several."""
+    caps = {**dict.fromkeys(_LENGTHS, most), **dict.fromkeys(_COPIES, 1)}
+    return {
+        name: min(value, cap) if isinstance(value, int) and (cap := caps.get(name)) is not None else value
+        for name, value in extra.items()
+    }
+
+
+# ---------------------------------------------------------------- replies
+
+
+def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
+    """Return a reply in plain words; one without usage says so, one as long as it may be was cut off."""
+    usage = _usage(reply.usage)
+    cut = any(getattr(item, "status", None) == "incomplete" for item in reply.output)
+    cut = cut or (usage is not None and most is not None and usage.completion_tokens >= most)
+    refused = any(isinstance(part, ResponseOutputRefusal) for part in _reply_parts(reply))
+    finish: Literal["stop", "length", "content_filter"] = "length" if cut else "content_filter" if refused else "stop"
+    calls = [_call_view(item) for item in reply.output if isinstance(item, ResponseFunctionToolCall)]
+    return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage))
+
+
+def reply_text(reply: TheirReply) -> str:
+    """Return what a reply says, refusals included, without what the model thought."""
+    return "".join(
+        part.refusal if isinstance(part, ResponseOutputRefusal) else part.text or "" for part in _reply_parts(reply)
+    )
+
+
+def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelResponse) -> TheirReply:
+    """Return the library's reply for what is to be used: the model's own, changed where guardrails changed it.
+
+    A recorded call has no reply of the model's: it is made of the record.
+    """
+    if reply is None or before is None:
+        return TheirReply([*_said(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)
+    output: list[Any] = list(reply.output)
+    if now.text != before.text:
+        rest = [item for item in output if not isinstance(item, ResponseOutputMessage)]
+        output = [*_said(now.text), *rest]
+    if tuple(now.tool_calls) != tuple(before.tool_calls):
+        output = list(_called(output, now.tool_calls))
+    return replace(reply, output=output)
+
+
+def _called(output: Iterable[Any], calls: Sequence[ToolCall]) -> Iterable[Any]:
+    """Yield the output with the tool calls that are left, as they are now."""
+    left = {call.id: call for call in calls}
+    for item in output:
+        if not isinstance(item, ResponseFunctionToolCall):
+            yield item
+        elif item.call_id in left:
+            call = left[item.call_id]
+            yield item.model_copy(update={"name": call.name, "arguments": _written(call, item.arguments)})
+
+
+def _reply_parts(reply: TheirReply) -> Iterable[ResponseOutputText | ResponseOutputRefusal]:
+    for item in reply.output:
+        if isinstance(item, ResponseOutputMessage):
+            yield from item.content
+
+
+def _call_view(item: ResponseFunctionToolCall) -> ToolCall:
+    return ToolCall(item.call_id, item.name, _read(item.arguments))
+
+
+def _native_call(call: ToolCall) -> ResponseFunctionToolCall:
+    return ResponseFunctionToolCall(
+        type="function_call", call_id=call.id, name=call.name, arguments=_written(call, None)
+    )
+
+
+def _said(text: str) -> list[ResponseOutputMessage]:
+    if not text:
+        return []
+    part = ResponseOutputText(type="output_text", text=text, annotations=[])
+    return [ResponseOutputMessage(id="msg", type="message", role="assistant", status="completed", content=[part])]
+
+
+def _usage(usage: TheirUsage) -> Usage | None:
+    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
+    return Usage(prompt, completion) if prompt or completion else None
+
+
+def _native_usage(response: ModelResponse) -> TheirUsage:
+    used = response.usage or Usage()
+    return TheirUsage(1, used.prompt_tokens, output_tokens=used.completion_tokens, total_tokens=used.tokens)
+
+
+def _billing(usage: TheirUsage) -> Billing:
+    details = usage.input_tokens_details
+    return Billing(getattr(details, "cached_tokens", 0) or 0, getattr(details, "cache_write_tokens", 0) or 0)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def read_arguments(text: str) -> dict[str, Any] | None:
+    """Return a tool call's arguments by name; None for what is no JSON object. No text at all is no arguments."""
+    try:
+        read: Any = json.loads(text, parse_constant=_no_number) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else None
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _read(text: Any) -> dict[str, Any] | str:
+    read = read_arguments(text) if isinstance(text, str) else None
+    return str(text or "") if read is None else read
+
+
+def _written(call: ToolCall, before: Any) -> str:
+    """Return a call's arguments as text: the model's own where they are unchanged."""
+    if isinstance(call.arguments, str):
+        return call.arguments
+    return (
+        before
+        if isinstance(before, str) and freeze(read_arguments(before)) == call.arguments
+        else to_text(call.arguments)
+    )
+
+
+def to_text(value: Any) -> str:
+    """Return a value as JSON."""
+    return json.dumps(value, default=repr, ensure_ascii=False)

@@ -1,0 +1,244 @@
+"""`PydanticAIAgent`: an agent of pydantic-ai as a member."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+from anyio.lowlevel import current_token
+from pydantic_core import to_json, to_jsonable_python
+
+from kairo_team.agents.alone import run_alone
+from kairo_team.agents.limits import say_limits
+from kairo_team.errors import MissingExtra
+from kairo_team.frozen import thaw
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
+
+if TYPE_CHECKING:
+    from pydantic_ai.agent import AbstractAgent
+    from pydantic_ai.messages import UserContent
+    from pydantic_ai.toolsets import AbstractToolset
+    from pydantic_ai.usage import UsageLimits
+
+    from kairo_team.agents.pydantic_ai_hooks import Session
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.tasks import Assignment
+    from kairo_team.team import Role
+
+Prompt = Callable[["Assignment", "MemberContext"], "str | Sequence[UserContent]"]
+"""Makes the user's prompt for an assignment."""
+
+
+class PydanticAIAgent:
+    """Runs a pydantic-ai agent for a task; every model request and tool call of its run is governed.
+
+    The agent is never changed: the governor comes in by a capability of each single run, so one agent object works for
+    many members and tasks at once. The role's instructions stand beside its own; the prompt is the rendered task, or
+    what `prompt(assignment, context)` returns. `deps` is what its tools get as `ctx.deps`: a value, or a function of
+    assignment and context that makes one for each run. `toolsets` are added to the agent's own; `model`,
+    `model_settings` and `usage_limits` are handed to its `run`. Where the task names an output type and the agent
+    answers in plain text, it is asked for that type; a structured answer is the artifact's data, and its JSON the text.
+
+    Model requests - retries after a bad answer, each attempt of a `FallbackModel` and continuations among them - are
+    held, clamped by `max_tokens`, booked, recorded and shown to guardrails, and each counts as a loop. A streamed one
+    is made in one piece and then told to the agent's event handlers. An image, sound or document in a prompt is held as
+    4096 tokens. The model's name for prices and events is pydantic-ai's `model_id`, such as `openai:gpt-5-mini`.
+
+    Calls of function tools, user toolsets and MCP toolsets pass the tool pipeline: a tool says what it may do in its
+    metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; an MCP toolset's tools meet the MCP policy
+    under the toolset's id. Tools that are not allowed are not offered; a refused call is a failed tool result that the
+    model can read. What a tool returns or raises reaches the agent as it is, `ModelRetry` included, but for text that a
+    guardrail changed or a secret that was masked. Output tools are the answer, no tools to be governed.
+
+    It cannot see: tools that run at the provider (web search, code execution, a provider's MCP connector), of which
+    only the tokens are booked; what a capability's own toolset wrapper does itself, such as tool search (the tools
+    behind it are seen); what a tool function asks of other models by itself; retries inside the provider's client
+    library; the model's thoughts, which guardrails are not shown. A toolset made anew for each run by a function is
+    governed, but its MCP servers are not recognised as such. An agent that waits for an approval or for a call that is
+    executed elsewhere ends BLOCKED: nobody answers it here. A limit of the agent's own `usage_limits` ends it
+    TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents on asyncio alone, so teams with such a member do
+    too.
+    """
+
+    own_loop = True
+
+    def __init__(
+        self,
+        agent: AbstractAgent[Any, Any],
+        *,
+        deps: Any = None,
+        prompt: Prompt | None = None,
+        toolsets: Iterable[AbstractToolset[Any]] = (),
+        model: Any = None,
+        model_settings: Any = None,
+        usage_limits: UsageLimits | None = None,
+    ) -> None:
+        """Wrap an agent; `ValueError` says what is wanted in place of what is given."""
+        self.agent = _checked_agent(agent)
+        self.toolsets = _checked_toolsets(toolsets)
+        if prompt is not None and not callable(prompt):
+            raise ValueError(f"PydanticAIAgent.prompt is a function of assignment and context, not {prompt!r}")
+        self._deps = deps
+        self._prompt = prompt
+        self._options: dict[str, Any] = {"model": model, "model_settings": model_settings, "usage_limits": usage_limits}
+
+    def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
+        """Say why the agent could not work: its model is not to be had, or it may not take a single turn."""
+        problem = self._model_problem()
+        if problem is not None:
+            return [problem]
+        return ["it needs at least 1 loop, the budget allows 0"] if budget.loops == 0 else []
+
+    async def run(
+        self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
+    ) -> AgentOutput:
+        """Do a task: in a team with the team's `context`, else alone, as `MiniAgent.run` does.
+
+        In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` cross the library untouched,
+        with what was said so far kept.
+        """
+        if context is None:
+            return await run_alone(self, assignment, **alone)
+        assert not isinstance(assignment, str), "a team hands over an Assignment"
+        _check_event_loop()
+        from pydantic_ai.exceptions import UsageLimitExceeded
+
+        from kairo_team.agents.pydantic_ai_hooks import Session
+
+        session = Session(context)
+        try:
+            result = await self._run(assignment, session)
+        except UsageLimitExceeded as limit:
+            session.check()
+            return self._output(session, Artifact(session.text, partial=True), error=str(limit))
+        except Exception:
+            session.check()
+            raise
+        session.check()
+        return self._finish(session, result)
+
+    async def _run(self, assignment: Assignment, session: Session) -> Any:
+        from kairo_team.agents.pydantic_ai_hooks import Governance
+
+        context = session.context
+        return await self.agent.run(
+            self._make_prompt(assignment, context),
+            output_type=self._output_type(context.output_type),
+            deps=self._deps(assignment, context) if _is_function(self._deps) else self._deps,
+            instructions=context.role.instructions or None,
+            capabilities=[Governance(session)],
+            toolsets=self.toolsets,
+            infer_name=False,
+            **self._options,
+        )
+
+    def _make_prompt(self, assignment: Assignment, context: MemberContext) -> str | Sequence[UserContent]:
+        if self._prompt is not None:
+            return self._prompt(assignment, context)
+        limits = say_limits(None, context)
+        return context.render("task", assignment=assignment, role=context.role, limits=limits)
+
+    def _output_type(self, wanted: Any) -> Any:
+        """Return what the agent is asked for in place of plain text; None leaves it to the agent."""
+        if wanted is None or self.agent.output_type is not str or getattr(self.agent, "_output_validators", None):
+            return None
+        if not isinstance(wanted, Mapping):
+            return wanted
+        from pydantic_ai.output import StructuredDict
+
+        schema: dict[str, Any] = thaw(wanted)
+        return StructuredDict(schema, name=None if "title" in schema else "reply")
+
+    def _finish(self, session: Session, result: Any) -> AgentOutput:
+        """Make the output of a run that ended by itself."""
+        from pydantic_ai.tools import DeferredToolRequests
+
+        output = result.output
+        if isinstance(output, DeferredToolRequests):
+            waiting = ", ".join(repr(call.tool_name) for call in [*output.approvals, *output.calls])
+            error = f"the agent waits for an approval or an outside answer to its calls of {waiting}"
+            return self._output(session, Artifact(session.text, partial=True), AgentStatus.BLOCKED, error)
+        return self._output(session, _artifact(output), AgentStatus.COMPLETED, messages=result.all_messages())
+
+    def _output(
+        self,
+        session: Session,
+        artifact: Artifact,
+        status: AgentStatus = AgentStatus.TURN_LIMIT_REACHED,
+        error: str | None = None,
+        messages: Sequence[Any] = (),
+    ) -> AgentOutput:
+        from pydantic_ai.usage import UsageLimits
+
+        from kairo_team.agents.pydantic_ai_messages import conversation
+
+        limits: UsageLimits = self._options["usage_limits"] or UsageLimits()  # what `Agent.run` takes, too
+        counts = (session.turns, limits.request_limit, session.tool_calls)
+        return AgentOutput(artifact, status, *counts, session.usage, conversation(messages), error)
+
+    def _model_problem(self) -> str | None:
+        """Say why the agent's model is not to be had; None when it is."""
+        from pydantic_ai.exceptions import UserError
+        from pydantic_ai.models import infer_model
+
+        model: Any = self._options["model"] or getattr(self.agent, "model", None)
+        if model is None:
+            chosen: Any = getattr(self.agent, "root_capability", None)
+            has_one = chosen is not None and chosen.get_model() is not None
+            return None if has_one else "it has no model: Agent('openai:...'), or PydanticAIAgent(agent, model=...)"
+        try:
+            infer_model(model)
+        except (UserError, ValueError, ImportError) as error:
+            return f"its model {model!r} is not to be had: {error}"
+        return None
+
+    def __repr__(self) -> str:
+        return f"PydanticAIAgent({self.agent.name or self.agent!r})"
+
+
+def _artifact(output: Any) -> Artifact:
+    """Return an answer as an artifact; a structured one is JSON data, and its text."""
+    if isinstance(output, str):
+        return Artifact(output)
+    data = to_jsonable_python(output, fallback=str)
+    return Artifact(to_json(data).decode(), data, "application/json")
+
+
+def _is_function(deps: Any) -> bool:
+    return inspect.isroutine(deps) or isinstance(deps, partial)
+
+
+def _checked_agent(agent: Any) -> AbstractAgent[Any, Any]:
+    if find_spec("pydantic_ai") is None:
+        raise MissingExtra("PydanticAIAgent", "models")
+    from pydantic_ai.agent import AbstractAgent
+
+    if isinstance(agent, AbstractAgent):
+        return cast("AbstractAgent[Any, Any]", agent)  # type: ignore[redundant-cast]  # pyright needs it
+    what = "an agent that is ready, not its class" if isinstance(agent, type) else f"not {agent!r}"
+    raise ValueError(f"PydanticAIAgent wraps a pydantic_ai.Agent, {what}")
+
+
+def _checked_toolsets(toolsets: Iterable[Any]) -> tuple[AbstractToolset[Any], ...]:
+    from pydantic_ai.toolsets import AbstractToolset
+
+    if isinstance(toolsets, AbstractToolset) or not isinstance(toolsets, Iterable):
+        raise ValueError(f"PydanticAIAgent.toolsets is a list of pydantic-ai toolsets, not {toolsets!r}")
+    given = tuple(toolsets)
+    for one in given:
+        if not isinstance(one, AbstractToolset):
+            raise ValueError(
+                f"PydanticAIAgent.toolsets holds pydantic-ai toolsets, such as FunctionToolset, not {one!r}"
+            )
+    return given
+
+
+def _check_event_loop() -> None:
+    if "asyncio" not in current_token().backend_class.__module__:
+        raise RuntimeError(
+            "pydantic-ai runs its agents on asyncio alone: run the team there, not on another event loop"
+        )

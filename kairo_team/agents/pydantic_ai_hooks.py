@@ -1,0 +1,327 @@
+"""pydantic-ai's own hooks: every model request and tool call inside an agent's run goes through the governor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.models import CompletedStreamedResponse
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.toolsets import WrapperToolset
+from pydantic_core import to_jsonable_python
+
+from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, usage_of
+from kairo_team.budget import Usage
+from kairo_team.errors import (
+    ConstraintExit,
+    GuardrailDenied,
+    HaltError,
+    InsufficientBudget,
+    ModelCallError,
+    UnpricedModel,
+)
+from kairo_team.models.admission import prompt_bound
+from kairo_team.models.provider_errors import call_error
+from kairo_team.tools.pydantic_toolsets import check_by_function, described, shown, validated, with_servers
+from kairo_team.tools.result import ToolResult
+
+if TYPE_CHECKING:
+    from pydantic_ai import messages as native
+    from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
+    from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.tools import RunContext
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+    from kairo_team.contracts import MemberContext
+    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.tools.tool import Tool
+
+_ENDINGS: Final = (HaltError, InsufficientBudget, ConstraintExit, GuardrailDenied, UnpricedModel)
+"""What ends an attempt, whatever the library makes of it."""
+Send = Callable[[Said], Awaitable["native.ModelResponse"]]
+
+
+class Session:
+    """One run of a foreign agent: what it asked and spent so far, and what ended it."""
+
+    def __init__(self, context: MemberContext) -> None:
+        self.context = context
+        self.usage = Usage()
+        self.turns = 0
+        self.tool_calls = 0
+        self.text = ""
+        """All replies so far."""
+        self.requests = 0
+        """Model requests begun, answered or not."""
+        self._ended_by: Exception | None = None
+
+    def check(self) -> None:
+        """Raise again what ended the run, whatever the library made of it."""
+        if self._ended_by is not None:
+            raise self._ended_by
+
+    async def ask(self, model: Model, said: Said, send: Send) -> native.ModelResponse:
+        """Make one governed model request."""
+        call = _Call(model.model_id, said, send)
+        self.requests += 1
+        with _Ending(self):
+            self.context.governor.pre_step()
+            try:
+                response = await self.context.model(call).complete(call.request.request)
+            except ModelCallError as error:
+                raise call.error or error from None
+        self._keep(response)
+        return call.reply.native(response, call.answer)
+
+    async def use(self, call: _ToolCall) -> Any:
+        """Make one governed tool call."""
+        with _Ending(self):
+            try:
+                result = await self.context.tool(call.as_tool()).call({})
+            finally:
+                self.tool_calls += call.ran
+            return call.outcome(result)
+
+    def check_was_asked(self, requests: int, reply: native.ModelResponse) -> None:
+        """Raise unless a request was made since there were `requests`; what went past the governor is booked first."""
+        if self.requests > requests:
+            return
+        used = usage_of(reply) or Usage()
+        self.context.governor.record_usage(used.prompt_tokens, used.completion_tokens, used.dollars)
+        raise RuntimeError(
+            "a model request of the agent went past its governor: one of its capabilities answers requests itself, as "
+            "BatchModelRequests does; take it out of the agent"
+        )
+
+    def refuses(self, tool: Tool) -> bool:
+        """Say whether a tool is not to be offered at all."""
+        return self.context.tool(tool).pipeline.refusal(tool) is not None
+
+    def end(self, error: Exception) -> None:
+        """Remember what ended the run; the first goes before all others."""
+        self._ended_by = self._ended_by or error
+
+    def _keep(self, response: ModelResponse) -> None:
+        self.turns += 1
+        self.usage += response.usage or Usage()
+        if response.text.strip():
+            self.text = f"{self.text}\n\n{response.text}" if self.text else response.text
+            self.context.keep(self.text)
+
+
+class _Ending:
+    """Around a governed call: nothing begins after the run was ended, and what ends it is remembered."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        self._session.check()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, _ENDINGS):
+            self._session.end(error)
+
+
+class _Call:
+    """A `ChatModel` for one request: it answers in text and remembers the library's own reply."""
+
+    def __init__(self, name: str, said: Said, send: Send) -> None:
+        self.name = name
+        self.request = RequestView(said)
+        self.reply = ReplyView(said.parameters)
+        self.answer: native.ModelResponse | None = None
+        """None when the call was not made: its reply was on record."""
+        self.error: Exception | None = None
+        """The library's own, of the last try that failed."""
+        self._send = send
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Send the request, as guardrails left it; raises `ModelCallError` where no answer came."""
+        try:
+            self.answer = await self._send(self.request.native(request))
+        except Exception as error:
+            known = call_error(self.name, error)
+            if known is None:
+                raise
+            self.error = error
+            raise known from error
+        return self.reply.response(self.answer)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Bound the prompt's tokens."""
+        return prompt_bound(request) + self.request.files_bound
+
+
+class GovernedModel(WrapperModel):
+    """The agent's model, its requests governed. A streamed one is made in one piece, and then told."""
+
+    def __init__(self, wrapped: Model, session: Session) -> None:
+        super().__init__(wrapped)
+        self._session = session
+
+    async def request(
+        self,
+        messages: list[native.ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> native.ModelResponse:
+        """Make one request."""
+
+        async def send(said: Said) -> native.ModelResponse:
+            settings: Any = said.settings
+            return await self.wrapped.request(said.messages, settings, said.parameters)
+
+        said = Said(messages, dict(model_settings or {}), model_request_parameters)
+        return await self._session.ask(self.wrapped, said, send)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[native.ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Make one request and replay it, so that nothing is told before all of it passed."""
+        reply = await self.request(messages, model_settings, model_request_parameters)
+        yield CompletedStreamedResponse(reply, model_request_parameters=model_request_parameters, replay_events=True)
+
+    async def compact_messages(
+        self, request_context: ModelRequestContext, *, instructions: str | None = None
+    ) -> native.ModelResponse:
+        """Have the provider shorten the conversation, which it charges like a request."""
+
+        async def send(said: Said) -> native.ModelResponse:
+            settings: Any = said.settings
+            asked = replace(request_context, messages=said.messages, model_settings=settings)
+            return await self.wrapped.compact_messages(asked, instructions=instructions)
+
+        settings = dict(request_context.model_settings or {})
+        said = Said(request_context.messages, settings, request_context.model_request_parameters)
+        return await self._session.ask(self.wrapped, said, send)
+
+
+class _ToolCall:
+    """One call of a native tool, as a `Tool` of ours that goes through the pipeline."""
+
+    def __init__(self, tool: ToolsetTool[Any], arguments: dict[str, Any], run: Callable[..., Awaitable[Any]]) -> None:
+        self.ran = False
+        """The tool was called, whatever came of it."""
+        self._tool = tool
+        self._run = run
+        self._arguments = arguments
+        self._given = self._flat(to_jsonable_python(arguments, fallback=str))
+        self._checked = False
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def as_tool(self) -> Tool:
+        """Return what the pipeline is to call."""
+        return replace(described(self._tool.tool_def), call=self._call, check=self._check)
+
+    def outcome(self, result: ToolResult) -> Any:
+        """Return or raise what the library is to see: what the tool did, but for what guardrails changed."""
+        if result.refused_by is not None:
+            raise ToolFailed(result.text)
+        if isinstance(self._error, ModelRetry | ToolFailed):
+            raise type(self._error)(result.text) if result.text != self._error.message else self._error
+        if self._error is not None:
+            raise self._error
+        return result.text if result.value is None else self._value
+
+    def _check(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Take the arguments the library validated; those that a guardrail changed are validated again."""
+        if not self._checked:
+            self._checked = True
+            return self._given
+        self._arguments = validated(self._tool, arguments)
+        self._given = dict(arguments)
+        return self._given
+
+    async def _call(self, arguments: Mapping[str, Any]) -> Any:
+        self.ran = True
+        try:
+            self._value = await self._run(self._arguments)
+        except (ApprovalRequired, CallDeferred) as error:
+            self._error = error
+            return "the call waits for an approval"
+        except (ModelRetry, ToolFailed) as error:
+            self._error = error
+            return ToolResult(error.message, is_error=True)
+        except Exception as error:
+            self._error = error
+            raise
+        seen = shown(self._value)
+        return "" if seen is None else seen
+
+    def _flat(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the model gave them: a function of one model takes that model's fields."""
+        if len(arguments) == 1:
+            ((name, value),) = arguments.items()
+            properties = self._tool.tool_def.parameters_json_schema.get("properties", {})
+            if name not in properties and isinstance(value, dict):
+                return cast("dict[str, Any]", value)
+        return arguments
+
+
+@dataclass
+class GovernedToolset(WrapperToolset[Any]):
+    """All tools of an agent but its output tools, their calls governed; those never allowed are not offered."""
+
+    session: Session
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools that may be offered."""
+        tools = await super().get_tools(ctx)
+        return {name: tool for name, tool in tools.items() if not self.session.refuses(described(tool.tool_def))}
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call a tool through the pipeline."""
+
+        async def run(arguments: dict[str, Any]) -> Any:
+            if arguments is not tool_args:
+                await check_by_function(tool, ctx, arguments)
+            return await self.wrapped.call_tool(name, arguments, ctx, tool)
+
+        return await self.session.use(_ToolCall(tool, tool_args, run))
+
+
+class Governance(AbstractCapability[Any]):
+    """What a run is given beside the agent's own capabilities; the agent itself is not touched."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get_wrapper_model(self, model: Model) -> Model:
+        """Govern the model that serves a request; of a fallback model, each attempt."""
+        if isinstance(model, FallbackModel):
+            governed = copy.copy(model)
+            governed.models = [self.get_wrapper_model(one) for one in model.models]
+            return governed
+        return GovernedModel(model, self._session)
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        """Govern the tools."""
+        return GovernedToolset(with_servers(toolset), self._session)
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[native.ModelResponse]],
+    ) -> native.ModelResponse:
+        """See to it that no reply comes from elsewhere."""
+        requests = self._session.requests
+        reply = await handler(request_context)
+        self._session.check_was_asked(requests, reply)
+        return reply

@@ -1,0 +1,323 @@
+"""What pydantic-ai says to models, as text that guardrails can look at; and what they changed, put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Final, Literal, cast
+
+from pydantic_ai import messages as native
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
+from pydantic_core import from_json, to_json, to_jsonable_python
+
+from kairo_team.budget import Usage
+from kairo_team.frozen import thaw
+from kairo_team.governance.pricing import Billing
+from kairo_team.models.chat_model import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+
+Piece = native.ModelRequestPart | native.ModelResponse | native.InstructionPart
+"""What one message of ours stands for: a part of a request, a whole reply, an instruction."""
+Settings = Mapping[str, Any]
+
+_TOKENS_OF_A_FILE: Final = 4096
+"""Held for each image, sound or document in a prompt, whose tokens nobody can tell from its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """All that one call says to a model, in pydantic-ai's own objects."""
+
+    messages: list[native.ModelMessage]
+    settings: Settings
+    parameters: ModelRequestParameters
+
+
+class RequestView:
+    """A native request as a `ModelRequest` of text, which remembers what each message stands for."""
+
+    def __init__(self, said: Said) -> None:
+        self._said = said
+        self._pieces = list(_pieces(said))
+        self._settings = _json_settings(said.settings)
+        messages = [message for message, _ in self._pieces]
+        output = said.parameters.output_object
+        self.request = ModelRequest(
+            messages,
+            [_spec(tool) for tool in said.parameters.declared_tool_defs.values()],
+            dict(output.json_schema) if output is not None else None,
+            said.settings.get("max_tokens"),
+            self._settings,
+        )
+        self.files_bound = _TOKENS_OF_A_FILE * sum(_files(piece) for _, piece in self._pieces)
+        """Tokens held for what is no text."""
+
+    def native(self, request: ModelRequest) -> Said:
+        """Return the native request with what guardrails changed in ours, and its `max_tokens`."""
+        settings = dict(self._said.settings)
+        if thaw(request.settings) != self._settings:
+            settings = {name: value for name, value in settings.items() if name not in self._settings}
+            settings |= thaw(request.settings)
+        settings["max_tokens"] = request.max_tokens
+        if request.messages == self.request.messages:
+            return replace(self._said, settings=settings)
+        messages, instructions = _assemble(list(self._changed(request.messages)))
+        return Said(messages, settings, replace(self._said.parameters, instruction_parts=instructions))
+
+    def _changed(self, messages: Sequence[Message]) -> Iterator[Piece]:
+        """Yield a piece for each message: its own where it is unchanged, with another text, or made anew."""
+        same_shape = [m.role for m in messages] == [m.role for m, _ in self._pieces]
+        for index, message in enumerate(messages):
+            was = self._pieces[index] if same_shape else self._find(message)
+            if was is None:
+                yield _plain(message)
+            else:
+                yield was[1] if was[0] == message else _with_text(was[1], message)
+
+    def _find(self, message: Message) -> tuple[Message, Piece] | None:
+        return next((piece for piece in self._pieces if piece[0] == message), None)
+
+
+class ReplyView:
+    """A native reply as a `ModelResponse` of text.
+
+    An answer that the library takes as a call of an output tool is the reply's text too: the call's arguments as JSON.
+    """
+
+    def __init__(self, parameters: ModelRequestParameters) -> None:
+        self._outputs = {tool.name for tool in parameters.output_tools}
+
+    def response(self, reply: native.ModelResponse) -> ModelResponse:
+        """Return what guardrails and the record are shown."""
+        calls = _calls(reply)
+        answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
+        text = "\n".join(answers) or reply.text or ""
+        return ModelResponse(text, calls, usage_of(reply), reply.model_name or "", _finish(reply), _billing(reply))
+
+    def native(self, response: ModelResponse, reply: native.ModelResponse | None) -> native.ModelResponse:
+        """Return the reply as the guardrails left it; made anew where there is none, from a record."""
+        was = self.response(reply) if reply is not None else None
+        if reply is not None and was is not None and (was.text, was.tool_calls) == (response.text, response.tool_calls):
+            return reply
+        thoughts = [part for part in reply.parts if not isinstance(part, _SAID)] if reply is not None else []
+        parts = [*thoughts, *self._parts(response, text_changed=was is None or was.text != response.text)]
+        if reply is not None:
+            return replace(reply, parts=parts)
+        finish = "tool_call" if response.tool_calls and response.finish_reason == "stop" else response.finish_reason
+        usage = response.usage or Usage()
+        spent = RequestUsage(input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens)
+        return native.ModelResponse(parts, usage=spent, model_name=response.model or None, finish_reason=finish)
+
+    def _parts(self, response: ModelResponse, *, text_changed: bool) -> Iterator[_Said]:
+        """Yield the text and the calls; where an output tool is called, the text is what it is called with."""
+        text: str | None = response.text
+        if not any(call.name in self._outputs for call in response.tool_calls):
+            if text:
+                yield native.TextPart(text)
+            text = None
+        for call in response.tool_calls:
+            arguments = thaw(call.arguments)
+            if call.name in self._outputs and text_changed:
+                if text is None:
+                    continue  # the one before says it all
+                arguments, text = text, None
+            yield native.ToolCallPart(call.name, arguments, call.id)
+
+
+_Said = native.TextPart | native.ToolCallPart
+_SAID: Final = (native.TextPart, native.ToolCallPart)
+
+
+def conversation(messages: Sequence[native.ModelMessage]) -> tuple[Message, ...]:
+    """Return a native conversation as text."""
+    said = Said(list(messages), {}, ModelRequestParameters())
+    return tuple(message for message, _ in _pieces(said))
+
+
+# ---------------------------------------------------------------- from their words to ours
+
+
+def _pieces(said: Said) -> Iterator[tuple[Message, Piece]]:
+    """Yield every message with what it stands for, the instructions first."""
+    for instruction in _instructions(said):
+        yield Message.system(instruction.content), instruction
+    for message in said.messages:
+        if isinstance(message, native.ModelResponse):
+            yield Message.assistant(message.text or "", _calls(message)), message
+        else:
+            for part in message.parts:
+                yield _message(part), part
+
+
+def _instructions(said: Said) -> Sequence[native.InstructionPart]:
+    """Return the standing instructions; without any of the call's own, those of the last request."""
+    if said.parameters.instruction_parts is not None:
+        return said.parameters.instruction_parts
+    requests = [message for message in said.messages if isinstance(message, native.ModelRequest)]
+    text = requests[-1].instructions if requests else None
+    return [native.InstructionPart(text)] if text else []
+
+
+def _message(part: native.ModelRequestPart) -> Message:
+    match part:
+        case native.SystemPromptPart():
+            return Message.system(part.content)
+        case native.UserPromptPart():
+            return Message.user("\n".join(_texts(part)))
+        case native.ToolReturnPart():
+            return Message.tool(part.tool_call_id, part.model_response_str())
+        case native.RetryFeedbackPart():
+            return Message.user(part.model_response())
+        case _:
+            return Message.user(to_json(part, fallback=repr).decode(errors="replace"))
+
+
+def _texts(part: native.UserPromptPart) -> Iterator[str]:
+    for item in [part.content] if isinstance(part.content, str) else part.content:
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, native.TextContent):
+            yield item.content
+
+
+def _calls(reply: native.ModelResponse) -> tuple[ToolCall, ...]:
+    calls = [part for part in reply.parts if isinstance(part, native.ToolCallPart)]
+    return tuple(ToolCall(call.tool_call_id, call.tool_name, _arguments(call)) for call in calls)
+
+
+def _arguments(call: native.ToolCallPart) -> Mapping[str, Any] | str:
+    """Return the arguments by name; the model's own text where that is no JSON object."""
+    args = call.args or {}
+    text = args if isinstance(args, str) else to_json(args, fallback=str).decode()
+    try:
+        given: object = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return text
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else text
+
+
+def _json_text(arguments: Mapping[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else to_json(dict(arguments)).decode()
+
+
+def _spec(tool: ToolDefinition) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description or "", to_jsonable_python(tool.parameters_json_schema))
+
+
+def _json_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that are JSON values, without `max_tokens`: what a record and a guardrail can hold."""
+    return {name: value for name, value in settings.items() if name != "max_tokens" and _is_json(value)}
+
+
+def _is_json(value: object) -> bool:
+    match value:
+        case None | bool() | int() | float() | str():
+            return True
+        case list():
+            return all(map(_is_json, cast("list[object]", value)))
+        case dict():
+            return all(isinstance(k, str) and _is_json(v) for k, v in cast("dict[object, object]", value).items())
+        case _:
+            return False
+
+
+def _files(piece: Piece) -> int:
+    """Count what a piece holds beside text."""
+    match piece:
+        case native.UserPromptPart():
+            content = () if isinstance(piece.content, str) else piece.content
+            return sum(not isinstance(item, str | native.TextContent | native.CachePoint) for item in content)
+        case native.ToolReturnPart() | native.ModelResponse():
+            return len(piece.files)
+        case _:
+            return 0
+
+
+def usage_of(reply: native.ModelResponse) -> Usage | None:
+    """Return what the provider says it used; None when it does not say."""
+    spent = reply.usage
+    if not (spent.input_tokens or spent.output_tokens):
+        return None
+    return Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0))
+
+
+def _finish(reply: native.ModelResponse) -> Literal["stop", "length", "content_filter"]:
+    match reply.finish_reason:
+        case "length" | "content_filter" as reason:
+            return reason
+        case _:
+            return "stop"
+
+
+def _billing(reply: native.ModelResponse) -> Billing:
+    spent, told = reply.usage, reply.provider_details or {}
+    hour = spent.cache_write_1h_tokens
+    words = {name: word for name, word in told.items() if isinstance(word, str)}
+    return Billing(spent.cache_read_tokens, max(0, spent.cache_write_tokens - hour), hour, words)
+
+
+# ---------------------------------------------------------------- from our words to theirs
+
+
+def _with_text(piece: Piece, message: Message) -> Piece:
+    """Return a piece that says another text; what it holds beside text stays."""
+    match piece:
+        case native.SystemPromptPart():
+            return replace(piece, content=message.text)
+        case native.InstructionPart():
+            return replace(piece, content=message.text)
+        case native.ToolReturnPart():
+            content = [message.text, *piece.files] if piece.files else message.text
+            return native.ToolReturnPart(piece.tool_name, content, piece.tool_call_id, outcome=piece.outcome)
+        case native.UserPromptPart():
+            others = () if isinstance(piece.content, str) else piece.content
+            kept = [item for item in others if not isinstance(item, str | native.TextContent)]
+            return replace(piece, content=[message.text, *kept] if kept else message.text)
+        case native.ModelResponse():
+            return _with_reply(piece, message)
+        case _:
+            return _plain(message)
+
+
+def _with_reply(reply: native.ModelResponse, message: Message) -> native.ModelResponse:
+    kept = [part for part in reply.parts if not isinstance(part, _SAID)]
+    return replace(reply, parts=[*kept, *_reply_parts(message)])
+
+
+def _reply_parts(message: Message) -> Iterator[_Said]:
+    if message.text:
+        yield native.TextPart(message.text)
+    for call in message.tool_calls:
+        yield native.ToolCallPart(call.name, thaw(call.arguments), call.id)
+
+
+_PLAIN: Final[Mapping[str, Callable[[Message], Piece]]] = {
+    "system": lambda message: native.SystemPromptPart(message.text),
+    "user": lambda message: native.UserPromptPart(message.text),
+    "assistant": lambda message: native.ModelResponse(list(_reply_parts(message))),
+    "tool": lambda message: native.ToolReturnPart("tool", message.text, message.tool_call_id or ""),
+}
+
+
+def _plain(message: Message) -> Piece:
+    """Make the piece of a message that a guardrail put in."""
+    return _PLAIN[message.role](message)
+
+
+def _assemble(pieces: Sequence[Piece]) -> tuple[list[native.ModelMessage], list[native.InstructionPart]]:
+    """Put pieces together: parts that follow one another are one request."""
+    messages: list[native.ModelMessage] = []
+    instructions: list[native.InstructionPart] = []
+    parts: list[native.ModelRequestPart] = []
+    for piece in [*pieces, None]:
+        if isinstance(piece, native.InstructionPart):
+            instructions.append(piece)
+        elif piece is None or isinstance(piece, native.ModelResponse):
+            messages += [native.ModelRequest(parts)] if parts else []
+            messages += [piece] if piece is not None else []
+            parts = []
+        else:
+            parts.append(piece)
+    return messages, instructions

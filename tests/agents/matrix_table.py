@@ -1,0 +1,51 @@
+"""Write the wrapper matrix down: `python -m tests.agents.matrix_table > docs/wrappers-matrix.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from tests.agents.rigs import COLUMNS, Rig, rigs
+
+MEANING = {
+    "hold": "sixteen tasks at once under 250 tokens spend no token more: what a call may use is held before it is made",
+    "clamp": "a reply is cut to what is left, by the library's own `max_tokens`",
+    "halt": "a `HaltError` leaves the wrapper as it was raised, at a turn and out of a tool",
+    "cancel": "a timeout or a cancelled run ends the call in flight",
+    "usage": "tokens, loops and tool calls are booked and told as the model told them",
+    "partial": "what was said before a timeout comes back as the partial artifact",
+    "guardrails": "all four phases see, change and deny what passes through the library",
+    "permissions": "tools that are not allowed are not offered, and the permission guard sees every call",
+}
+
+
+def table(rows: Iterable[type[Rig]]) -> str:
+    """Write the matrix as a page."""
+    rows = list(rows)
+    reasons = [f"- {rig.name}, {column}: {why}." for rig in rows for column, why in rig.cannot.items()]
+    return "\n".join(
+        [
+            "# The wrapper matrix",
+            "",
+            "What each wrapper of another library is proved to do, by the library itself with a scripted model behind",
+            "it: every cell is a test of `tests/agents/test_wrapper_matrix.py`. What a wrapper cannot see stands in",
+            "[wrappers.md](wrappers.md). Written by `python -m tests.agents.matrix_table > docs/wrappers-matrix.md`.",
+            "",
+            f"| | {' | '.join(COLUMNS)} | event loops |",
+            f"|---{'|---' * len(COLUMNS)}|---|",
+            *map(_row, rows),
+            "",
+            *(["What a wrapper cannot do:", "", *reasons, ""] if reasons else []),
+            *(f"- **{column}**: {meaning}." for column, meaning in MEANING.items()),
+            "",
+        ]
+    )
+
+
+def _row(rig: type[Rig]) -> str:
+    cells = ["no" if column in rig.cannot else "yes" for column in COLUMNS]
+    return f"| `{rig.name}` | {' | '.join(cells)} | {', '.join(rig.backends)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table(rigs()))
