@@ -11,6 +11,7 @@ from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.models.fallback import single_models
 from kairo_team.output_types import output_type_problem
 from kairo_team.tools.permissions import ToolPermissions
+from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Models
@@ -85,11 +86,12 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
     """
     problems = [*_budget_problems(team, config.budget), *_price_problems(team, config.budget, models, prices)]
     problems += [
-        problem for name, kind in team.output_types.items() if (problem := output_type_problem(name, kind)) is not None
+        problem
+        for name, kind in team.output_types.items()
+        if (problem := output_type_problem(f"the team's output type {name!r}", kind)) is not None
     ]
     problems += _guardrail_problems(team)
-    if team.permissions is not None and not isinstance(team.permissions, ToolPermissions):
-        problems.append(f"Team.permissions must be a ToolPermissions, not {team.permissions!r}")
+    problems += _tool_problems(team)
     for member in team.members:
         ask = getattr(member.agent, "preflight", None)
         if ask is not None:
@@ -106,6 +108,17 @@ def _guardrail_problems(team: Team) -> Iterator[str]:
             GuardrailChain(policies)
         except ValueError as error:
             yield f"{owner}: {error}"
+
+
+def _tool_problems(team: Team) -> Iterator[str]:
+    permissions: Any = team.permissions
+    if permissions is not None and not isinstance(permissions, ToolPermissions):
+        yield f"Team.permissions must be a ToolPermissions, not {permissions!r}"
+        return
+    for member in team.members:
+        tools: Any = getattr(member.agent, "tools", ())
+        if isinstance(tools, tuple):
+            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(tools, permissions))
 
 
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:

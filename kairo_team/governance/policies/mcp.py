@@ -76,6 +76,16 @@ class McpPolicy:
             return f"the tool {tool!r} of the MCP server {server!r} is not on the allowed list"
         return None
 
+    def blocked(self, server: str) -> str | None:
+        """Say why no tool of a server can be used, whatever tools it has; None where some may be."""
+        if self.policy is McpSecurityPolicy.DENY_SAFE and not any(
+            "/" not in entry or entry.startswith(f"{server}/") for entry in self.allowed
+        ):
+            return f"no tool of the MCP server {server!r} is on the allowed list"
+        if self.policy is McpSecurityPolicy.DENY_ALL or (self.servers is not None and server not in self.servers):
+            return self.refusal(server, "")
+        return None
+
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
         """Decide by the `server` and `tool` of the metadata."""
         server, tool = context.metadata.get("server"), context.metadata.get("tool")
