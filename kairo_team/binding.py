@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team.budget import Budget
 from kairo_team.errors import KairoError, known
@@ -113,12 +113,13 @@ def _guardrail_problems(team: Team) -> Iterator[str]:
 def _tool_problems(team: Team) -> Iterator[str]:
     permissions: Any = team.permissions
     if permissions is not None and not isinstance(permissions, ToolPermissions):
-        yield f"Team.permissions must be a ToolPermissions, not {permissions!r}"
+        yield f"Team.permissions must be a ToolPermissions, such as kt.ToolPermissions(guard=...), not {permissions!r}"
         return
     for member in team.members:
         tools: Any = getattr(member.agent, "tools", ())
         if isinstance(tools, tuple):
-            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(tools, permissions))
+            given = cast("tuple[Any, ...]", tools)  # type: ignore[redundant-cast]  # pyright needs it
+            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(given, permissions))
 
 
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:

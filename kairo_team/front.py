@@ -7,7 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import NoEventLoopError
+from anyio.lowlevel import current_token
 
+from kairo_team.budget import Budget
 from kairo_team.checking import PlanCheck, check_request
 from kairo_team.errors import Misuse
 from kairo_team.results import TeamResult
@@ -15,7 +18,6 @@ from kairo_team.runtime import Runtime
 from kairo_team.team import Team, TeamExecutionRequest
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.contracts import TeamCoordinator
 
 
@@ -46,7 +48,13 @@ def run_sync(
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
-    """Like `run`, from code without an event loop."""
+    """Like `run`, from code without an event loop; raises `Misuse` inside one."""
+    try:
+        current_token()
+    except NoEventLoopError:
+        pass
+    else:
+        raise Misuse("run_sync is for code without an event loop, and here one runs: write await kt.run(...)")
     return anyio.run(partial(run, team, request, budget=budget, coordinator=coordinator, runtime=runtime))
 
 
@@ -71,6 +79,8 @@ def make_request(request: TeamExecutionRequest | str, budget: Budget | None = No
     """Make a request of a goal, and put the budget in."""
     if isinstance(request, str):
         request = TeamExecutionRequest(request)
+    if budget is not None and not isinstance(budget, Budget):
+        raise ValueError(f"budget must be a Budget, such as kt.Budget(tokens=20_000), not {budget!r}")
     if budget is not None:
         request = replace(request, config=replace(request.config, budget=budget))
     return request

@@ -170,6 +170,7 @@ def _pull(leash: _Leash) -> None:
 
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
+    chain: list[Any] = []
     for _ in range(_TURNS):  # leaving a task group awaits once more, and the scope it does that in must be left too
         chain = _awaited(coroutine)
         try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, cast
 
 from pydantic import ValidationError
 
-from kairo_team.errors import InvalidReply, MissingExtra
+from kairo_team.errors import InvalidReply
 from kairo_team.frozen import thaw
+from kairo_team.json_schema import JsonSchema
 from kairo_team.results import Artifact, adapter
 
 
@@ -31,42 +31,27 @@ def check_output(kind: Any, artifact: Artifact) -> Any:
         raise InvalidReply(_name(kind), _first_error(error)) from None
 
 
-def output_type_problem(name: str, kind: Any) -> str | None:
-    """Say why a team's output type cannot be used; None when it can."""
+def output_type_problem(what: str, kind: Any) -> str | None:
+    """Say why an output type, called `what`, cannot be used; None when it can."""
     try:
         if isinstance(kind, Mapping):
-            _validator(cast("Mapping[str, Any]", kind))
+            _json_schema(cast("Mapping[str, Any]", kind))
         else:
-            adapter(kind)
+            adapter(kind).rebuild()  # raises for a name that stands for nothing
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds for what is no type
-        return f"the team's output type {name!r} can be validated by nobody: {str(error).partition(chr(10))[0]}"
+        return f"{what} can be validated by nobody: {str(error).partition(chr(10))[0]}"
     return None
 
 
 def _check_schema(schema: Mapping[str, Any], data: Any) -> Any:
-    from referencing.exceptions import Unresolvable
-
-    try:
-        error = next(_validator(schema).iter_errors(data), None)
-    except Unresolvable as unknown:
-        raise ValueError(f"its JSON Schema refers to {unknown.ref!r}, which is not in it") from None
-    if error is not None:
-        where = ".".join(str(part) for part in error.absolute_path)
-        raise ValueError(f"{where}: {error.message}" if where else error.message)
+    faults = _json_schema(schema).faults(data)
+    if faults:
+        raise ValueError("; ".join(faults))
     return data
 
 
-def _validator(schema: Mapping[str, Any]) -> Any:
-    if find_spec("jsonschema") is None:
-        raise MissingExtra("an output type that is a JSON Schema", "json-schema")
-    import jsonschema
-    from referencing import Registry
-
-    plain = thaw(schema)
-    kind: Any = jsonschema.validators.validator_for(plain)
-    kind.check_schema(plain)
-    nothing: Registry[Any] = Registry()  # a reference to somewhere else is an error, never a download
-    return kind(plain, registry=nothing)
+def _json_schema(schema: Mapping[str, Any]) -> JsonSchema:
+    return JsonSchema(schema, "an output type that is a JSON Schema")
 
 
 def _name(kind: Any) -> str:

@@ -10,11 +10,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
 
 from pydantic import AfterValidator
+from pydantic_core import to_json
 
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import TeamFailed, known
-from kairo_team.frozen import freeze, quick
+from kairo_team.frozen import freeze, freeze_json, quick
 from kairo_team.messages import Message
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.verdicts import EvaluationVerdict
@@ -35,6 +36,14 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # its module is heavy, and most runs validate nothing
 
     return TypeAdapter(kind)
+
+
+def _as_json(data: Any) -> bytes | None:
+    """Write JSON values down; None for data that is more than that."""
+    try:
+        return to_json(freeze_json(data))
+    except ValueError:
+        return None
 
 
 @quick
@@ -68,7 +77,13 @@ class Artifact:
         """Return the data (else the text, read as JSON) validated as `kind`, or raise pydantic's `ValidationError`."""
         if self.data is None:
             return adapter(kind).validate_json(self.text)
-        return adapter(kind).validate_python(self.data)
+        try:
+            return adapter(kind).validate_python(self.data)
+        except ValueError:
+            written = _as_json(self.data)
+            if written is None:
+                raise
+            return adapter(kind).validate_json(written)  # a strict type takes a list or a date from JSON alone
 
 
 class AgentStatus(StrEnum):

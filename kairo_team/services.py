@@ -17,9 +17,11 @@ from kairo_team.tools.permissions import ToolPermissions
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Journal, Models
+    from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.prompts import Prompts
     from kairo_team.run_constraints import RunConstraints
+    from kairo_team.runtime import Runtime
 
 Emit = Callable[..., None]
 
@@ -29,7 +31,8 @@ class Services:
 
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "clock", "constraints",
-         "journal", "models", "permissions", "prices", "prompts", "rules", "run_id", "secrets",
+         "journal", "models", "nest", "permissions", "prices", "prompts", "rules", "run_id", "secrets",
+        "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +48,7 @@ class Services:
         rules: CallRules = RULES,
         permissions: ToolPermissions | None = None,
         secrets: Sequence[str] = (),
+        nest: Callable[[Governor], Runtime] | None = None,
         guardrails: Sequence[GuardrailPolicy] = (),
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
     ) -> None:
@@ -58,8 +62,12 @@ class Services:
         self.clock = clock
         self.permissions = permissions
         self.secrets = secrets
+        self.nest = nest
+        """Makes the runtime of a team inside a task; None where there is no run around."""
         self.constraints: RunConstraints | None = None
         """None where neither the team nor a member has any: then they cost nothing."""
+        self.withheld: set[tuple[str, str | None]] = set()
+        """Tool sources, and the members that were told that they get nothing of them."""
         self._emit = emit
         self._policies = (guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None

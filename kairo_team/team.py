@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, PlainSerializer
 from pydantic.dataclasses import dataclass as value
@@ -44,6 +44,15 @@ class RiskProfile(StrEnum):
     HIGH = "high"
 
 
+class PlannerFailureMode(StrEnum):
+    """What happens to a run whose planner fails."""
+
+    FAIL_FAST = "fail_fast"
+    """It fails."""
+    SINGLE_TASK_FALLBACK = "single_task_fallback"
+    """One task, the goal itself, takes the place of the plan; whoever is free does it."""
+
+
 def check_positive(field_name: str, number: float | None) -> None:
     """Raise `ValueError` unless `number` is None or finite and > 0."""
     if number is not None and (isinstance(number, bool) or not math.isfinite(number) or number <= 0):
@@ -62,6 +71,18 @@ class Role:
     """What `Task.requires` is matched against."""
     allowed_tools: OptionalNames = None
     """Names of the tools it may use, and no others; None is all that its agent has."""
+
+
+_WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
+"""Wrappers by the package the wrapped object's class is from."""
+
+
+def _wrapper_of(agent: Any) -> str | None:
+    """Name the wrapper of an object of another library; None for anything else, one's own `agents` package too."""
+    package, _, rest = type(agent).__module__.partition(".")
+    if package == "agents" and rest != "agent":
+        return None
+    return _WRAPPERS.get(package)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -97,6 +118,12 @@ class Member:
         role = Role(role) if isinstance(role, str) else role
         if not isinstance(role, Role):
             raise ValueError(f"Member.role must be a Role or a role's id, not {role!r}")
+        wrapper = _wrapper_of(agent)
+        if wrapper is not None:
+            raise ValueError(
+                f"member {name or role.id!r}: {type(agent).__name__} is an object of another library, which is "
+                f"governed by its wrapper: from kairo_team.agents import {wrapper}; {wrapper}(...)"
+            )
         if not callable(agent) and not callable(getattr(agent, "run", None)):
             raise ValueError(
                 f"member {name or role.id!r}: the agent must be a function or have an async run(assignment, context), "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Usage, difference
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.models.admission import CallOutcome
     from kairo_team.models.chat_model import ModelRequest
+    from kairo_team.runtime import Runtime
     from kairo_team.services import Services
     from kairo_team.team import Role
+
+_logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
 
@@ -96,6 +100,12 @@ class WorkContext:
         purpose = "generate" if self.task_id is not None else self._step
         return {"run_id": self.services.run_id, "task_id": self.task_id, "purpose": purpose}
 
+    @property
+    def runtime(self) -> Runtime | None:
+        """A runtime whose runs are spent here, for a team inside this task; None where no run is around."""
+        nest = self.services.nest
+        return None if nest is None else nest(self.governor)
+
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model whose calls are governed, guarded and recorded."""
         services = self.services
@@ -117,7 +127,12 @@ class WorkContext:
         found: list[Tool] = []
         for one in tools:
             source = as_source(one)
-            found += [as_tool(cast("Any", one))] if source is None else await self.services.connections.tools(source)
+            if source is None:
+                found.append(as_tool(cast("Any", one)))
+            else:
+                brought = await self.services.connections.tools(source)
+                self._warn_of_withheld(source.name, brought)
+                found += brought
         box = Toolbox(self._tool_pipeline(), found)
         self._brought = (self._brought or {}) | {tool.name: tool for tool in found}
         return box
@@ -147,6 +162,21 @@ class WorkContext:
         if decision.action is not GuardrailAction.ALLOW:
             decided = (ruling.policy, phase.value, decision.action.value, decision.reason, target)
             self.services.emit(GuardrailDecided, self.task_id, self.member, *decided)
+
+    def _warn_of_withheld(self, source: str, tools: Sequence[Tool]) -> None:
+        """Say once in a run why a member gets nothing of a tool source: else it works without, and nobody knows why."""
+        reasons = [self._tool_pipeline().refusal(tool) for tool in tools]
+        if not reasons or None in reasons or (source, self.member) in self.services.withheld:
+            return
+        self.services.withheld.add((source, self.member))
+        _logger.warning(
+            "none of the %d tools of %r is offered to %r: %s; of MCP servers only what "
+            "ToolPermissions(mcp=McpPolicy(allowed=[...])) lists is",
+            len(tools),
+            source,
+            self.member,
+            reasons[0],
+        )
 
     def _report_model(self, model: str, outcome: CallOutcome, held: int, usage: Usage) -> None:
         self.services.emit(ModelCalled, self.task_id, self.member, model, outcome, held, usage)

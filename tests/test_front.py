@@ -112,3 +112,25 @@ async def test_run_does_nothing_before_it_is_awaited() -> None:
 async def test_a_blank_goal_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="the goal must not be blank"):
         await kt.run(kt.Team("t", [kt.Member("a", good)]), "  ")
+
+
+async def test_run_sync_inside_an_event_loop_says_what_to_write() -> None:
+    with pytest.raises(Misuse, match=r"await kt\.run"):
+        kt.run_sync(newsroom(), "Explain tides.")
+
+
+async def test_a_budget_is_a_budget() -> None:
+    with pytest.raises(ValueError, match=r"kt\.Budget\(tokens=20_000\), not 1000"):
+        await kt.run(newsroom(), "Explain tides.", budget=1000)  # type: ignore[arg-type]
+
+
+def test_an_agent_of_another_library_is_refused_with_the_name_of_its_wrapper() -> None:
+    agents: dict[str, Any] = {
+        "PydanticAIAgent": pytest.importorskip("pydantic_ai").Agent("test"),
+        "OpenAIAgent": pytest.importorskip("agents").Agent(name="desk"),
+    }
+    graph: Any = pytest.importorskip("langgraph.graph").StateGraph(dict)
+    agents["LangGraphAgent"] = graph.add_node("a", lambda _: {}).add_edge("__start__", "a").compile()
+    for wrapper, agent in agents.items():
+        with pytest.raises(ValueError, match=f"from kairo_team.agents import {wrapper}"):
+            kt.Member("m", agent)

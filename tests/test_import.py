@@ -27,7 +27,7 @@ def test_the_import_brings_nothing_heavy() -> None:
 def test_a_run_brings_nothing_it_does_not_use() -> None:
     run = "kt.run_sync(kt.Team('t', [kt.Member('m', kt.MiniAgent(FunctionModel(lambda _: 'said')))]), 'goal')"
     code = (
-        "import json, sys; import kairo_team as kt; from kairo_team.testing import FunctionModel; import kairo_team.agents;"
+        "import json, sys; import kairo_team as kt, kairo_team.agents; from kairo_team.testing import FunctionModel;"
         f"{run}; print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

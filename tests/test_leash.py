@@ -74,16 +74,18 @@ async def test_at_the_deadline_it_is_closed_after_the_grace_and_named(agent: Age
 
 async def shields_in_task_groups(assignment: kt.Assignment) -> str:
     async with anyio.create_task_group(), anyio.create_task_group():
-        return await shields(assignment)
+        await shields(assignment)
+    raise AssertionError
 
 
 async def cleans_up_in_a_task_group(assignment: kt.Assignment) -> str:
     async with anyio.create_task_group() as outer:
         try:
             async with anyio.create_task_group():
-                return await hangs_in_its_clean_up(assignment)
+                await hangs_in_its_clean_up(assignment)
         finally:
             outer.cancel_scope.cancel()
+    raise AssertionError
 
 
 @pytest.mark.parametrize("agent", [shields_in_task_groups, cleans_up_in_a_task_group])

@@ -73,7 +73,7 @@ async def test_a_call_that_was_recorded_counts_as_a_turn_and_is_not_judged_again
 
 @pytest.mark.parametrize(
     ("agent", "max_turns", "usage"),
-    [(kt.MiniAgent("test:m", max_turns=7), 7, kt.Usage(12, 8)), (careless, None, kt.Usage(12, 8, loops=1))],
+    [(kt.MiniAgent("test:m", max_turns=7), 7, kt.Usage(12, 8, loops=3)), (careless, None, kt.Usage(12, 8, loops=1))],
     ids=["mini", "foreign"],
 )
 async def test_the_record_says_how_the_attempt_ended(agent: Any, max_turns: int | None, usage: kt.Usage) -> None:

@@ -56,7 +56,7 @@ async def flaky(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     if assignment.task.id == "bad":
         raise OSError("no way")
     reply = await context.model("test:m").complete(kt.ModelRequest([kt.Message.user(assignment.task.id)]))
-    return reply.text
+    return f"{reply.text} {assignment.attempt}"
 
 
 CONFIGS: list[dict[str, Any]] = [

@@ -389,3 +389,20 @@ def test_events_are_frozen_and_typed_by_a_name_of_their_own() -> None:
     event = samples(events.TaskSkipped)
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.seq = 9  # type: ignore[misc]  # the mistake is the point
+
+
+def test_a_model_request_shares_nothing_with_who_made_it() -> None:
+    settings, schema = {"stop": ["a"]}, {"type": "object", "required": ["a"]}
+    request = kt.ModelRequest([kt.Message.user("u")], output_schema=schema, settings=settings)
+    settings["stop"].append("b")
+    schema["required"] = ["b"]
+    assert request.settings == {"stop": ("a",)}
+    assert request.output_schema == {"type": "object", "required": ("a",)}
+    with pytest.raises(TypeError, match="frozen"):
+        request.settings["seed"] = 1  # type: ignore[index]  # what is tried
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_a_reply_of_no_tokens_cannot_be_asked_for(most: int) -> None:
+    with pytest.raises(ValueError, match="max_tokens"):
+        kt.ModelRequest([kt.Message.user("u")], max_tokens=most)

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kairo_team.budget import Budget
 from kairo_team.clock import LoopClock
 from kairo_team.contracts import check_guardrails
-from kairo_team.errors import GuardrailDenied, HaltError, InsufficientBudget, innermost
+from kairo_team.errors import GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.journal import MemoryJournal
 from kairo_team.models.resolver import ModelResolver
+from kairo_team.output_types import output_type_problem
 from kairo_team.prompts import Prompts
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 from kairo_team.runners import beside
 from kairo_team.services import Services
 from kairo_team.tasks import Assignment, Task
 from kairo_team.team import Role
+from kairo_team.tools.permissions import ToolPermissions
+from kairo_team.tools.sources import blocked_sources
 from kairo_team.work_context import WorkContext
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, MemberContext
-    from kairo_team.tools.permissions import ToolPermissions
 
 
 class Runnable(Protocol):
@@ -49,10 +51,13 @@ async def run_alone(
 
     `budget` is all it may spend (None: no limit), `output_type` what its answer must be: a type pydantic can validate,
     or a JSON Schema. A halt comes back as HALTED, a guardrail's refusal as BLOCKED; what a model or tool source raises
-    is raised.
+    is raised. Raises `PlanRefused` for an MCP server of which nothing may be used.
     """
     role = Role(role) if isinstance(role, str) else role
     assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
+    _check(assignment, role, output_type, permissions)
+    if problems := list(blocked_sources(getattr(agent, "tools", ()), permissions)):
+        raise PlanRefused(problems)
     clock = LoopClock()
     governor = Governor(budget or Budget(), name=role.id, clock=clock)
     services = Services(
@@ -75,7 +80,9 @@ async def run_alone(
         cause = innermost(error)
         if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied):
             raise cause from None
-        return _cut_short(context, cause)
+        return _cut_short(context, cause, getattr(agent, "max_turns", None))
+    except BaseExceptionGroup as group:  # the task group's: `SystemExit` out of a tool must end the program as usual
+        raise _only_one(group) from None
     finally:
         governor.close()
 
@@ -88,10 +95,33 @@ async def _run_in_scope(agent: Runnable, assignment: Assignment, context: WorkCo
     return output
 
 
-def _cut_short(context: WorkContext, cause: Exception) -> AgentOutput:
+def _check(task: Any, role: Any, output_type: Any, permissions: Any) -> None:
+    """Raise `ValueError` for what a team's check would refuse, before anything is spent."""
+    if not isinstance(task, Assignment):
+        raise ValueError(f"a task is a text or a kt.Assignment, not {task!r:.200}")
+    if not isinstance(role, Role):
+        raise ValueError(f"role must be a kt.Role or a role's id, not {role!r:.200}")
+    if permissions is not None and not isinstance(permissions, ToolPermissions):
+        raise ValueError(f"permissions must be a kt.ToolPermissions, not {permissions!r:.200}")
+    problem = None if output_type is None else output_type_problem("the output type", output_type)
+    if problem is not None:
+        raise ValueError(problem)
+
+
+def _only_one(error: Any) -> BaseException:
+    """Return what is in groups of one."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[Any]", error).exceptions  # type: ignore[redundant-cast]  # pyright needs it
+        if len(inner) != 1:
+            break
+        error = inner[0]
+    return cast("BaseException", error)
+
+
+def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) -> AgentOutput:
     status = AgentStatus.BLOCKED if isinstance(cause, GuardrailDenied) else AgentStatus.HALTED
     kept, usage = Artifact(context.kept, partial=True), context.usage
-    return AgentOutput(kept, status, context.turns, None, usage.tool_calls, usage, error=str(cause))
+    return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=str(cause))
 
 
 def _tell_nobody(*_event: object) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team.agents.alone import run_alone
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits
-from kairo_team.budget import Budget, Usage, check_count
-from kairo_team.errors import ConstraintExit, InvalidReply, KairoError
+from kairo_team.budget import Budget, Usage, check_count, difference
+from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.output_types import check_output, schema_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 from kairo_team.tools.sources import as_source
-from kairo_team.tools.tool import as_tool
+from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, MemberContext, Models
@@ -34,7 +34,7 @@ class MiniAgent:
 
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
-    comes back as TURN_LIMIT_REACHED. On the last turn of several, or when another turn could not be paid, the tools are
+    comes back as TURN_LIMIT_REACHED. On the last turn of several, also where another could not be paid, the tools are
     withheld and the prompt says so. When the task names an output type the reply is held to its JSON schema, and one
     that is not of it is asked for once more. When a constraint ends the attempt the text so far comes back as
     GRACEFUL_EXIT. With `stream` subscribers hear the replies as they come: `model.delta` events. `max_turns` holds
@@ -60,7 +60,7 @@ class MiniAgent:
         self.tools = _check_tools(tools)
         self.max_turns = max_turns
         self.stream = stream
-        self._settings: Settings = settings if settings is not None else {}
+        self._settings: Settings = _check_settings(settings) if settings is not None else {}
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
         """Say why the agent could not work: its model is not to be had, or its first prompt could not be paid."""
@@ -73,7 +73,16 @@ class MiniAgent:
         need = prompt_bound(ModelRequest([Message.system(role.instructions), Message.user("")])) // _BYTES_A_TOKEN + 1
         if budget.tokens is not None and budget.tokens < need:
             return [f"its first prompt alone needs about {need} tokens, the budget has {budget.tokens}"]
-        return []
+        return self._useless_tools(role)
+
+    def _useless_tools(self, role: Role) -> list[str]:
+        """Say that the role allows none of the tools, where they are known: a name is misspelt, most likely."""
+        names = [tool.name for tool in self.tools if isinstance(tool, Tool)]
+        if role.allowed_tools is None or not names or len(names) < len(self.tools):
+            return []
+        if set(names) & set(role.allowed_tools) or not role.allowed_tools:
+            return []
+        return [f"its role allows {known(role.allowed_tools)}, and its tools are {known(names)}: it could use none"]
 
     async def run(
         self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
@@ -91,7 +100,7 @@ class MiniAgent:
         turn, error = 0, None
         try:
             await conversation.open_tools()
-            while turn < self.max_turns and not conversation.complete:
+            while turn < self.max_turns and not conversation.over:
                 context.governor.pre_step()
                 await conversation.take_turn(turn + 1)
                 turn += 1
@@ -103,7 +112,7 @@ class MiniAgent:
 
     def settings_for(self, assignment: Assignment) -> dict[str, Any]:
         """Return the sampling settings of one assignment."""
-        return dict(self._settings(assignment) if callable(self._settings) else self._settings)
+        return dict(_check_settings(self._settings(assignment)) if callable(self._settings) else self._settings)
 
     def __repr__(self) -> str:
         return f"MiniAgent({self.model!r}, max_turns={self.max_turns})"
@@ -126,7 +135,7 @@ class _Conversation:
         self._schema = schema_of(context.output_type) if context.output_type is not None else None
         self._messages = [Message.system(context.render("system", role=context.role, schema=self._schema))]
         self._tools: Toolbox | None = None
-        self._tool_calls_before = context.governor.usage.tool_calls
+        self._spent_before = context.governor.usage
         self._ask = "task"
         """The template of the next message."""
         self._invalid: str | None = None
@@ -135,8 +144,15 @@ class _Conversation:
         """Dollars of the dearest turn so far."""
         self._text = ""
         self._data: Any = None
-        self._usage = Usage()
+        self._no_tools = False
+        """It asked for tools, and none can be used."""
+        self._wrapped_up = False
         self.complete = False
+
+    @property
+    def over(self) -> bool:
+        """Whether there is an answer, or the turn that was said to be the last is done."""
+        return self.complete or self._wrapped_up
 
     async def open_tools(self) -> None:
         """Connect what is to be connected."""
@@ -146,12 +162,14 @@ class _Conversation:
     async def take_turn(self, turn: int) -> None:
         """Ask once, take the reply, and run the tools it asks for."""
         last = self._agent.max_turns > 1 and (turn == self._agent.max_turns or not self._can_pay_another())
+        self._wrapped_up = last
         ask = Message.user(self._render(turn, last=last))
         offered = self._tools.specs if self._tools is not None and not last else ()
         request = ModelRequest([*self._messages, ask], offered, self._schema, self._max_tokens, self._settings)
         response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
         calls = response.tool_calls if offered else ()
         self._messages += [ask, Message.assistant(response.text, calls)]
+        self._no_tools = bool(response.tool_calls) and not offered
         self._take(response, asked_tools=bool(response.tool_calls), may_repair=not last)
         if calls:
             await self._run_tools(calls)
@@ -162,15 +180,13 @@ class _Conversation:
             status, error = AgentStatus.GRACEFUL_EXIT, self._invalid
         partial = not self.complete or self._invalid is not None
         artifact = Artifact(self._text, self._data, partial=partial)
-        executed = self._context.governor.usage.tool_calls - self._tool_calls_before
-        counts = (turns, self._agent.max_turns, executed)
-        return AgentOutput(artifact, status, *counts, self._usage, tuple(self._messages), error)
+        usage = difference(self._context.governor.usage, self._spent_before, 0.0)
+        counts = (turns, self._agent.max_turns, usage.tool_calls)
+        return AgentOutput(artifact, status, *counts, usage, tuple(self._messages), error)
 
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
         """Keep a reply, and see what is to come next: nothing when it is the answer."""
-        used = response.usage or Usage()
-        self._usage += used
-        self._dearest = max(self._dearest, used.dollars)
+        self._dearest = max(self._dearest, (response.usage or Usage()).dollars)
         self._text = self._text + response.text if self._ask == "continue" else response.text or self._text
         self._context.keep(self._text)
         if asked_tools:
@@ -205,8 +221,8 @@ class _Conversation:
     def _render(self, turn: int, *, last: bool) -> str:
         turns_left = self._agent.max_turns - turn + 1
         limits = LAST_TURN if last else say_limits(turns_left if self._agent.max_turns > 1 else None, self._context)
-        values = {"assignment": self._assignment, "role": self._context.role, "problem": self._invalid}
-        return self._context.render(self._ask, limits=limits, **values)
+        told = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
+        return self._context.render(self._ask, assignment=self._assignment, role=self._context.role, **told)
 
     def _can_pay_another(self) -> bool:
         turn = prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0)
@@ -218,6 +234,20 @@ def _unfenced(text: str) -> str:
     lines = text.strip().splitlines()
     fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1] == "```"  # noqa: PLR2004 - a line between two
     return "\n".join(lines[1:-1]) if fenced else text
+
+
+def _check_settings(settings: Any) -> Any:
+    """Return the settings, or what picks them; `ValueError` for what is neither."""
+    if callable(settings):
+        return settings
+    if not isinstance(settings, Mapping):
+        raise ValueError(
+            f"MiniAgent.settings are sampling settings by name, or a function that returns them, not {settings!r:.200}"
+        )
+    most = cast("Mapping[str, Any]", settings).get("max_tokens")
+    if most is not None and (type(most) is not int or most < 1):
+        raise ValueError(f"MiniAgent.settings: max_tokens must be a whole number >= 1, not {most!r}")
+    return cast("Mapping[str, Any]", settings)
 
 
 def _check_tools(tools: Iterable[Any]) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ import anyio
 from kairo_team.budget import Budget, Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
+from kairo_team.messages import ToolCall
 from kairo_team.models.chat_model import ModelResponse
 from kairo_team.models.fallback import Fallback
 from kairo_team.models.limits import ModelLimits
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.pricing import Tariff
-    from kairo_team.messages import Message, ToolCall, ToolSpec
+    from kairo_team.messages import Message, ToolSpec
     from kairo_team.models.chat_model import ModelRequest
 
 DEFAULT_MAX_TOKENS: Final = 4096
@@ -175,9 +176,9 @@ class GovernedModel:
         self, model: ChatModel, request: ModelRequest, hold: Reservation, telling: _Telling | None
     ) -> ModelResponse:
         try:
-            return _checked(
-                model, await (model.complete(request) if telling is None else telling.stream(model, request))
-            )
+            if telling is not None:
+                return await telling.stream(model, request)
+            return _checked(model, await model.complete(request))
         except (ModelUnavailable, MissingExtra):
             hold.release()
             raise
@@ -224,9 +225,9 @@ class _Telling:
         stream = getattr(model, "stream", None)
         try:
             if stream is not None:
-                response: ModelResponse = await stream(request, self._piece)
+                response = _checked(model, await stream(request, self._piece))
             else:
-                response = await model.complete(request)
+                response = _checked(model, await model.complete(request))
                 self._piece(response.text)
         except Exception:
             if self._error is not None:
@@ -235,6 +236,8 @@ class _Telling:
         return response
 
     def _piece(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"a streamed reply is told in pieces of text, not in {text!r:.200}")
         if not text:
             return
         self.begun = True
@@ -246,9 +249,18 @@ class _Telling:
 
 
 def _checked(model: ChatModel, response: Any) -> ModelResponse:
-    if isinstance(response, ModelResponse):
-        return response
-    raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
+    """Return a reply whose parts are what they must be: nobody after this looks again."""
+    if not isinstance(response, ModelResponse):
+        raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
+    parts: list[tuple[str, Any, Any]] = [
+        ("a text that is a string", response.text, str),
+        ("a usage that is a kt.Usage or None", response.usage, Usage | None),
+        *(("tool_calls that are ToolCalls", call, ToolCall) for call in response.tool_calls),
+    ]
+    for what, part, kind in parts:
+        if not isinstance(part, kind):
+            raise TypeError(f"model {model.name!r} must answer with {what}, not {part!r:.200}")
+    return response
 
 
 async def _count(model: ChatModel, request: ModelRequest) -> int:

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Usage
-from kairo_team.frozen import VALUE, no_other_fields
+from kairo_team.frozen import EMPTY, VALUE, freeze, no_other_fields
 from kairo_team.governance.pricing import PLAIN, Billing
 from kairo_team.messages import Message, ToolCall, ToolSpec
 
 __all__ = ["Message", "ModelRequest", "ModelResponse", "ToolCall", "ToolSpec"]
+
+Frozen = Annotated[Mapping[str, Any], AfterValidator(freeze)]
+"""Values by name, copied read-only."""
 
 
 @no_other_fields
@@ -25,11 +28,11 @@ class ModelRequest:
     messages: Annotated[Sequence[Message], AfterValidator(tuple)]
     tools: Annotated[Sequence[ToolSpec], AfterValidator(tuple)] = ()
     """What the model may ask for; it decides itself whether it does."""
-    output_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    output_schema: Frozen | None = field(default=None, hash=False)
     """JSON Schema the reply must satisfy; None asks for plain text."""
-    max_tokens: int | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Most tokens of the reply; None leaves it to the model's own default."""
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    settings: Frozen = field(default=EMPTY, hash=False)
     """Sampling settings by the provider's usual names, such as temperature and seed."""
 
 

@@ -11,9 +11,9 @@ from kairo_team.errors import known
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair")
+TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair", "plan", "plan_again")
 """Names of the templates: what a role is told, what a task asks, how a cut-off reply is continued, what is said after
-tools have run, and how a reply that is not of its type is asked for again."""
+tools have run, how a reply that is not of its type is asked for again, and how a plan is asked for, and again."""
 CAP: Final = 6_000
 """Characters of an artifact that go into a prompt; the rest is cut with a notice."""
 

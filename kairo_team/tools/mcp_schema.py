@@ -6,58 +6,26 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.frozen import thaw
+from kairo_team.json_schema import JsonSchema, short
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
 MAX_NAME: Final = 64
-MAX_FAULTS: Final = 3
-"""Faults that are looked for: a large value can have a million."""
-MAX_QUOTE: Final = 300
-"""Characters of one fault that are quoted at most: a validator repeats the value it found."""
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class Schema:
-    """One JSON Schema of a server's. Nothing it refers to is ever fetched: a reference must end inside the schema."""
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        from referencing import Registry
-
-        validators: Any = import_module("jsonschema.validators")
-        try:
-            kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-            kind.check_schema(schema)
-        except Exception as error:  # also what a hostile schema makes the validator raise
-            raise ValueError(f"it is no valid JSON Schema: {_short(error)}") from error
-        nothing_else: Registry[Any] = Registry()
-        self._validator: Any = kind(schema, registry=nothing_else)
-
-    def faults(self, value: Any) -> list[str]:
-        """Say what is wrong with a value, the first few faults; empty when nothing is.
-
-        Raises `ValueError` when the schema itself cannot be applied, such as one that refers to another document.
-        """
-        try:
-            found: list[Any] = list(islice(self._validator.iter_errors(value), MAX_FAULTS))
-        except Exception as error:  # an unresolvable or endless reference, a pattern that does not compile
-            raise ValueError(f"its schema cannot be applied: {_short(error)}") from error
-        return [f"{fault.json_path}: {_short(fault)}" for fault in found]
-
-
-def checked_arguments(schema: Schema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments as plain JSON values; raises `ValueError` for what the server's schema does not allow."""
     plain: dict[str, Any] = thaw(arguments)
     try:
         json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:  # a lone surrogate, an infinity, a set
-        raise ValueError(f"they cannot be sent as JSON: {_short(error)}") from error
+        raise ValueError(f"they cannot be sent as JSON: {short(error)}") from error
     faults = schema.faults(plain)
     if faults:
         raise ValueError("; ".join(faults))
@@ -130,10 +98,3 @@ def _size(count: int) -> str:
     if count < 1000:  # noqa: PLR2004 - a kilobyte
         return f"{count} B"
     return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"  # noqa: PLR2004 - a megabyte
-
-
-def _short(error: BaseException) -> str:
-    """Return an error's message in one line of bounded length."""
-    message = getattr(error, "message", "") or str(error) or type(error).__name__
-    line = " ".join(message[: MAX_QUOTE * 4].split())
-    return line if len(line) <= MAX_QUOTE else f"{line[:MAX_QUOTE]}..."

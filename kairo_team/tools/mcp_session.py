@@ -16,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairo_team.errors import known
 from kairo_team.frozen import thaw
-from kairo_team.tools.mcp_schema import Schema, checked_arguments, model_names, result_text
+from kairo_team.json_schema import JsonSchema
+from kairo_team.tools.mcp_schema import checked_arguments, model_names, result_text
 from kairo_team.tools.mcp_transport import ConnectionLost, Notes, masked, pumped
 from kairo_team.tools.tool import SideEffect, Tool
 
@@ -75,7 +76,7 @@ class McpSession:
         except Exception as error:  # noqa: BLE001 - told anew, in one sentence
             self._end(inside, error)
 
-    async def call(self, tool: str, output: Schema | None, arguments: Mapping[str, Any]) -> str:
+    async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str:
         """Call a tool and return its result as text; raises what the member is to read."""
         async with self._slots:
             if self._client is None:
@@ -145,9 +146,9 @@ class McpSession:
 
     def _tool(self, tool: wire.Tool, name: str) -> Tool:
         """Make one tool; raises `ValueError` when its schemas are no schemas."""
-        arguments = Schema(tool.input_schema)
+        arguments = JsonSchema(tool.input_schema, "an MCP server")
         try:
-            output = None if tool.output_schema is None else Schema(tool.output_schema)
+            output = None if tool.output_schema is None else JsonSchema(tool.output_schema, "an MCP server")
         except ValueError as error:
             raise ValueError(f"of its outputSchema, {error}") from error
         return Tool(
@@ -202,7 +203,7 @@ class McpSession:
             return self._gone()
         return RuntimeError(f"{self._name} did not do {tool!r}: {self._said(error)}")
 
-    def _check_promise(self, tool: str, output: Schema, result: wire.CallToolResult) -> None:
+    def _check_promise(self, tool: str, output: JsonSchema, result: wire.CallToolResult) -> None:
         """Raise when a result is not what the server itself declares."""
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
             faults = ["there is no structured content"]

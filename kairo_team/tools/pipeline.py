@@ -22,7 +22,7 @@ from kairo_team.governance.guardrails import (
 )
 from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
-from kairo_team.tools.passing import passing
+from kairo_team.tools.passing import is_nobodys, passing
 from kairo_team.tools.permissions import PermissionDecision, ToolPermissions
 from kairo_team.tools.result import ToolResult, describe, describe_error, text_of
 from kairo_team.tools.sanitize import Sanitizer
@@ -152,7 +152,7 @@ class ToolPipeline:
     def _check_static(self, tool: Tool) -> None:
         """Raise unless the tool is allowed, and only reads while the team plans."""
         allowed = self._allowed
-        if allowed is not None and tool.name not in allowed and f"{tool.server}/{tool.server_tool}" not in allowed:
+        if allowed is not None and not any(name in allowed for name in _names(tool)):
             raise CallRefusedError(
                 "allowed-tools", f"the tool {tool.name!r} is not allowed here; allowed are {known(allowed)}"
             )
@@ -219,7 +219,9 @@ class ToolPipeline:
             if end is error:
                 raise
             raise end from None
-        except BaseException:
+        except BaseException as error:
+            if is_nobodys(error):
+                return ToolResult("cancelled from within the tool: there is no result", is_error=True)
             self._tell(tool.name, "the call was interrupted")
             raise
 
@@ -293,6 +295,11 @@ class ToolPipeline:
             f"it failed {setting.failures} times in a row and is left alone for {setting.pause:g} seconds: "
             "go on without it, or try again later"
         )
+
+
+def _names(tool: Tool) -> tuple[str, ...]:
+    """Return what a list of allowed tools may call it; a tool of no server has its own name alone."""
+    return (tool.name,) if tool.server is None else (tool.name, f"{tool.server}/{tool.server_tool}")
 
 
 def _result_of(value: Any) -> ToolResult:

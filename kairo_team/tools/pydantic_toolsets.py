@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,13 +19,11 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
 from kairo_team.tools.result import ToolResult
-from kairo_team.tools.tool import SideEffect, Tool
+from kairo_team.tools.tool import SideEffect, Tool, fitting_name
 
 SIDE_EFFECT: Final = "side_effect"
 """Key of a tool's metadata that says what it may do: "read", "write" or "system"."""
 _SERVER: Final = "kairo_team.server"
-_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
-_NAME_LENGTH: Final = 64
 
 
 class ToolsetSource:
@@ -97,7 +94,7 @@ def described(definition: ToolDefinition) -> Tool:
     side_effect: SideEffect = metadata.get(SIDE_EFFECT, "system")
     server, server_tool = metadata.get(_SERVER, (None, None))
     return Tool(
-        _NO_NAME.sub("_", definition.name)[:_NAME_LENGTH],
+        fitting_name(definition.name),
         _nothing,
         definition.description or "",
         to_jsonable_python(definition.parameters_json_schema),

@@ -6,10 +6,10 @@ import functools
 import inspect
 import math
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from types import CellType
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -54,9 +54,9 @@ class Signature:
         """Return what the function is to be called with, defaults included; `ValueError` says what is wrong."""
         try:
             found = self._validate(arguments)
+            values: dict[str, Any] = _whole(found.__dict__)
         except ValidationError as error:
             raise ValueError(self._complaint(error)) from None
-        values: dict[str, Any] = found.__dict__
         given = found.__pydantic_fields_set__
         return {
             one.name: values[one.field] if one.field in given or one.default is Parameter.empty else one.default
@@ -146,6 +146,16 @@ class _Parameter:
             if _is_json(self.default):
                 options["json_schema_extra"] = {"default": self.default}
         return (self.annotation, Field(**options))
+
+
+def _whole(value: Any) -> Any:
+    """Return what can be gone through again: pydantic makes an iterator of an `Iterable`, and guards look first."""
+    if type(value) is dict:
+        mapping = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+        return {key: _whole(item) for key, item in mapping.items()}
+    if type(value) is list or isinstance(value, Iterator):
+        return [_whole(item) for item in cast("Iterable[Any]", value)]
+    return value
 
 
 def _nothing() -> None:

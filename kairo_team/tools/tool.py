@@ -20,6 +20,8 @@ NO_PARAMETERS: Final[FrozenDict] = freeze({"type": "object", "properties": {}})
 """JSON Schema of a tool that takes no arguments."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST: Final = 64
 _MARKS: Final = "__kairo_tool__"
 
 F = TypeVar("F")
@@ -63,6 +65,9 @@ class Tool:
                 raise ValueError(f"{owner}: {what} must be a function, not {function!r}")
         if not isinstance(self.description, str):
             raise ValueError(f"{owner}: the description must be a string, not {self.description!r}")
+        for what, text in (("server", self.server), ("server_tool", self.server_tool)):
+            if text is not None and not isinstance(text, str):
+                raise ValueError(f"{owner}: {what} must be a string or None, not {text!r}")
         _check_options(owner, self.side_effect, self.timeout)
         object.__setattr__(self, "parameters", _schema(owner, self.parameters))
 
@@ -179,3 +184,8 @@ def _schema(owner: str, parameters: Any) -> Mapping[str, Any]:
     except ValueError as error:
         raise ValueError(f"{owner}: the parameters are no JSON Schema: {error}") from error
     return schema
+
+
+def fitting_name(name: str) -> str:
+    """Return a name made fit for a tool: what may not be in it is `_`, and it ends after 64 characters."""
+    return _UNFIT.sub("_", name)[:_LONGEST] or "_"

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import date
 from typing import Any
 
 import anyio
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.errors import ModelCallError
 from kairo_team.governance.guardrails import GuardrailDecision, GuardrailPhase
+from kairo_team.governance.policies import McpPolicy
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
+from kairo_team.tools import Tool
 
 pytestmark = pytest.mark.anyio
 
@@ -103,10 +108,21 @@ async def test_a_tool_that_is_not_there_is_an_error_the_model_reads() -> None:
 
 async def test_a_role_offers_its_allowed_tools_only() -> None:
     model = ScriptedModel(["Done."])
-    team = kt.Team("t", [kt.Member(kt.Role("m", allowed_tools=["other"]), kt.MiniAgent(model, tools=[search]))])
-    result = await kt.run(team, "Look.")
+    role = kt.Role("m", allowed_tools=["look_up"])
+    agent = kt.MiniAgent(model, tools=[search, kt.tool(name="look_up")(lambda word: word)])
+    result = await kt.run(kt.Team("t", [kt.Member(role, agent)]), "Look.")
     assert result.status is kt.TeamStatus.COMPLETED
-    assert model.calls[0].tools == ()
+    assert [spec.name for spec in model.calls[0].tools] == ["look_up"]
+
+
+@pytest.mark.parametrize(("allowed", "ok"), [(["serach"], False), (["search"], True), ([], True), (None, True)])
+def test_a_role_that_allows_none_of_the_tools_by_mistake_is_refused(allowed: Any, ok: bool) -> None:
+    """No tools at all is a decision; only names that are none of the agent's are a mistake."""
+    agent = kt.MiniAgent(ScriptedModel([]), tools=[search])
+    check = kt.check(kt.Team("t", [kt.Member(kt.Role("m", allowed_tools=allowed), agent)]), "Look.")
+    assert check.ok is ok
+    if not ok:
+        assert "allows 'serach', and its tools are 'search'" in check.problems[0]
 
 
 async def test_tool_calls_over_their_limit_are_refused_and_the_run_goes_on() -> None:
@@ -133,6 +149,21 @@ async def test_a_structured_reply_is_data(kind: Any, reply: str) -> None:
     result = await in_a_team(kt.MiniAgent(ScriptedModel([reply])), output_type=kind)
     assert result["t"].artifact is not None
     assert result["t"].artifact.data == {"name": "Ulm", "people": 1}
+
+
+class Dated(BaseModel):
+    model_config = ConfigDict(strict=True)
+    days: list[date]
+
+
+async def test_a_strict_type_takes_a_reply_and_gives_it_back() -> None:
+    """JSON has no dates and what is frozen has no lists: a strict type takes neither but from JSON."""
+    model = ScriptedModel(['{"days": ["2026-01-02"]}'])
+    result = await in_a_team(kt.MiniAgent(model), output_type=Dated)
+    assert result["t"].artifact is not None
+    assert result["t"].artifact.data_as(Dated) == Dated(days=[date(2026, 1, 2)])
+    with pytest.raises(ValueError, match="days"):
+        kt.Artifact("", {"days": [3.5]}).data_as(Dated)
 
 
 async def test_an_invalid_reply_is_asked_for_once_more_with_what_is_wrong() -> None:
@@ -214,20 +245,105 @@ async def test_alone_every_end_has_its_text_and_its_usage() -> None:
         "so far so far so far ",
         120,
     )
-    halted = await end(cut, cut, budget=kt.Budget(loops=1))
-    assert (halted.status, halted.text, halted.usage.tokens, halted.turns_completed) == (
+    halted = await end(cut, _slow, budget=kt.Budget(seconds=5))
+    assert (halted.status, halted.text, halted.usage.tokens > 40, halted.turns_completed) == (
         kt.AgentStatus.HALTED,
         "so far ",
-        40,
+        True,  # the call that was cut off is charged what was held for it
         1,
     )
     blocked = await end(cut, guardrails=[Watch(GuardrailDecision.deny("no"))])
     assert (blocked.status, blocked.text, blocked.usage.tokens) == (kt.AgentStatus.BLOCKED, "", 40)
 
 
+async def _slow() -> str:
+    await anyio.sleep(100)
+    return "too late"
+
+
 def _hand_out(replies: Any) -> Any:
     left = list(replies)
-    return lambda _: left.pop(0)
+
+    def reply(_: kt.ModelRequest) -> Any:
+        following = left.pop(0)
+        return following() if callable(following) else following
+
+    return reply
+
+
+async def test_alone_the_usage_is_all_that_was_spent_whoever_spent_it() -> None:
+    """Replies without usage, tries that failed and tools that ask models are in no reply's usage."""
+    silent = kt.ModelResponse("Done.")
+    output = await kt.MiniAgent(FunctionModel(lambda _: silent)).run("Tell.", budget=kt.Budget(tokens=500))
+    assert (output.usage.tokens, output.usage.loops) == (500, 1)
+    failed = ModelCallError("overloaded", "test:m", "busy")
+    model = ScriptedModel([failed, "Done."])
+    output = await kt.MiniAgent(model, settings={"max_tokens": 5}).run("Tell.")
+    assert output.usage.tokens > 5 + 2 * sum(len(message.text.split()) for message in model.calls[0].messages)
+
+
+async def test_alone_a_halt_says_how_many_turns_there_were() -> None:
+    output = await kt.MiniAgent(ScriptedModel([]), max_turns=7).run("Tell.", budget=kt.Budget(tokens=0))
+    assert (output.status, output.turns_completed, output.max_turns) == (kt.AgentStatus.HALTED, 0, 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"assignment": 5}, "a text or a kt.Assignment, not 5"),
+        ({"role": None}, "a kt.Role or a role's id, not None"),
+        ({"permissions": {}}, "a kt.ToolPermissions, not {}"),
+        ({"output_type": {"type": "bogus"}}, "the output type can be validated by nobody: it is no valid JSON Schema: 'bogus'"),
+        ({"output_type": "Nothing"}, "the output type can be validated by nobody: .*Nothing"),
+        ({"budget": 4000}, "a kt.Budget"),
+    ],
+)
+async def test_alone_wrong_arguments_are_refused_before_anything_is_spent(
+    arguments: dict[str, Any], match: str
+) -> None:
+    model = ScriptedModel([])
+    with pytest.raises(ValueError, match=match):
+        await kt.MiniAgent(model).run(**{"assignment": "Tell.", **arguments})
+    assert model.calls == []
+
+
+@pytest.mark.parametrize("settings", [5, [("seed", 1)], {"max_tokens": 0}, {"max_tokens": "many"}])
+def test_what_is_no_settings_is_refused(settings: Any) -> None:
+    with pytest.raises(ValueError, match=r"MiniAgent\.settings"):
+        kt.MiniAgent("test:m", settings=settings)
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+async def test_alone_the_end_of_the_program_comes_as_it_is(end: type[BaseException]) -> None:
+    async def leave() -> str:
+        raise end
+
+    agent = kt.MiniAgent(ScriptedModel([calls(("leave", {}))]), tools=[leave])
+    with pytest.raises(end):
+        await agent.run("Leave.")
+
+
+async def test_a_member_that_gets_nothing_of_a_tool_source_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Its server is listed under no name that it has."""
+    permissions = kt.ToolPermissions(mcp=McpPolicy(allowed=["raed"]))
+    agent = kt.MiniAgent(ScriptedModel(["{}", "still no list"]), tools=[Source()])
+    await in_a_team(agent, output_type=list[str], permissions=permissions)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "none of the 1 tools of 'files' is offered to 'm': the tool 'read'" in warning
+    assert "McpPolicy(allowed=[...])" in warning
+
+
+class Source:
+    """An MCP server's tools, without a server."""
+
+    name = "files"
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[list[Tool]]:
+        async def read(_: Mapping[str, Any]) -> str:
+            return "text"
+
+        yield [Tool("files_read", read, side_effect="read", server="files", server_tool="read")]
 
 
 async def test_alone_a_model_that_is_not_to_be_had_is_an_error() -> None:
@@ -258,3 +374,24 @@ async def test_a_task_with_a_lone_surrogate_is_a_task() -> None:
     assert result.output == "said \ud800"
     output = await kt.MiniAgent(ScriptedModel(["said"])).run("say \ud800")
     assert output.text == "said"
+
+
+async def test_who_asks_for_tools_it_does_not_have_is_told_so() -> None:
+    model = ScriptedModel([calls(("search", {"query": "a"})), "Done."])
+    output = await kt.MiniAgent(model).run("Look.")
+    assert (output.text, output.tool_calls_executed) == ("Done.", 0)
+    assert "no tools you can use" in model.calls[1].messages[-1].text
+
+
+async def test_the_turn_that_was_said_to_be_the_last_is_the_last() -> None:
+    """Also where money, not the number of turns, made it the last."""
+    model = FunctionModel(lambda _: calls(("search", {"query": "a"}), text="Looking."))
+    agent = kt.MiniAgent(model, tools=[search], max_turns=10, settings={"max_tokens": 20})
+    output = await agent.run("Look.", budget=kt.Budget(loops=3))
+    assert (output.status, output.turns_completed, output.tool_calls_executed) == (
+        kt.AgentStatus.TURN_LIMIT_REACHED,
+        3,
+        2,
+    )
+    last = [request for request in model.calls if "last turn" in request.messages[-1].text]
+    assert last == model.calls[-1:]

@@ -348,7 +348,7 @@ async def test_a_schema_is_never_fetched_and_a_reference_that_cannot_be_followed
 
 
 def test_a_json_schema_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kairo_team.governance.policies.output_validator.find_spec", lambda _: None)
+    monkeypatch.setattr("kairo_team.json_schema.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="json-schema"):
         OutputValidator(SCHEMA)
     OutputValidator(Report)
@@ -590,7 +590,7 @@ NOTHING: Any = None
         (lambda: InjectionScreen(ODD), "InjectionScreen.patterns must be regular expressions by name, not"),
         (lambda: InjectionScreen({"x": "["}), "is no regular expression"),
         (lambda: InjectionScreen(action=ODD), "InjectionScreen.action must be 'warn' or 'deny', not <obj"),
-        (lambda: OutputValidator({"type": "thing"}), "OutputValidator.schema is no JSON Schema: "),
+        (lambda: OutputValidator({"type": "thing"}), "OutputValidator.schema: it is no valid JSON Schema: "),
         (lambda: OutputValidator({"type": ODD}), "must be made of JSON values"),
         (lambda: OutputValidator(None), "OutputValidator.schema must be a JSON Schema or a type, not None"),
         (lambda: OutputValidator("report"), "OutputValidator.schema must be a JSON Schema or a type, not 'report'"),

@@ -49,8 +49,7 @@ class Provider:
         return await self.stream(request, lambda _: None)
 
     async def stream(self, request: kt.ModelRequest, tell: Any) -> kt.ModelResponse:
-        fates: list[Fate] = request.settings["fates"]
-        fate = fates.pop(0) if fates else "full"
+        fate: Fate = next(request.settings["fates"], "full")
         if fate == "refused":
             raise ModelCallError("rate_limited", self.name, "later", retry_after=2.0, unspent=True)
         assert request.max_tokens is not None
@@ -97,7 +96,7 @@ async def test_any_crowd_keeps_the_budget_and_the_limits_and_leaves_nothing_behi
     async def run(errand: Errand, governor: Governor) -> None:
         await anyio.sleep(errand.begins)
         model = GovernedModel(kt.Fallback(*providers), governor, lambda *_: None, rules=rules)
-        asked = {"fates": list(errand.fates), "lasts": errand.lasts}
+        asked = {"fates": iter(errand.fates), "lasts": errand.lasts}
         request = kt.ModelRequest([kt.Message.user("x")], max_tokens=errand.reply, settings=asked)
         told: list[str] = []
         with suppress(HaltError, InsufficientBudget, ModelCallError), anyio.move_on_after(errand.patience):

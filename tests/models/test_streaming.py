@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
@@ -124,6 +126,41 @@ async def test_what_the_listener_raises_ends_the_call() -> None:
     with pytest.raises(ValueError, match="not that"):
         await governed.stream(ASK, refuse)
     assert (tries, governor.usage.tokens) == ([("error", 50)], 50)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    ("reply", "match"),
+    [
+        (None, "a ModelResponse, not with None"),
+        (kt.ModelResponse(None), "a text that is a string, not None"),  # type: ignore[arg-type]
+        (kt.ModelResponse("", [{"name": "search"}]), "tool_calls that are ToolCalls"),  # type: ignore[list-item]
+        (kt.ModelResponse("", usage={"prompt_tokens": 1}), "a usage that is a kt.Usage or None"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_reply_of_wrong_parts_is_a_clear_error_and_is_charged_its_hold(
+    streams: bool, reply: Any, match: str
+) -> None:
+    async def answer(request: kt.ModelRequest, *_: object) -> Any:
+        return reply
+
+    names = {"complete", "stream"} if streams else {"complete"}
+    model: Any = SimpleNamespace(name="test:wrong", **dict.fromkeys(names, answer))
+    governed, governor, tries = govern(model)
+    with pytest.raises(TypeError, match=match):
+        await governed.stream(ASK, lambda _: None)
+    with pytest.raises(TypeError, match=match):
+        await governed.complete(ASK)
+    assert [outcome for outcome, _ in tries] == ["error", "error"]
+    assert governor.usage.tokens == sum(tokens for _, tokens in tries) > 2 * 40
+
+
+async def test_a_piece_that_is_no_text_reaches_nobody() -> None:
+    heard: list[object] = []
+    governed, _, _ = govern(Streaming(5, end=None))  # type: ignore[arg-type]  # what is tried
+    with pytest.raises(TypeError, match="in pieces of text, not in 5"):
+        await governed.stream(ASK, heard.append)
+    assert heard == []
 
 
 async def test_a_model_that_cannot_stream_tells_its_text_once() -> None:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from kairo_team.contracts import ToolSource
 from kairo_team.errors import MissingExtra
 from kairo_team.frozen import freeze
+from kairo_team.json_schema import JsonSchema
 from kairo_team.tools import mcp as room
 from kairo_team.tools.mcp import McpServer
-from kairo_team.tools.mcp_schema import Schema, checked_arguments, model_names
+from kairo_team.tools.mcp_schema import checked_arguments, model_names
 from kairo_team.tools.mcp_transport import masked
 
 URL = "https://example.invalid/mcp"
@@ -158,16 +159,16 @@ def test_names_always_fit_never_clash_and_do_not_depend_on_chance(server: str, t
 @pytest.mark.parametrize("value", ["\ud800", math.nan, math.inf, {1, 2}, b"x", object()])
 def test_arguments_that_are_no_json_are_refused_before_they_harm_the_connection(value: Any) -> None:
     with pytest.raises(ValueError, match="they cannot be sent as JSON"):
-        checked_arguments(Schema({"type": "object"}), {"a": [value]})
+        checked_arguments(JsonSchema({"type": "object"}, "a test"), {"a": [value]})
 
 
 def test_read_only_arguments_are_taken_as_plain_ones() -> None:
-    schema = Schema({"type": "object", "properties": {"paths": {"type": "array"}}})
+    schema = JsonSchema({"type": "object", "properties": {"paths": {"type": "array"}}}, "a test")
     assert checked_arguments(schema, freeze({"paths": ["a", {"b": []}]})) == {"paths": ["a", {"b": []}]}
 
 
 def test_a_million_faults_are_told_in_a_few_words() -> None:
-    schema = Schema({"type": "object", "properties": {"a": {"items": {"type": "integer"}}}})
+    schema = JsonSchema({"type": "object", "properties": {"a": {"items": {"type": "integer"}}}}, "a test")
     with pytest.raises(ValueError, match=r"\$\.a\[0\]: 'xxx.*; \$\.a\[1\].*; \$\.a\[2\]") as caught:
         checked_arguments(schema, {"a": ["x" * 1000, *("x" * 1_000_000)]})
     assert len(str(caught.value)) < 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date
@@ -222,6 +222,19 @@ def test_what_is_wrong_with_arguments_is_said_with_the_parameters_there_are(argu
         checked(search, arguments)
     assert "the parameters are 'anything', 'between', 'kind', 'limit', 'query'" in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+def test_an_iterable_can_be_gone_through_by_guards_and_by_the_tool() -> None:
+    """Pydantic makes an iterator of it: whoever looks first would leave nothing for the tool."""
+
+    def total(numbers: Iterable[int], more: dict[str, Iterable[int]]) -> int:
+        return sum(numbers) + sum(map(sum, more.values()))
+
+    made = as_tool(total)
+    assert made.check is not None
+    assert made.check({"numbers": ["1", 2], "more": {"a": [3]}}) == {"numbers": [1, 2], "more": {"a": [3]}}
+    with pytest.raises(ValueError, match="valid integer"):
+        made.check({"numbers": ["one"], "more": {}})
 
 
 def test_of_many_faults_only_some_are_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -126,7 +127,7 @@ async def test_a_cancellation_ends_all_and_passes() -> None:
     assert sorted(bench.log) == ["+0", "+1"]
 
 
-async def test_a_tool_that_cancels_itself_leaves_errors_and_no_gaps() -> None:
+async def test_a_tool_that_cancels_itself_is_an_error_and_the_others_answer() -> None:
     async def cancel(arguments: Mapping[str, Any]) -> None:
         raise anyio.get_cancelled_exc_class()
 
@@ -135,7 +136,31 @@ async def test_a_tool_that_cancels_itself_leaves_errors_and_no_gaps() -> None:
     bench = Bench()
     box = Toolbox(pipeline(), [bench.box["read"].tool, Tool("cancel", cancel, side_effect="read")])
     results = await box.run([ToolCall("0", "read", {"n": 0}), ToolCall("1", "cancel", {})])
-    assert [result.text for result in results] == ["cancelled from inside a tool of this turn: there is no result"] * 2
+    assert [result.text for result in results] == ["0", "cancelled from within the tool: there is no result"]
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_an_error_of_the_tool() -> None:
+    """On asyncio a tool may wait for what somebody else cancelled; that does not end who called the tool."""
+
+    async def wait(arguments: Mapping[str, Any]) -> None:
+        raise asyncio.CancelledError
+
+    calls = Calls()
+    result = await pipeline(calls=calls).call(Tool("wait", wait), {})
+    assert (result.is_error, result.text) == (True, "cancelled from within the tool: there is no result")
+    assert calls.last[1] == "error"
+
+
+async def test_a_tool_of_no_server_is_allowed_by_its_own_name_alone() -> None:
+    ran = Tool("ran", never, server_tool="None")
+    way = pipeline(allowed=["None/None"])
+    assert way.refusal(ran) == "the tool 'ran' is not allowed here; allowed are 'None/None'"
+    with pytest.raises(ValueError, match="server must be a string or None, not 5"):
+        Tool("ran", never, server=5)  # type: ignore[arg-type]  # what is tried
+
+
+async def never(_: Mapping[str, Any]) -> None:
+    raise AssertionError("it must not run")
 
 
 async def test_reads_side_by_side_never_pass_the_limit() -> None:

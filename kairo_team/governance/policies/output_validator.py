@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from kairo_team.errors import MissingExtra
-from kairo_team.frozen import freeze_json, thaw
+from kairo_team.frozen import freeze_json
 from kairo_team.governance.guardrail_decisions import GuardrailDecision
 from kairo_team.governance.guardrail_payloads import GuardrailPhase, ModelOutput
 from kairo_team.governance.plug_ins import problem_of
+from kairo_team.json_schema import JsonSchema
 
 if TYPE_CHECKING:
     from kairo_team.governance.guardrail_decisions import GuardrailContext
@@ -41,7 +39,9 @@ class OutputValidator:
         schema: Any = self.schema
         is_json = isinstance(schema, Mapping)
         object.__setattr__(self, "schema", freeze_json(schema) if is_json else schema)
-        object.__setattr__(self, "_fault", _by_schema(thaw(schema)) if is_json else _by_type(schema))
+        object.__setattr__(
+            self, "_fault", _by_schema(cast("Mapping[str, Any]", schema)) if is_json else _by_type(schema)
+        )
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
         """Validate the reply's text."""
@@ -54,26 +54,19 @@ class OutputValidator:
         return GuardrailDecision.allow() if fault is None else GuardrailDecision.deny(f"the reply {fault}")
 
 
-def _by_schema(schema: dict[str, Any]) -> Fault:
-    if find_spec("jsonschema") is None:
-        raise MissingExtra("an OutputValidator with a JSON Schema", "json-schema")
-    validators: Any = import_module("jsonschema.validators")
-    registry: Any = import_module("referencing").Registry()  # an empty one: the default would fetch what is referred to
+def _by_schema(schema: Mapping[str, Any]) -> Fault:
     try:
-        kind = validators.validator_for(schema, default=validators.Draft202012Validator)
-        kind.check_schema(schema)
-    except Exception as error:
-        raise ValueError(f"OutputValidator.schema is no JSON Schema: {problem_of(error)}") from error
-    validator = kind(schema, registry=registry)
-    best: Any = import_module("jsonschema.exceptions").best_match
+        wanted = JsonSchema(schema, "an OutputValidator with a JSON Schema")
+    except ValueError as error:
+        raise ValueError(f"OutputValidator.schema: {error}") from error
 
     def fault(text: str) -> str | None:
         try:
             value = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             return f"is no JSON: {problem_of(error)}"
-        worst = best(validator.iter_errors(value))
-        return None if worst is None else f"is not what the schema asks for: at {worst.json_path}: {worst.message:.300}"
+        found = wanted.faults(value)
+        return f"is not what the schema asks for: at {found[0]}" if found else None
 
     return fault
 
