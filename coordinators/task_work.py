@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kairo_team import events
+from kairo_team.coordinators.review_rounds import ReviewRounds
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, VerdictOutcome
 
@@ -24,23 +25,8 @@ if TYPE_CHECKING:
 class _Progress:
     """How far one task has come."""
 
+    rounds: ReviewRounds
     tries: int = 0
-    reviewed: list[tuple[Attempt, EvaluationVerdict]] = field(default_factory=list[tuple["Attempt", EvaluationVerdict]])
-
-    @property
-    def verdicts(self) -> list[EvaluationVerdict]:
-        """Oldest first."""
-        return [verdict for _, verdict in self.reviewed]
-
-    def best(self) -> tuple[Attempt, EvaluationVerdict]:
-        """Return the attempt with most gates met, then the highest score, the fewest open findings, the earliest."""
-        return max(self.reviewed, key=lambda pair: _rank(pair[1]))
-
-
-def _rank(verdict: EvaluationVerdict) -> tuple[int, float, int]:
-    met = sum(criterion.passed is True for criterion in verdict.criteria)
-    open_findings = sum(finding.severity == "blocking" for finding in verdict.findings)
-    return met, verdict.score or 0.0, -open_findings
 
 
 class TaskWork:
@@ -54,21 +40,21 @@ class TaskWork:
     async def do(self, task: Task) -> None:
         """Bring one task to its end."""
         evaluator = self._run.team.evaluators[task.evaluator] if task.evaluator is not None else self._evaluator
-        progress = _Progress()
+        progress = _Progress(ReviewRounds(self._run.config.max_feedback_rounds))
         attempt = await self._try(task, progress)
         while attempt is not None:
             if evaluator is None:
                 self._run.accept(task, attempt)
                 return
-            verdict = await self._run.review(task, attempt, evaluator, prior=progress.verdicts)
-            progress.reviewed.append((attempt, verdict))
-            if verdict.outcome is not VerdictOutcome.REVISE or not self._rounds_left(progress):
-                self._settle(task, progress, verdict)
+            rounds = progress.rounds
+            verdict = rounds.standing(attempt)
+            if verdict is None:
+                verdict = await self._run.review(task, attempt, evaluator, prior=rounds.verdicts)
+            verdict = rounds.add(attempt, verdict)
+            if verdict.outcome is not VerdictOutcome.REVISE:
+                self._settle(task, rounds, verdict)
                 return
             attempt = await self._try(task, progress, attempt, verdict.findings)
-
-    def _rounds_left(self, progress: _Progress) -> bool:
-        return len(progress.reviewed) <= self._run.config.max_feedback_rounds
 
     async def _try(
         self, task: Task, progress: _Progress, previous: Attempt | None = None, findings: Sequence[Finding] = ()
@@ -80,7 +66,7 @@ class TaskWork:
             attempt = await self._run.attempt(
                 task,
                 progress.tries,
-                artifact_number=len(progress.reviewed) + 1,
+                artifact_number=len(progress.rounds.reviewed) + 1,
                 previous=previous.artifact if previous else None,
                 findings=findings,
             )
@@ -95,19 +81,19 @@ class TaskWork:
             await self._run.pause(self._policy.delay(retry, f"{self._run.request.run_id}:{task.id}:{progress.tries}"))
 
     def _give_up(self, task: Task, progress: _Progress, attempt: Attempt) -> None:
-        best, verdict = progress.best() if progress.reviewed else (attempt, None)
+        rounds = progress.rounds
+        best, verdict = rounds.best() if rounds.reviewed else (attempt, None)
         self._run.fail(task, attempt.error or "the attempt failed", best=best, verdict=verdict)
 
-    def _settle(self, task: Task, progress: _Progress, verdict: EvaluationVerdict) -> None:
+    def _settle(self, task: Task, rounds: ReviewRounds, verdict: EvaluationVerdict) -> None:
         """Act on a verdict that leads to no further attempt."""
-        attempt = progress.reviewed[-1][0]
+        attempt = rounds.reviewed[-1][0]
         if verdict.outcome is VerdictOutcome.PASS:
             self._run.accept(task, attempt, verdict)
             return
-        if verdict.outcome is VerdictOutcome.REVISE:
-            attempt, verdict = progress.best()
-            verdict = _exhausted(verdict, len(progress.reviewed))
         assert verdict.cause is not None, "only PASS and REVISE have no cause"
+        if verdict.cause in _USED_UP:
+            attempt, _ = rounds.best()
         self._run.emit(events.TaskEscalated, task.id, attempt.member, verdict.cause)
         if self._run.config.risk_profile is RiskProfile.LOW and verdict.cause not in NEVER_BY_RISK:
             self._run.accept(task, attempt, verdict)
@@ -116,9 +102,5 @@ class TaskWork:
             self._run.fail(task, f"not accepted ({verdict.cause.value}): {reason}", best=attempt, verdict=verdict)
 
 
-def _exhausted(verdict: EvaluationVerdict, rounds: int) -> EvaluationVerdict:
-    """Say that the review is used up, and what the best attempt still lacks."""
-    feedback = f"no attempt passed in {rounds} reviews; the best one: {verdict.feedback}"
-    return EvaluationVerdict.review_exceeded(
-        Cause.ROUNDS_EXHAUSTED, feedback, findings=verdict.findings, criteria=verdict.criteria
-    )
+_USED_UP = frozenset({Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE})
+"""Causes for which the best attempt is taken, not the last."""

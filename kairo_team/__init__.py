@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kairo_team.tasks import TaskGraph as TaskGraph
     from kairo_team.tasks import TaskStatus as TaskStatus
     from kairo_team.team import Member as Member
+    from kairo_team.team import PlannerFailureMode as PlannerFailureMode
     from kairo_team.team import RiskProfile as RiskProfile
     from kairo_team.team import Role as Role
     from kairo_team.team import Team as Team
@@ -100,6 +101,7 @@ __all__ = [
     "ModelRetry",
     "PlanCheck",
     "Planner",
+    "PlannerFailureMode",
     "Price",
     "RiskProfile",
     "Role",
@@ -150,7 +152,7 @@ _HOMES = {
     "kairo_team.results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
     "kairo_team.runtime": "Run Runtime",
     "kairo_team.tasks": "Assignment Task TaskGraph TaskStatus",
-    "kairo_team.team": "Member RiskProfile Role Team TeamConfig TeamExecutionRequest",
+    "kairo_team.team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
     "kairo_team.team_run": "TeamRun",
     "kairo_team.tools.permissions": "ToolPermissions",
     "kairo_team.tools.tool": "tool",

@@ -47,6 +47,8 @@ class Ending:
     reason: str | None = None
     """Why it was killed."""
     warnings: list[str] = field(default_factory=list[str])
+    makeshift: bool = False
+    """The run goes on with less than was asked for, such as a plan that stands in for one that could not be made."""
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -115,7 +117,7 @@ class Ending:
             accepted=len(accepted),
             lost=len(missing) - dispensable,
             dispensable=dispensable,
-            blemished=any(map(_is_blemished, accepted)),
+            blemished=self.makeshift or any(map(_is_blemished, accepted)),
             risk=config.risk_profile,
             tolerate_failures=self.tolerate_failures,
         )

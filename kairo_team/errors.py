@@ -15,6 +15,7 @@ KairoError
 |  +- GuardrailDenied     a guardrail refused a model call or its reply
 |  +- ModelCallError      a provider did not answer a call; `kind` says why
 |  +- UnpricedModel       a dollar limit, and a model whose price nobody knows
+|  +- NoPlan              a model was asked for a plan, and none of its answers can be run
 |  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
 +- ContractBreach         a plug-in or the library broke its contract
@@ -209,6 +210,14 @@ class UnpricedModel(Outcome):
             f"Runtime(prices={{{model!r}: kt.Price(input=..., output=...)}}), or let it count as free, "
             "BudgetPolicy(allow_unpriced=True)"
         )
+
+
+class NoPlan(Outcome):
+    """A model was asked for a plan, and none of its answers can be run; `problems` holds one sentence each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"the planner made no plan that can be run: {'; '.join(self.problems)}")
 
 
 class InvalidReply(Outcome):

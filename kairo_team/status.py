@@ -35,7 +35,7 @@ class RunFacts:
     dispensable: int
     """Tasks not accepted whose dependents all met their needs without them."""
     blemished: bool
-    """An artifact was accepted without a PASS after a review, or partial without one."""
+    """An artifact was accepted without a PASS after a review, or partial without one, or the plan is a fallback."""
     risk: RiskProfile
     tolerate_failures: bool
 

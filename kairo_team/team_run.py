@@ -216,6 +216,11 @@ class TeamRun:
         self._ending.warnings.append(text)
         _logger.warning("run %s: %s", self.request.run_id, text)
 
+    def degrade(self, warning: str) -> None:
+        """Go on with less than was asked for: the run ends DEGRADED at best, and says why."""
+        self._ending.makeshift = True
+        self.warn(warning)
+
     # ------------------------------------------------------------------ recorded steps
 
     @overload

@@ -58,7 +58,8 @@ def drafts(count: int) -> ScriptedAgent:
 @pytest.mark.parametrize("rounds", [0, 1, 3, 5])
 async def test_kf_t09_max_feedback_rounds_are_revisions_after_the_first_artifact(rounds: int) -> None:
     """0 is no revision, n is n of them; there is one setting, and it is not off by one."""
-    agent, evaluator = drafts(rounds + 1), Verdicts([REVISE] * (rounds + 1))
+    wanting = [kt.EvaluationVerdict.revise(f"page {number} is missing") for number in range(rounds + 1)]
+    agent, evaluator = drafts(rounds + 1), Verdicts(wanting)
     result = await run(evaluator, agent, max_feedback_rounds=rounds)
     agent.assert_complete()
     assert len(evaluator.contexts) == rounds + 1
@@ -110,6 +111,57 @@ async def test_kf_t26_when_review_is_used_up_the_best_attempt_comes_back() -> No
     lenient = await run(Verdicts(script), drafts(4), risk_profile=kt.RiskProfile.LOW)
     assert (lenient.status, lenient.output) == (kt.TeamStatus.DEGRADED, "draft 2")
     assert [event.cause for event in recorder.of(events.TaskEscalated)] == [kt.Cause.ROUNDS_EXHAUSTED]
+
+
+def scored(score: float | None, *failing: str) -> kt.EvaluationVerdict:
+    criteria = [kt.CriterionResult(name, "not met", passed=False) for name in failing]
+    return kt.EvaluationVerdict.revise("no", findings=[kt.Finding("f")], score=score, criteria=criteria)
+
+
+@pytest.mark.parametrize(
+    ("script", "reviews", "cause"),
+    [
+        ([scored(None, "a")] * 9, 3, kt.Cause.NO_PROGRESS),
+        ([scored(0.5, "a")] * 9, 3, kt.Cause.NO_PROGRESS),
+        ([scored(0.5, "a"), scored(0.4, "a"), scored(0.3, "a"), scored(0.2, "a")], 3, kt.Cause.NO_PROGRESS),
+        ([scored(0.1, "a"), scored(0.2, "a"), scored(0.3, "a"), scored(0.4, "a")], 4, kt.Cause.ROUNDS_EXHAUSTED),
+        ([scored(None, "a"), scored(None, "b")] * 2, 4, kt.Cause.ROUNDS_EXHAUSTED),
+        ([scored(None, "a", "b"), *[scored(None, "a")] * 3], 4, kt.Cause.ROUNDS_EXHAUSTED),
+        ([kt.EvaluationVerdict.revise("the same")] * 9, 3, kt.Cause.NO_PROGRESS),
+    ],
+)
+async def test_kf_e15_review_ends_where_it_makes_no_progress(
+    script: list[kt.EvaluationVerdict], reviews: int, cause: kt.Cause
+) -> None:
+    """E15: review never ended: 27 rounds, moving goalposts."""
+    evaluator = Verdicts(script)
+    result = await run(evaluator, drafts(4), max_feedback_rounds=3)
+    assert len(evaluator.contexts) == reviews
+    assert result["writer"].verdict is not None
+    assert result["writer"].verdict.cause is cause
+
+
+async def test_kf_e16_an_unchanged_artifact_keeps_its_verdict_and_spends_a_round() -> None:
+    """E16: an unchanged artifact was judged again until it passed."""
+    evaluator = Verdicts([REVISE, PASS])
+    result = await run(evaluator, ScriptedAgent(["same", "same"]), max_feedback_rounds=1)
+    assert len(evaluator.contexts) == 1
+    outcome = result["writer"]
+    assert (outcome.status, outcome.attempts) == (kt.TaskStatus.FAILED, 2)
+    assert outcome.verdict is not None
+    assert outcome.verdict.cause is kt.Cause.ROUNDS_EXHAUSTED
+
+
+async def test_an_earlier_artifact_again_is_a_cycle_and_the_best_comes_back() -> None:
+    recorder = EventRecorder()
+    evaluator = Verdicts([scored(0.2, "a"), scored(0.6, "b"), PASS])
+    result = await run(evaluator, ScriptedAgent(["one", "two", "one"]), recorder, max_feedback_rounds=5)
+    outcome = result["writer"]
+    assert len(evaluator.contexts) == 2
+    assert outcome.verdict is not None
+    assert outcome.verdict.cause is kt.Cause.CYCLE
+    assert outcome.artifact == kt.Artifact("two")
+    assert [event.cause for event in recorder.of(events.TaskEscalated)] == [kt.Cause.CYCLE]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""`AgentPlanner`: a model makes the plan, and plain code decides whether it can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kairo_team.binding import bind, plan_problems
+from kairo_team.budget import check_count
+from kairo_team.errors import NoPlan
+from kairo_team.messages import Message
+from kairo_team.models.chat_model import ModelRequest
+from kairo_team.tasks import Task, TaskGraph
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import ChatModel, MemberContext
+    from kairo_team.team import Team, TeamExecutionRequest
+
+
+class AgentPlanner:
+    """Asks a model for the plan, held to a JSON schema that knows the team's members.
+
+    What it proposes must have a valid shape, known members, no cycle, a member able to do every task, and fit the
+    budget: each task is at least one loop and one token. A plan that does not is sent back once, with everything that
+    is wrong with it; that turn is paid like the first, from the share of planning. `NoPlan` is raised when the second
+    is no better. `max_tasks` is the most tasks of a plan; `settings` are the model's sampling settings.
+    """
+
+    def __init__(
+        self, model: str | ChatModel, *, max_tasks: int = 20, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        check_count("AgentPlanner.max_tasks", max_tasks)
+        if max_tasks < 1:
+            raise ValueError("AgentPlanner.max_tasks must be at least 1")
+        self.model = model
+        self.max_tasks = max_tasks
+        self._settings = dict(settings or {})
+
+    async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
+        """Plan the request for this team; `NoPlan` says what is wrong with the model's second try."""
+        model = context.model(self.model)
+        settings = dict(self._settings)
+        max_tokens: int | None = settings.pop("max_tokens", None)
+        ask = context.render("plan", request=request, team=team, max_tasks=self.max_tasks)
+        messages = [Message.user(ask)]
+        schema = _schema(team, self.max_tasks)
+        reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))
+        try:
+            return self._read(reply.text, request, team)
+        except NoPlan as refused:
+            again = context.render("plan_again", problems=refused.problems)
+        messages += [Message.assistant(reply.text), Message.user(again)]
+        reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))
+        return self._read(reply.text, request, team)
+
+    def _read(self, text: str, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return the plan that the model wrote; `NoPlan` with all that is wrong with it."""
+        try:
+            proposal = _Proposal.model_validate_json(text)
+            graph = TaskGraph([task.as_task() for task in proposal.tasks])
+        except ValidationError as error:
+            raise NoPlan(_sentences(error)) from None
+        problems = plan_problems(graph, team, bind(graph, team)) + _too_much(graph, request.config.budget)
+        if len(graph) > self.max_tasks:
+            problems.append(f"the plan has {len(graph)} tasks, at most {self.max_tasks} are allowed")
+        if problems:
+            raise NoPlan(problems)
+        return graph
+
+    def __repr__(self) -> str:
+        return f"AgentPlanner({self.model!r})"
+
+
+class _ProposedTask(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    id: str
+    description: Annotated[str, Field(min_length=1)]
+    member: str
+    depends_on: list[str] = []
+
+    def as_task(self) -> Task:
+        """Make the task; pydantic's `ValidationError` for an id that is none."""
+        return Task(self.id, self.description, member=self.member, depends_on=self.depends_on)
+
+
+class _Proposal(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    tasks: list[_ProposedTask]
+
+
+def _schema(team: Team, max_tasks: int) -> dict[str, Any]:
+    """Return what the reply must be; only the team's own members can be named."""
+    task = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,40}$"},
+            "description": {"type": "string", "minLength": 1},
+            "member": {"enum": [member.id for member in team.members]},
+            "depends_on": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["id", "description", "member", "depends_on"],
+        "additionalProperties": False,
+    }
+    tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
+    return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    """Say what is wrong with the shape, or with the graph, one sentence each."""
+    found: list[str] = []
+    for one in error.errors(include_url=False):
+        where = ".".join(str(part) for part in one["loc"])
+        what = one["msg"].removeprefix("Value error, ")
+        found.append(f"{where}: {what}" if where and one["type"] != "value_error" else what)
+    return found
+
+
+def _too_much(graph: TaskGraph, budget: Budget) -> list[str]:
+    """Say which limit has not even one unit for each task."""
+    limits = {"loops": budget.loops, "tokens": budget.tokens}
+    return [
+        f"the plan has {len(graph)} tasks, and the budget only {limit} {name}"
+        for name, limit in limits.items()
+        if limit is not None and limit < len(graph)
+    ]

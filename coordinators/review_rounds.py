@@ -1,0 +1,86 @@
+"""What the reviews of one task have come to, and when there is no point in another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.attempts import Attempt
+
+Reviewed = tuple["Attempt", EvaluationVerdict]
+
+_STANDSTILL: Final = 3
+"""Verdicts in a row that find the same wanting, without a better score: more of it is no progress."""
+
+
+@dataclass(slots=True)
+class ReviewRounds:
+    """The reviewed attempts of one task, oldest first."""
+
+    most: int
+    """Revisions that are allowed after the first artifact."""
+    reviewed: list[Reviewed] = field(default_factory=list[Reviewed])
+
+    @property
+    def verdicts(self) -> list[EvaluationVerdict]:
+        """Oldest first."""
+        return [verdict for _, verdict in self.reviewed]
+
+    def best(self) -> Reviewed:
+        """Return the attempt with most gates met, then the highest score, the fewest open findings, the earliest."""
+        return max(self.reviewed, key=lambda pair: _rank(pair[1]))
+
+    def standing(self, attempt: Attempt) -> EvaluationVerdict | None:
+        """Return the verdict of an artifact that was reviewed before: it is never judged again.
+
+        One that is the same as the last keeps its verdict; one that is an earlier one again goes in circles.
+        """
+        for age, (earlier, verdict) in enumerate(reversed(self.reviewed)):
+            if _digest(earlier) == _digest(attempt):
+                return verdict if age == 0 else self._used_up(Cause.CYCLE, "an earlier version came back unchanged")
+        return None
+
+    def add(self, attempt: Attempt, verdict: EvaluationVerdict) -> EvaluationVerdict:
+        """Take note of a verdict; return what it leads to: itself, or that review is used up."""
+        self.reviewed.append((attempt, verdict))
+        if verdict.outcome is not VerdictOutcome.REVISE:
+            return verdict
+        if len(self.reviewed) > self.most:
+            return self._used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {len(self.reviewed)} reviews")
+        if self._stands_still():
+            return self._used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same wanting")
+        return verdict
+
+    def _stands_still(self) -> bool:
+        last = self.verdicts[-_STANDSTILL:]
+        if len(last) < _STANDSTILL or any(_failing(verdict) != _failing(last[0]) for verdict in last):
+            return False
+        return max(verdict.score or 0.0 for verdict in last[1:]) <= (last[0].score or 0.0)
+
+    def _used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
+        """Say so, and what the best attempt still lacks."""
+        _, best = self.best()
+        return EvaluationVerdict.review_exceeded(
+            cause, f"{why}; the best one: {best.feedback}", findings=best.findings, criteria=best.criteria
+        )
+
+
+def _digest(attempt: Attempt) -> str | None:
+    return None if attempt.artifact is None else attempt.artifact.digest
+
+
+def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:
+    """Return what a verdict found wanting: criteria, or where it has none its blocking findings."""
+    criteria = frozenset((one.id, "") for one in verdict.criteria if one.passed is not True)
+    return criteria or frozenset(
+        (one.criterion or one.id, one.observed) for one in verdict.findings if one.severity == "blocking"
+    )
+
+
+def _rank(verdict: EvaluationVerdict) -> tuple[int, float, int]:
+    met = sum(criterion.passed is True for criterion in verdict.criteria)
+    open_findings = sum(finding.severity == "blocking" for finding in verdict.findings)
+    return met, verdict.score or 0.0, -open_findings

@@ -1,0 +1,134 @@
+"""Plans made by a model: validated, sent back once, and then the failure mode decides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator
+from kairo_team.journal import MemoryJournal
+from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+def task(id: str, member: str = "a", *needs: str) -> dict[str, Any]:
+    return {"id": id, "description": f"do {id}", "member": member, "depends_on": list(needs)}
+
+
+def plan(*tasks: dict[str, Any]) -> str:
+    return json.dumps({"tasks": list(tasks)})
+
+
+GOOD = plan(task("one"), task("two", "b", "one"))
+BAD = {
+    "no json": ("I would begin with", "json"),
+    "no tasks": (plan(), "at least one task"),
+    "unknown member": (plan(task("one", "c")), "'c'"),
+    "unknown dependency": (plan(task("one", "a", "zero")), "unknown tasks 'zero'"),
+    "cycle": (plan(task("one", "a", "two"), task("two", "a", "one")), "cycle"),
+    "twice": (plan(task("one"), task("one")), "unique"),
+    "bad id": (plan(task("one two")), "one two"),
+    "more": (json.dumps({"tasks": [task("one")], "why": "because"}), "why"),
+    "too many": (plan(*(task(f"t{number}") for number in range(5))), "5 tasks, at most 4"),
+    "over budget": (plan(*(task(f"t{number}") for number in range(4))), "4 tasks, and the budget only 3 loops"),
+}
+
+
+class Bench:
+    def __init__(self, *replies: Any, mode: str = "fail_fast", journal: MemoryJournal | None = None) -> None:
+        self.model = ScriptedModel(replies)
+        self.recorder = EventRecorder()
+        self.a, self.b = (ScriptedAgent([f"{name} {n}" for n in range(9)]) for name in "ab")
+        runtime = kt.Runtime(subscribers=[self.recorder])
+        if journal is not None:
+            runtime.journal_for = lambda run_id: journal  # type: ignore[method-assign]  # the seam under test
+        self.team = kt.Team(
+            "t",
+            [kt.Member("a", self.a), kt.Member(kt.Role("b", "Be brief.", {"prose"}), self.b)],
+            coordinator=ExpertTeamCoordinator(
+                planner=AgentPlanner(self.model, max_tasks=4), planner_failure_mode=kt.PlannerFailureMode(mode)
+            ),
+            runtime=runtime,
+        )
+
+    async def run(self, **budget: Any) -> kt.TeamResult:
+        return await kt.run(self.team, kt.TeamExecutionRequest("Do it.", context={"for": "children"}), **budget)
+
+
+async def test_a_model_makes_the_plan_and_the_members_do_it() -> None:
+    bench = Bench(GOOD)
+    result = await bench.run(budget=kt.Budget(tokens=10_000, loops=10))
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert [(o.task_id, o.member) for o in result.outcomes] == [("one", "a"), ("two", "b")]
+    assert result.budget is not None
+    assert any(node.name == "plan" and node.usage.tokens > 0 for node in result.budget.children)
+    (asked,) = bench.model.calls
+    for told in ("Do it.", "children", "Be brief.", "prose", "- a", "- b", "at most 4 tasks"):
+        assert told in asked.messages[0].text
+    assert asked.output_schema is not None
+    bench.recorder.assert_lawful()
+
+
+@pytest.mark.parametrize(("reply", "problem"), BAD.values(), ids=BAD)
+async def test_kf_t25_a_plan_that_cannot_be_run_is_sent_back_once_with_what_is_wrong(reply: str, problem: str) -> None:
+    """T25: a model-made plan with a cycle was accepted as it was."""
+    bench = Bench(reply, GOOD)
+    result = await bench.run(budget=kt.Budget(loops=3))
+    assert result.status is kt.TeamStatus.COMPLETED
+    first, second = bench.model.calls
+    assert problem in second.messages[-1].text.lower() + second.messages[-1].text
+    assert second.messages[-2].text == reply
+    assert len(first.messages) == 1
+
+
+@pytest.mark.parametrize("reply", [reply for reply, _ in BAD.values()], ids=BAD)
+async def test_a_second_plan_that_cannot_be_run_fails_the_run(reply: str) -> None:
+    bench = Bench(reply, reply)
+    result = await bench.run(budget=kt.Budget(loops=3))
+    assert (result.status, result.refused, result.outcomes) == (kt.TeamStatus.FAILED, False, ())
+    assert "no plan that can be run" in str(result.error)
+    assert result.usage.tokens > 0
+    assert (bench.a.calls, bench.b.calls) == ([], [])
+    bench.recorder.assert_lawful()
+
+
+@pytest.mark.parametrize("failure", [("nope", "nope"), (OSError("down"),)], ids=["no plan", "raised"])
+async def test_kf_t11_a_failed_planner_is_replaced_only_where_that_was_asked_for(failure: Any) -> None:
+    """T11: planner failure silently replaced by another plan under FAIL_FAST."""
+    strict = await Bench(*failure).run()
+    assert (strict.status, strict.outcomes) == (kt.TeamStatus.FAILED, ())
+    journal = MemoryJournal()
+    lenient = Bench(*failure, mode="single_task_fallback", journal=journal)
+    result = await lenient.run()
+    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "a 0")
+    assert "one task takes the place of the plan" in result.warnings[0]
+    again = Bench(mode="single_task_fallback", journal=journal)
+    replayed = await again.run()
+    assert (replayed.status, replayed.output, replayed.warnings) == (result.status, result.output, result.warnings)
+    assert (again.model.calls, again.a.calls) == ([], [])
+
+
+async def test_a_halt_while_planning_is_no_reason_for_another_plan() -> None:
+    model = FunctionModel(lambda _: "nope " * 10)
+    coordinator = ExpertTeamCoordinator(
+        planner=AgentPlanner(model), planner_failure_mode=kt.PlannerFailureMode.SINGLE_TASK_FALLBACK
+    )
+    team = kt.Team("t", [kt.Member("a", lambda _: "made")], coordinator=coordinator)
+    result = await kt.run(team, "Do it.", budget=kt.Budget(tokens=30))
+    assert result.status is not kt.TeamStatus.COMPLETED
+    assert result.usage.tokens <= 30
+
+
+@pytest.mark.parametrize("most", [0, -1, True, "3"])
+def test_how_many_tasks_a_plan_may_have_is_a_number(most: Any) -> None:
+    with pytest.raises(ValueError, match="max_tasks"):
+        AgentPlanner("test:m", max_tasks=most)
+
+
+def test_a_failure_mode_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="perhaps"):
+        ExpertTeamCoordinator(planner_failure_mode="perhaps")  # type: ignore[arg-type]
