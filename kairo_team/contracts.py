@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
     from kairo_team.results import AgentOutput, Artifact, TeamResult
+    from kairo_team.runtime import Runtime
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
     from kairo_team.tools.permissions import PermissionDecision
@@ -104,6 +105,11 @@ class MemberContext(Protocol):
     @property
     def output_type(self) -> Any:
         """The type the artifact's data must have; None when the task names none."""
+        ...
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """A runtime like the run's whose own runs are spent here, for a team inside the task; None outside a run."""
         ...
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:

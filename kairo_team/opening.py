@@ -27,6 +27,7 @@ def open_services(run: TeamRun, runtime: Runtime, prompts: Prompts) -> Services:
         rules=runtime.call_rules,
         permissions=team.permissions,
         secrets=runtime.secrets,
+        nest=runtime.beneath,
         guardrails=team.guardrails,
         guardrails_of={member.id: member.guardrails for member in team.members},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from kairo_team.errors import RunExists, RunFinished, RunNotFound
@@ -124,6 +125,12 @@ class Runtime:
         self.secrets = _check_secrets(secrets)
         self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
         self.runs = Runs()
+
+    def beneath(self, governor: Governor) -> Runtime:
+        """Return a runtime like this one whose runs are carved from `governor`: a team inside a task of another."""
+        nested = copy(self)
+        nested.governor = governor
+        return nested
 
     def journal_for(self, run_id: str) -> Journal:
         """Return where the run's steps are recorded: an internal seam without a promise."""

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team.agents.function import FunctionAgent as FunctionAgent
 from kairo_team.agents.mini import MiniAgent as MiniAgent
+from kairo_team.agents.team_agent import TeamAgent as TeamAgent
 
 if TYPE_CHECKING:
     from kairo_team.agents.langgraph import LangGraphAgent as LangGraphAgent
     from kairo_team.agents.openai_agents import OpenAIAgent as OpenAIAgent
     from kairo_team.agents.pydantic_ai import PydanticAIAgent as PydanticAIAgent
 
-__all__ = ["FunctionAgent", "LangGraphAgent", "MiniAgent", "OpenAIAgent", "PydanticAIAgent"]
+__all__ = ["FunctionAgent", "LangGraphAgent", "MiniAgent", "OpenAIAgent", "PydanticAIAgent", "TeamAgent"]
 
 _HOME = {
     "LangGraphAgent": "kairo_team.agents.langgraph",

@@ -63,7 +63,7 @@ def test_findings_of_a_task_that_never_passed_are_in_the_document(kairo_json: An
     said = kairo_json("run", team_file(text), "--json")
     assert said.code == 4
     verdict = said.document["outcomes"][0]["verdict"]
-    assert (verdict["cause"], verdict["findings"][0]["observed"]) == ("rounds_exhausted", "too short")
+    assert (verdict["cause"], verdict["findings"][0]["observed"]) == ("no_progress", "too short")
 
 
 def test_values_json_does_not_have_are_written_as_text(kairo_json: Any, team_file: TeamFile) -> None:

@@ -1,0 +1,95 @@
+"""`TeamAgent`: a whole team as a member of another."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.errors import TeamFailed
+from kairo_team.results import AgentOutput, Artifact, TeamStatus
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import MemberContext, TeamCoordinator
+    from kairo_team.results import TeamResult
+    from kairo_team.tasks import Assignment, TaskGraph
+
+
+class TeamAgent:
+    """Runs a team on each task it is given, as a run of its own inside the attempt.
+
+    The run's budget is carved from the attempt's: what the inner team spends counts on the outer member, task and team,
+    and their halts, deadlines and kills end it. It shares the runtime of the outer run - models, prices, limits,
+    subscribers - and its events come from a run id of its own. The task's description is its goal; the outer goal,
+    context, inputs, upstream artifacts and findings are its context. `plan` is run instead of a planned one, `config`
+    is the inner run's.
+
+    A DEGRADED run gives its output as a partial artifact; what ends otherwise without completing is a failed attempt
+    with `TeamFailed`, and what was accepted until then its partial artifact.
+    """
+
+    reentrant = True
+    own_loop = True
+
+    def __init__(
+        self,
+        team: Team,
+        *,
+        coordinator: TeamCoordinator | None = None,
+        plan: TaskGraph | None = None,
+        config: TeamConfig = TeamConfig(),
+    ) -> None:
+        if not isinstance(team, Team):
+            raise ValueError(f"TeamAgent takes a Team, not {team!r}")
+        self.team = team
+        self.coordinator = coordinator
+        self.plan = plan
+        self.config = config
+
+    async def run(
+        self, assignment: Assignment | str, context: MemberContext | None = None, *, budget: Budget | None = None
+    ) -> AgentOutput:
+        """Do a task; raises `TeamFailed` when the inner run did not complete. Alone: `run("goal", budget=...)`."""
+        from kairo_team.front import run
+
+        request = self._request(assignment)
+        runtime = context.runtime if context is not None else None
+        team = self.team if runtime is None else replace(self.team, runtime=runtime)
+        result = await run(team, request, budget=budget, coordinator=self.coordinator)
+        if context is not None and result.output is not None:
+            context.keep(result.output)
+        return _output(result)
+
+    def _request(self, assignment: Assignment | str) -> TeamExecutionRequest:
+        if isinstance(assignment, str):
+            return TeamExecutionRequest(assignment, plan=self.plan, config=self.config)
+        goal, run_id = assignment.task.description, f"{assignment.task.id}.{uuid.uuid4().hex}"
+        return TeamExecutionRequest(goal, _told(assignment), self.plan, self.config, run_id)
+
+    def __repr__(self) -> str:
+        return f"TeamAgent({self.team.name!r})"
+
+
+def _told(assignment: Assignment) -> dict[str, Any]:
+    """Return what the inner team is told beside its goal."""
+    told: dict[str, Any] = {"goal": assignment.goal, **assignment.context, **assignment.inputs}
+    if assignment.upstream:
+        told["results"] = {task_id: artifact.text for task_id, artifact in assignment.upstream.items()}
+    if assignment.previous is not None:
+        told["previous"] = assignment.previous.text
+        told["findings"] = [{"observed": one.observed, "expected": one.expected} for one in assignment.findings]
+    return told
+
+
+def _output(result: TeamResult) -> AgentOutput:
+    artifact = result.artifact
+    if result.status is TeamStatus.DEGRADED and artifact is not None:
+        artifact = replace(artifact, partial=True)
+    elif result.status is not TeamStatus.COMPLETED:
+        raise TeamFailed(result)
+    usage = result.usage
+    return AgentOutput(
+        artifact or Artifact(""), turns_completed=usage.loops, tool_calls_executed=usage.tool_calls, usage=usage
+    )

@@ -1,0 +1,155 @@
+"""A team as a member of another: one budget, one kill, one deadline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+import kairo_team as kt
+from kairo_team.agents import TeamAgent
+from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent
+
+pytestmark = pytest.mark.anyio
+
+ONCE = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
+
+
+def nested(agent: Any, *, depth: int = 1, **options: Any) -> TeamAgent:
+    """A team in a team in a team ..."""
+    inner = TeamAgent(kt.Team(f"inner-{depth}", [kt.Member("worker", agent)]), coordinator=ONCE, **options)
+    return inner if depth == 1 else nested(inner, depth=depth - 1, **options)
+
+
+async def run(agent: Any, *subscribers: Any, **config: Any) -> kt.TeamResult:
+    team = kt.Team("outer", [kt.Member("desk", agent)], runtime=kt.Runtime(subscribers=subscribers))
+    return await ONCE.execute(kt.TeamExecutionRequest("Do it.", config=kt.TeamConfig(**config), run_id="out"), team)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_what_the_inner_team_makes_is_the_members_artifact(depth: int) -> None:
+    recorder = EventRecorder()
+    result = await run(nested(ScriptedAgent(["made"]), depth=depth), recorder)
+    assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "made")
+    assert len({event.run_id for event in recorder.events}) == depth + 1
+    recorder.assert_lawful()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_kf_b02_what_is_spent_inside_counts_on_every_team_around(depth: int) -> None:
+    """B02: each nested agent got a fresh counter: limit 3, 120 child calls."""
+    model = FunctionModel(lambda _: "word " * 50)
+    agent = kt.MiniAgent(model, max_turns=1, settings={"max_tokens": 50})
+    plan = kt.TaskGraph([kt.Task(f"t{number}", "Say it.") for number in range(40)])
+    result = await run(nested(agent, depth=depth, plan=plan), budget=kt.Budget(tokens=1_000, loops=3))
+    assert result.usage.loops <= 3
+    assert len(model.calls) <= 3
+    assert result.usage.tokens <= 1_000
+    assert result.status is not kt.TeamStatus.COMPLETED
+
+
+async def test_an_inner_budget_is_a_part_of_the_outer() -> None:
+    async def spend(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        context.governor.record_usage(prompt_tokens=30)
+        return str(context.remaining.tokens)
+
+    agent = nested(spend, config=kt.TeamConfig(budget=kt.Budget(tokens=50)))
+    result = await run(agent, budget=kt.Budget(tokens=1_000))
+    assert (result.output, result.usage.tokens) == ("20", 30)
+
+
+async def test_the_outer_deadline_ends_the_inner_team() -> None:
+    async def slow(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        context.keep("half")
+        await anyio.sleep(100)
+        return "whole"
+
+    recorder = EventRecorder()
+    result = await run(nested(slow, depth=2), recorder, team_timeout=5.0)
+    assert result.status is kt.TeamStatus.TIMEOUT
+    assert result.duration == pytest.approx(5, abs=0.1)
+    recorder.assert_lawful()
+    assert {event.type for event in recorder.events if event.type.startswith("team.")} <= {
+        *("team.started", "team.timed_out", "team.cancelled"),
+    }
+
+
+async def test_a_kill_of_the_outer_run_ends_the_inner_team() -> None:
+    recorder, began = EventRecorder(), anyio.Event()
+
+    async def slow(assignment: kt.Assignment) -> str:
+        began.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    runtime = kt.Runtime(subscribers=[recorder])
+    team = kt.Team("outer", [kt.Member("desk", nested(slow))], runtime=runtime)
+    results: list[kt.TeamResult] = []
+
+    async def start() -> None:
+        results.append(await ONCE.execute(kt.TeamExecutionRequest("Do it.", run_id="out"), team))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(start)
+        await began.wait()
+        assert len(runtime.runs) == 2
+        runtime.runs["out"].cancel("enough")
+    assert (results[0].status, results[0].error) == (kt.TeamStatus.CANCELLED, "enough")
+    assert len(runtime.runs) == 0
+    recorder.assert_lawful()
+
+
+async def test_the_inner_team_is_told_what_the_task_is_told() -> None:
+    seen = ScriptedAgent(["made"])
+    plan = kt.TaskGraph(
+        [
+            kt.Task("first", "Begin.", member="first"),
+            kt.Task("then", "Go on.", member="desk", depends_on=["first"], inputs={"quarter": 3}),
+        ]
+    )
+    team = kt.Team("outer", [kt.Member("first", ScriptedAgent(["begun"])), kt.Member("desk", nested(seen))])
+    request = kt.TeamExecutionRequest("All of it.", context={"for": "the board"}, plan=plan)
+    assert (await kt.run(team, request)).status is kt.TeamStatus.COMPLETED
+    (given,) = seen.calls
+    assert given.goal == "Go on."
+    assert dict(given.context) == {
+        "goal": "All of it.", "for": "the board", "quarter": 3, "results": {"first": "begun"}
+    }  # fmt: skip
+
+
+async def test_an_inner_run_that_fails_is_a_failed_attempt() -> None:
+    async def bad(assignment: kt.Assignment) -> str:
+        raise OSError("no paper")
+
+    result = await run(nested(bad))
+    assert result.status is kt.TeamStatus.FAILED
+    assert "no paper" in str(result["task"].error)
+
+
+async def test_a_degraded_inner_run_degrades_the_outer() -> None:
+    plan = kt.TaskGraph([kt.Task("good", "do", member="good"), kt.Task("bad", "do", member="bad")])
+
+    async def bad(assignment: kt.Assignment) -> str:
+        raise OSError("no paper")
+
+    async def good(assignment: kt.Assignment) -> str:
+        return "made"
+
+    inner = kt.Team("inner", [kt.Member("good", good), kt.Member("bad", bad)])
+    result = await run(TeamAgent(inner, plan=plan, coordinator=ONCE))
+    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "made")
+
+
+async def test_alone_it_is_a_run_of_the_team() -> None:
+    output = await nested(ScriptedAgent(["made"])).run("Do it.", budget=kt.Budget(loops=2))
+    assert (output.text, output.usage.loops) == ("made", 1)
+    with pytest.raises(kt.TeamFailed):
+        await nested(ScriptedAgent(["made"])).run("Do it.", budget=kt.Budget(loops=0))
+
+
+@pytest.mark.parametrize("wrong", [None, "team", kt.Member("m", lambda _: "x")])
+def test_it_takes_a_team(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="takes a Team"):
+        TeamAgent(wrong)
