@@ -68,6 +68,8 @@ class Attempt(NamedTuple):
 _make_artifact: Final = maker(Artifact)
 """Makes an artifact of a text that is known to be one."""
 
+_COMPLETED: Final = AgentStatus.COMPLETED
+
 Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]
 
 
@@ -151,7 +153,7 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
 def _output(
     context: WorkContext,
     artifact: Artifact,
-    status: AgentStatus = AgentStatus.COMPLETED,
+    status: AgentStatus = _COMPLETED,
     error: str | None = None,
 ) -> AgentOutput:
     """Return an output with what was counted beside the agent."""
@@ -218,12 +220,12 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
     if stopped is not None:
         why = _why_halted(context, stopped, f"halted: {stopped.value}")
         return _end(_cut(output), why, stopped, governor.name, final=True)
-    if output.status in _NEVER_REVIEWED:
+    if output.status is not _COMPLETED and output.status in _NEVER_REVIEWED:
         error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
         halt = governor.halted if output.status is AgentStatus.HALTED else None
         return _end(_cut(output), error, halt, governor.name if halt else None, final=True)
     constraints = context.constraints
-    if constraints is not None and constraints.refusal is not None and output.status is AgentStatus.COMPLETED:
+    if constraints is not None and constraints.refusal is not None and output.status is _COMPLETED:
         output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
     return _judge_text(context, output)
 
@@ -232,7 +234,7 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     """Decide it by what the artifact says."""
     if not output.text.strip() and output.artifact.data is None:
         return _end(None, output.error or "the agent returned an empty text")
-    if output.status is not AgentStatus.COMPLETED:
+    if output.status is not _COMPLETED:
         output = _cut(output)
     try:
         return _end(_typed(output, context.output_type))

@@ -29,7 +29,7 @@ class Entry:
     open_needs: int = 0
     """Dependencies that have not ended."""
     accepted_needs: int = 0
-    dependents: list[Entry] = field(default_factory=list["Entry"])
+    dependents: list[Entry] = field(default_factory=lambda: [])
     started: bool = False
     ended: bool = False
     accepted: bool = False

@@ -13,7 +13,7 @@ from kairo_team.budget import HaltReason
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.units import DIMENSIONS, NOTHING
-from kairo_team.states import TaskState
+from kairo_team.states import CANCELLED, COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskState
 from kairo_team.task_record import TaskRecord
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Dispatcher:
                 self._fail_unpaid(record, str(halt or got), halted=halt is not None)
             return False
         record.member = record.leased = member
-        record.move(TaskState.IN_FLIGHT)
+        record.move(IN_FLIGHT)
         self._weight_left -= record.task.weight
         self.active += 1
         self._slots_taken += 1
@@ -147,7 +147,7 @@ class Dispatcher:
 
     def _fail_unpaid(self, record: TaskRecord, error: str, *, halted: bool) -> None:
         record.for_halt = halted
-        self.end(record, TaskState.FAILED, error)
+        self.end(record, FAILED, error)
 
     def _requeue(self, count: int) -> None:
         for _ in range(count):
@@ -157,7 +157,7 @@ class Dispatcher:
 
     def end(self, record: TaskRecord, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
         """Book a task's end: give everything back, tell, skip what can no longer start, and wake the ready loop."""
-        dispatched = record.state != TaskState.PENDING
+        dispatched = record.state is not PENDING
         record.move(to)
         record.error = reason
         if dispatched:
@@ -165,13 +165,13 @@ class Dispatcher:
         else:
             self._weight_left -= record.task.weight
         self._tell_end(record, to, reason, verdict)
-        for entry, cause in self.board.end(record.entry, accepted=to is TaskState.COMPLETED):
+        for entry, cause in self.board.end(record.entry, accepted=to is COMPLETED):
             self._skip(entry, f"it needs {cause.task.id!r}, which was not accepted")
         self.wake()
 
     def _tell_end(self, record: TaskRecord, to: TaskState, reason: str | None, verdict: str | None) -> None:
         task_id, member, attempts = record.task.id, record.member, record.attempts
-        if to is TaskState.COMPLETED:
+        if to is COMPLETED:
             self._emit(events.TaskCompleted, task_id, member, attempts, reason, verdict)
         else:
             self._emit(_ENDED[to], task_id, member, attempts, reason)
@@ -188,7 +188,7 @@ class Dispatcher:
             self.release_lease(record)
         if record.governor is not None:
             record.governor.close()
-            if to is TaskState.CANCELLED:  # an attempt was cut short and has not reported
+            if to is CANCELLED:  # an attempt was cut short and has not reported
                 record.usage = record.governor.usage
             self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
             for returned in self._returns:

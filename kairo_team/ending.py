@@ -12,7 +12,7 @@ from kairo_team import events
 from kairo_team.board import Entry
 from kairo_team.errors import HaltError, PlanRefused, innermost
 from kairo_team.results import Artifact, TaskOutcome, TeamStatus
-from kairo_team.states import TaskState
+from kairo_team.states import COMPLETED, TaskState
 from kairo_team.status import RunFacts, decide_status
 from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import TaskStatus
@@ -106,8 +106,8 @@ class Ending:
 
     def status(self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig) -> TeamStatus:
         """Decide the status."""
-        accepted = [record for record in records if record.state == TaskState.COMPLETED]
-        missing = [record for record in records if record.state != TaskState.COMPLETED]
+        accepted = [record for record in records if record.state is COMPLETED]
+        missing = [record for record in records if record.state is not COMPLETED]
         dispensable = sum(map(_is_dispensable, missing))
         facts = RunFacts(
             halt=halt,

@@ -36,6 +36,14 @@ class TaskState(StrEnum):
     CANCELLED = "cancelled"
 
 
+PENDING: Final = TaskState.PENDING
+IN_FLIGHT: Final = TaskState.IN_FLIGHT
+GENERATING: Final = TaskState.GENERATING
+COMPLETED: Final = TaskState.COMPLETED
+FAILED: Final = TaskState.FAILED
+CANCELLED: Final = TaskState.CANCELLED
+"""The states every task meets: reading a member of an enum costs ten times a global, and a task does it often."""
+
 _R, _T = RunState, TaskState
 _CUT_SHORT = frozenset({_R.FAILED, _R.TIMEOUT, _R.CANCELLED})
 

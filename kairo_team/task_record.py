@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kairo_team.budget import Usage
 from kairo_team.errors import IllegalMove
 from kairo_team.results import Artifact, TaskOutcome
-from kairo_team.states import TASK_MOVES, TaskState
+from kairo_team.states import PENDING, TASK_MOVES, TaskState
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class TaskRecord:
 
     entry: Entry
     task: Task = field(init=False)
-    state: str = TaskState.PENDING
+    state: str = PENDING
     """Where it stands."""
-    history: list[str] = field(default_factory=lambda: [TaskState.PENDING])
+    history: list[str] = field(default_factory=lambda: [PENDING])
     member: str | None = None
     leased: str | None = None
     """The member whose lease the task holds now."""

@@ -31,7 +31,7 @@ from kairo_team.results import Artifact, TeamResult, TeamStatus
 from kairo_team.reviews import review_artifact
 from kairo_team.runners import Runners, beside
 from kairo_team.runtime import Run, Runtime
-from kairo_team.states import RUN_MOVES, RunState, TaskState, check_move
+from kairo_team.states import COMPLETED, FAILED, GENERATING, PENDING, RUN_MOVES, RunState, TaskState, check_move
 from kairo_team.status import EXHAUSTED
 from kairo_team.task_record import TaskRecord, upstream_of
 from kairo_team.tasks import Assignment, Task, TaskGraph
@@ -181,7 +181,7 @@ class TeamRun:
         records = list(self._dispatcher.records.values())
         reason = self._ending.cut_short_by(self.governor.halted) or "the run ended"
         for record in records:
-            if record.state == TaskState.PENDING:
+            if record.state is PENDING:
                 self._dispatcher.end(record, TaskState.SKIPPED, reason)
             elif not record.ended:
                 self._dispatcher.end(record, self._ending.end_of_cut_short(), reason)
@@ -327,7 +327,7 @@ class TeamRun:
                 return
             problem = "the coordinator's body returned without accepting, failing or skipping it"
         if not record.ended:
-            self._end(record, TaskState.FAILED, problem)
+            self._end(record, FAILED, problem)
 
     async def attempt(
         self,
@@ -346,7 +346,7 @@ class TeamRun:
         record = self._record(task)
         member = record.member
         assert member is not None, "a task has its member from dispatch on"
-        record.move(TaskState.GENERATING)
+        record.move(GENERATING)
         record.attempts += 1
         self.emit(events.AttemptStarted, task.id, member, number)
         key = self._recorded.attempt_key(task.id, number)
@@ -457,7 +457,7 @@ class TeamRun:
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
             record.warnings += (f"accepted without a PASS: {verdict.cause or verdict.outcome.value}",)
         outcome = verdict.outcome.value if verdict else None
-        self._end(record, TaskState.COMPLETED, None, verdict=outcome)
+        self._end(record, COMPLETED, None, verdict=outcome)
 
     def fail(
         self,
@@ -471,7 +471,7 @@ class TeamRun:
         record = self._record(task)
         record.artifact = best.artifact if best is not None and best.artifact is not None else record.artifact
         record.verdict = verdict or record.verdict
-        self._end(record, TaskState.FAILED, error)
+        self._end(record, FAILED, error)
 
     def skip(self, task: Task, reason: str) -> None:
         """End a task without trying it."""
@@ -479,7 +479,7 @@ class TeamRun:
 
     def _end(self, record: TaskRecord, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
         assert self._dispatcher is not None
-        if to is TaskState.FAILED and self.governor.stopped in _CUT_SHORT:
+        if to is FAILED and self.governor.stopped in _CUT_SHORT:
             to = TaskState.CANCELLED
         self._dispatcher.end(record, to, reason, verdict=verdict)
 
