@@ -89,7 +89,7 @@ class Governor:
             if not node.claim(LOOPS, 1):
                 halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
                 raise node.insufficient(LOOPS, 1)
-            node.move(LOOPS, 0, 1)
+            node.pay(LOOPS, 1)
         finally:
             tree.release()
 

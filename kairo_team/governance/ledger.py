@@ -7,8 +7,8 @@ Every amount is an integer: tokens, picodollars, loops, tool calls. At every nod
 where `spent` and `held` are those of the node's whole subtree, and `committed` is what the node has
 spent and held itself, plus, for each open child, the larger of the child's guarantee and `committed`,
 plus what closed children spent. Only a truth that was booked late (more than was held) can pass the limit.
-A node stores `spent`, `committed` and `slack`, the part of `committed` that is only guaranteed: the unused
-guarantees below it. So what is held is `committed - spent - slack`, and the law's first half cannot fail.
+A node stores `spent`, `committed` and `used`, which is spent and held together; what of `committed` is not used
+is only guaranteed.
 
 All but `Tree.halts`, `final`, `scopes` and `waiters` is changed under `Tree.lock` alone.
 """
@@ -33,6 +33,7 @@ from kairo_team.governance.units import (
     UNLIMITED,
     Limits,
     Units,
+    beyond,
     budget_of,
     make_usage,
     shown,
@@ -45,31 +46,19 @@ if TYPE_CHECKING:
     from kairo_team.governance.tree import Tree
 
 # A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then by
-# dimension what is committed, and what of that is slack. Of a closed node only what is spent still means anything.
+# dimension what is committed, and what is used. Of a closed node only what is spent still means anything.
 COMPLETION: Final = 4
 COMMITTED: Final = 5
-SLACK: Final = 9
+USED: Final = 9
 
 
 class Node:
     """One account of the tree. `Governor` is its door; nothing else hands it out."""
 
     __slots__ = (
-        "budget",
-        "cells",
-        "children",
-        "deadline",
-        "ended",
-        "guarantee",
-        "limit",
-        "limited",
-        "name",
-        "parent",
-        "segment",
-        "started",
-        "timed",
-        "tree",
-    )
+        "budget", "cells", "children", "deadline", "ended", "guarantee", "limit", "limited", "name", "parent",
+        "segment", "started", "timed", "tree",
+    )  # fmt: skip
 
     tree: Tree
     parent: Node | None
@@ -96,9 +85,9 @@ class Node:
         """Change what is used (held or spent) by `amount`, and what is spent by `spent`, here and above.
 
         Of what is spent, `completion` are completion tokens. Where a guarantee covers the amount, what an
-        ancestor has committed stays as it was, and its slack changes instead.
+        ancestor has committed stays as it was.
         """
-        committed, slack = COMMITTED + dim, SLACK + dim
+        committed, used = COMMITTED + dim, USED + dim
         delta = amount
         node: Node | None = self
         while node is not None:
@@ -107,11 +96,10 @@ class Node:
                 cells[dim] += spent
                 if completion:
                     cells[COMPLETION] += completion
+            cells[used] += amount
             if delta:
                 old = cells[committed]
                 cells[committed] = new = old + delta
-                if delta != amount:
-                    cells[slack] += delta - amount
                 floor = node.guarantee[dim]
                 if floor:
                     if new > old:
@@ -119,37 +107,39 @@ class Node:
                             delta = new - floor if new > floor else 0
                     elif floor > new:
                         delta = floor - old if old > floor else 0
-            else:
-                cells[slack] -= amount
             node = node.parent
 
     def claim(self, dim: int, amount: int) -> bool:
         """Hold `amount` if it fits here and above: book it, and take it back where it was too much."""
         if self.tree.overdrawn and self.walled(dim, amount) is not None:
             return False
-        committed, slack = COMMITTED + dim, SLACK + dim
+        committed, used = COMMITTED + dim, USED + dim
         fits = True
         delta = amount
         node: Node | None = self
         while node is not None:
             cells = node.cells
+            cells[used] += amount
             if delta:
                 old = cells[committed]
                 cells[committed] = new = old + delta
                 limit = node.limit[dim]
                 if limit is not None and new > limit:
                     fits = False
-                if delta != amount:
-                    cells[slack] += delta - amount
                 floor = node.guarantee[dim]
                 if floor > old:
                     delta = new - floor if new > floor else 0
-            else:
-                cells[slack] -= amount
             node = node.parent
         if not fits:
             self.move(dim, -amount, 0)
         return fits
+
+    def pay(self, dim: int, amount: int) -> None:
+        """Count what is held as spent, here and above."""
+        node: Node | None = self
+        while node is not None:
+            node.cells[dim] += amount
+            node = node.parent
 
     def book(self, units: Units) -> bool:
         """Hold all of `units` if they fit here and above; nothing otherwise."""
@@ -212,51 +202,60 @@ class Node:
 
         Each is committed, on ancestors less where a guarantee covers it, and taken back where it was too much.
         """
-        for dim in ALL_DIMENSIONS:
-            delta = amounts[dim]
-            if not delta:
-                continue
-            fits = not self.tree.overdrawn or self.walled(dim, delta) is None
-            node: Node | None = self
-            while node is not None:
-                cells = node.cells
-                old = cells[COMMITTED + dim]
-                cells[COMMITTED + dim] = new = old + delta
-                cells[SLACK + dim] += delta
-                limit = node.limit[dim]
-                if limit is not None and new > limit:
-                    fits = False
-                floor = node.guarantee[dim]
-                if floor > old:
-                    if floor >= new:
-                        break
-                    delta = new - floor
-                node = node.parent
-            if not fits:
-                for done in range(dim + 1):
-                    self.give_back(done, amounts[done])
-                raise self.insufficient(dim, amounts[dim])
+        short = self.commit(*amounts)
+        if self.tree.overdrawn:
+            walled = (dim for dim in ALL_DIMENSIONS if amounts[dim] and self.walled(dim, amounts[dim]) is not None)
+            short = min(short, next(walled, short))
+        if short < len(amounts):
+            tokens, picos, loops, tool_calls = amounts
+            self.commit(-tokens, -picos, -loops, -tool_calls, checked=False)
+            raise self.insufficient(short, amounts[short])
 
-    def give_back(self, dim: int, amount: int) -> None:
-        """Take back `amount` of what was committed and is not used."""
+    def commit(self, tokens: int, picos: int, loops: int, tool_calls: int, *, checked: bool = True) -> int:
+        """Commit so much more (below 0: less) here and above, all dimensions in one walk.
+
+        Return the first dimension in which a limit was passed, or the number of dimensions.
+        """
+        short = len(ALL_DIMENSIONS)
         node: Node | None = self
         while node is not None:
             cells = node.cells
-            old = cells[COMMITTED + dim]
-            cells[COMMITTED + dim] = new = old - amount
-            cells[SLACK + dim] -= amount
-            floor = node.guarantee[dim]
-            if floor > new:
-                if floor >= old:
-                    break
-                amount = old - floor
+            cells[5] += tokens
+            cells[6] += picos
+            cells[7] += loops
+            cells[8] += tool_calls
+            if checked and node.limit is not UNLIMITED:
+                passed = node.passed(tokens, picos, loops, tool_calls)
+                if passed < short:  # noqa: PLR1730 - see `share`
+                    short = passed
+            if node.guarantee is not NOTHING:  # the parent has committed that much already
+                floors = node.guarantee
+                tokens = beyond(floors[0], cells[5], tokens)
+                picos = beyond(floors[1], cells[6], picos)
+                loops = beyond(floors[2], cells[7], loops)
+                tool_calls = beyond(floors[3], cells[8], tool_calls)
             node = node.parent
+        return short
+
+    def passed(self, tokens: int, picos: int, loops: int, tool_calls: int) -> int:
+        """Return the first dimension in which the amounts just committed here passed the limit, or their number."""
+        cells = self.cells
+        most_tokens, most_picos, most_loops, most_calls = self.limit
+        if most_tokens is not None and cells[5] > most_tokens and tokens:
+            return TOKENS
+        if most_picos is not None and cells[6] > most_picos and picos:
+            return DOLLARS
+        if most_loops is not None and cells[7] > most_loops and loops:
+            return LOOPS
+        if most_calls is not None and cells[8] > most_calls and tool_calls:
+            return TOOL_CALLS
+        return len(ALL_DIMENSIONS)
 
     # -- what there is ------------------------------------------------------------------------
 
     def used(self, dim: int) -> int:
         """Return what is spent and held."""
-        return self.cells[COMMITTED + dim] - self.cells[SLACK + dim]
+        return self.cells[USED + dim]
 
     def held(self, dim: int) -> int:
         """Return what is held for calls in flight."""
@@ -312,7 +311,7 @@ class Node:
                 if limit:
                     left = limit - node.cells[COMMITTED + dim]
                     amount = int((left - int(limit * reserve)) * part)
-                    units[dim] = 1 if amount < 1 else min(left, amount)
+                    units[dim] = 1 if amount < 1 else amount if amount < left else left  # noqa: FURB136 - `min` is slow
                 break
         tokens, dollars, loops, tool_calls = units
         return (tokens, dollars, loops, tool_calls)
@@ -363,7 +362,7 @@ class Node:
         """Set more aside at the parent, and on ancestors, or raise and change nothing."""
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
-        used = self.cells[COMMITTED:SLACK]
+        used = self.cells[COMMITTED:USED]
         tokens, dollars, loops, tool_calls = (max(new[dim], used[dim]) - max(old[dim], used[dim]) for dim in range(4))
         parent.set_aside((tokens, dollars, loops, tool_calls))
         self.guarantee = new
@@ -379,14 +378,13 @@ class Node:
         parent = self.parent
         if self.guarantee is not NOTHING and parent is not None:
             tokens, picos, loops, tool_calls = self.guarantee
-            if tokens > cells[5]:
-                parent.give_back(TOKENS, tokens - cells[5])
-            if picos > cells[6]:
-                parent.give_back(DOLLARS, picos - cells[6])
-            if loops > cells[7]:
-                parent.give_back(LOOPS, loops - cells[7])
-            if tool_calls > cells[8]:
-                parent.give_back(TOOL_CALLS, tool_calls - cells[8])
+            parent.commit(
+                cells[5] - tokens if tokens > cells[5] else 0,
+                cells[6] - picos if picos > cells[6] else 0,
+                cells[7] - loops if loops > cells[7] else 0,
+                cells[8] - tool_calls if tool_calls > cells[8] else 0,
+                checked=False,
+            )
         self.ended = self.tree.clock()
         self.limited = ()
 
@@ -428,7 +426,8 @@ class Node:
 
     def elapsed(self) -> float:
         """Return the seconds this node has been open."""
-        return max(0.0, (self.tree.clock() if self.ended is None else self.ended) - self.started)
+        seconds = (self.tree.clock() if self.ended is None else self.ended) - self.started
+        return seconds if seconds > 0.0 else 0.0  # noqa: FURB136 - `max` is slow
 
     def usage(self, cells: list[int] | None = None) -> Usage:
         """Return what this node's subtree has spent (by an earlier list of `cells`, if one is given)."""

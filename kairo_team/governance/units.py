@@ -29,6 +29,7 @@ HELD_DIMENSIONS: Final = (TOKENS, DOLLARS, TOOL_CALLS)
 
 NOTHING: Final[Units] = (0, 0, 0, 0)
 UNLIMITED: Final[Limits] = (None, None, None, None)
+"""Compared by identity where it saves work: a tuple that is only equal costs more and changes nothing."""
 FREE: Final = Budget()
 
 
@@ -39,7 +40,8 @@ def limits_of(budget: Budget) -> Limits:
     if type(budget) is not Budget:
         raise _no_budget(budget)
     dollars = budget.dollars
-    return (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
+    limits = (budget.tokens, None if dollars is None else picodollars(dollars), budget.loops, budget.tool_calls)
+    return UNLIMITED if limits == UNLIMITED else limits
 
 
 def units_of(budget: Budget) -> Units:
@@ -48,7 +50,13 @@ def units_of(budget: Budget) -> Units:
         dollars = budget.dollars
     except AttributeError:
         raise _no_budget(budget) from None
-    return (budget.tokens or 0, picodollars(dollars) if dollars else 0, budget.loops or 0, budget.tool_calls or 0)
+    units = (budget.tokens or 0, picodollars(dollars) if dollars else 0, budget.loops or 0, budget.tool_calls or 0)
+    return NOTHING if units == NOTHING else units
+
+
+def beyond(floor: int, committed: int, change: int) -> int:
+    """Return what of a change that led to `committed` is beyond a guarantee of `floor`."""
+    return max(committed, floor) - max(committed - change, floor) if floor else change
 
 
 def _no_budget(given: object) -> ValueError:

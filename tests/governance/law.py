@@ -20,7 +20,7 @@ from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, 
 from kairo_team.budget import HaltReason, Usage, to_dollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.governance import Governor, Reservation
-from kairo_team.governance.ledger import COMMITTED, SLACK
+from kairo_team.governance.ledger import COMMITTED, USED
 from tests.governance.draws import (
     amount,
     amounts,
@@ -480,7 +480,7 @@ class GovernorLaw(RuleBasedStateMachine):
             assert model.used(dim) <= committed
             if not model.closed:
                 assert cells[COMMITTED + dim] == committed
-                assert cells[SLACK + dim] == committed - model.used(dim)
+                assert cells[USED + dim] == model.used(dim)
             if limit is not None:
                 assert over[dim] == max(0, model.used(dim) - limit)
                 assert committed <= limit + model.booked_late(dim)
