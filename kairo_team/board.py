@@ -29,7 +29,7 @@ class Entry:
     open_needs: int = 0
     """Dependencies that have not ended."""
     accepted_needs: int = 0
-    dependents: list[Entry] = field(default_factory=lambda: [])
+    dependents: list[Entry] = field(default_factory=lambda: [])  # noqa: PIE807 - `list[...]` is slow to call
     started: bool = False
     ended: bool = False
     accepted: bool = False
@@ -188,10 +188,11 @@ def _set_priorities(entries: Mapping[str, Entry]) -> None:
     ends = [entry for entry in entries.values() if not entry.dependents]
     while ends:
         entry = ends.pop()
-        entry.priority += entry.task.weight
+        entry.priority = priority = entry.priority + entry.task.weight
         for name in entry.task.depends_on:
             dependency = entries[name]
-            dependency.priority = max(dependency.priority, entry.priority)
+            if dependency.priority < priority:  # noqa: PLR1730 - `max` is slow
+                dependency.priority = priority
             left[name] -= 1
             if not left[name]:
                 ends.append(dependency)
