@@ -66,20 +66,31 @@ class Leashes:
 
     async def hold(self, work: Awaitable[T], name: str, stopped: Callable[[], bool]) -> T:
         """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
+        made, rest = self.begin(work, name, stopped)
+        return cast("T", made) if rest is None else await rest
+
+    def begin(self, work: Awaitable[T], name: str, stopped: Callable[[], bool]) -> tuple[T | None, Awaitable[T] | None]:
+        """Do the first step of what `hold` does: return what was made, or else what is to be awaited at once.
+
+        What never waits for anything needs no coroutine around it.
+        """
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
-            return await work
+            return None, work
         coroutine = cast("Coroutine[Any, Any, Any]", work)  # type: ignore[redundant-cast]  # pyright needs it
         task = self._task() if self._task is not None else None
         nurseries = _count_nurseries(task)
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
-            made: T = end.value  # it never waited for anything
-            return made
-        leash = _Leash(task, nurseries, waits_for)
+            return end.value, None
+        return None, self._hold_on(coroutine, _Leash(task, nurseries, waits_for), name, stopped)
+
+    async def _hold_on(
+        self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str, stopped: Callable[[], bool]
+    ) -> Any:
         self._held.add(leash)
         try:
-            result: T = await self._drive(coroutine, leash, stopped)
+            result: Any = await self._drive(coroutine, leash, stopped)
         finally:
             self._held.discard(leash)
             if self.ending and not self._held:

@@ -189,7 +189,7 @@ class TeamResult:
 
     def __repr__(self) -> str:
         """Say how it ended; an event loop shows the result of its main task, so all of it would be too much."""
-        accepted = sum(outcome.status is TaskStatus.COMPLETED for outcome in self.outcomes)
+        accepted = [outcome.status for outcome in self.outcomes].count(TaskStatus.COMPLETED)
         error = f", error={self.error!r}" if self.error else ""
         return (
             f"<TeamResult {self.run_id!r} {self.status.value}: {accepted} of {len(self.outcomes)} tasks accepted, "

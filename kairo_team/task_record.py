@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kairo_team.budget import Usage
 from kairo_team.errors import IllegalMove
+from kairo_team.frozen import maker
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.states import PENDING, TASK_MOVES, TaskState
 from kairo_team.tasks import TaskStatus
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kairo_team.work_context import WorkContext
 
 _NOTHING = Usage()
+_make_outcome = maker(TaskOutcome)
 _STATUS = {status.value: status for status in TaskStatus}
 
 
@@ -31,7 +33,7 @@ class TaskRecord:
     task: Task = field(init=False)
     state: str = PENDING
     """Where it stands."""
-    history: list[str] = field(default_factory=lambda: [PENDING])
+    history: list[str] = field(init=False)
     member: str | None = None
     leased: str | None = None
     """The member whose lease the task holds now."""
@@ -51,6 +53,7 @@ class TaskRecord:
 
     def __post_init__(self) -> None:
         self.task = self.entry.task
+        self.history = [PENDING]
 
     @property
     def ended(self) -> bool:
@@ -70,7 +73,7 @@ class TaskRecord:
         artifact = self.artifact
         if artifact is None and self.context is not None and self.context.kept:
             artifact = Artifact(self.context.kept, partial=True)
-        return TaskOutcome(
+        return _make_outcome(
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error,
         )  # fmt: skip
@@ -78,9 +81,8 @@ class TaskRecord:
 
 def upstream_of(task: Task, records: Mapping[str, TaskRecord]) -> dict[str, Artifact]:
     """Return the accepted artifacts of a task's dependencies, by task id, in the order of `depends_on`."""
-    upstream: dict[str, Artifact] = {}
-    for dependency in task.depends_on:
-        record = records[dependency]
-        if record.entry.accepted and record.artifact is not None:
-            upstream[dependency] = record.artifact
-    return upstream
+    return {
+        dependency: record.artifact
+        for dependency in task.depends_on
+        if (record := records[dependency]).artifact is not None and record.entry.accepted
+    }

@@ -23,6 +23,7 @@ from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
 from kairo_team.ending import LAST_EVENT, Ending, join_output, skip_unbound
 from kairo_team.errors import ContractBreach, HaltError, Misuse, PlanRefused
+from kairo_team.frozen import maker
 from kairo_team.leash import Leashes
 from kairo_team.opening import open_services
 from kairo_team.prompts import Prompts
@@ -41,12 +42,16 @@ from kairo_team.verdicts import EvaluationContext, EvaluationVerdict, VerdictOut
 from kairo_team.work_context import WorkContext
 
 if TYPE_CHECKING:
+    from kairo_team.governance.governor import Governor
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.verdicts import Finding
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
 _MISSING: Final = object()
+
+_make_assignment: Final = maker(Assignment)
+"""Makes an assignment of values that were checked before."""
 
 
 class TeamRun:
@@ -343,9 +348,11 @@ class TeamRun:
         `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
         `previous` is the last one and `findings` what a review wants changed.
         """
-        record = self._record(task)
-        member = record.member
+        record, dispatcher = self._record(task), self._dispatcher
+        member, governor = record.member, record.governor
+        assert dispatcher is not None
         assert member is not None, "a task has its member from dispatch on"
+        assert governor is not None
         record.move(GENERATING)
         record.attempts += 1
         self.emit(events.AttemptStarted, task.id, member, number)
@@ -353,39 +360,35 @@ class TeamRun:
         attempt: Attempt | Any = self._services.journal.get(key, _MISSING) if self._recorded.replaying else _MISSING
         if attempt is _MISSING:
             assignment = self._assignment(task, artifact_number, previous, findings)
-            attempt = await self._make_attempt(record, assignment, number, key)
+            if record.leased != member:
+                await dispatcher.lease(record, member)
+            worker = self._workers[member]
+            record.context = context = self._attempt_context(record, worker, governor, key)
+            timeout = task.timeout if task.timeout is not None else self.config.task_timeout
+            try:
+                attempt = await run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
+            finally:
+                dispatcher.release_lease(record)
             self._services.journal.put(key, attempt)
         else:
-            assert record.governor is not None
-            record.governor.restore(difference(attempt.usage, record.usage, 0.0))
+            governor.restore(difference(attempt.usage, record.usage, 0.0))
         self._take_over(record, attempt)
         return attempt
 
-    async def _make_attempt(self, record: TaskRecord, assignment: Assignment, number: int, key: str) -> Attempt:
-        task, dispatcher = record.task, self._dispatcher
-        assert dispatcher is not None
-        assert record.member is not None
-        assert record.governor is not None
-        if record.leased != record.member:
-            await dispatcher.lease(record, record.member)
-        worker = self._workers[record.member]
+    def _attempt_context(self, record: TaskRecord, worker: Worker, governor: Governor, key: str) -> WorkContext:
+        task, member = record.task, worker.member
         context = WorkContext(
             self._services,
-            record.governor,
-            worker.member.role,
+            governor,
+            member.role,
             step=key,
             task_id=task.id,
-            member=record.member,
+            member=member.id,
             spent_before=record.usage,
         )
         if task.output_type is not None:
             context.output_type = self.team.output_types[task.output_type]
-        record.context = context
-        timeout = task.timeout if task.timeout is not None else self.config.task_timeout
-        try:
-            return await run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
-        finally:
-            dispatcher.release_lease(record)
+        return context
 
     def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
         """Book what an attempt brought."""
@@ -405,7 +408,9 @@ class TeamRun:
     ) -> Assignment:
         upstream = upstream_of(task, self._records) if task.depends_on else {}
         request = self.request
-        return Assignment(task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings))
+        return _make_assignment(
+            task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings)
+        )
 
     async def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
