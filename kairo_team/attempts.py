@@ -112,8 +112,7 @@ async def run_attempt(
         if not worker.own_loop:
             governor.pre_step()
         with governor.scope() as scope:
-            if timeout is not None:
-                timeouts.start(scope, timeout)
+            began = timeouts.clock()
 
             def stopped() -> bool:
                 return scope.stopped
@@ -121,9 +120,13 @@ async def run_attempt(
             context.stop_when(stopped)
             if constraints is None:
                 raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, stopped)
-                if rest is not None:
+                if rest is not None:  # what ended in its first step can no longer be late
+                    if timeout is not None:
+                        timeouts.start(scope, timeout, began)
                     raw = await rest
             else:
+                if timeout is not None:
+                    timeouts.start(scope, timeout, began)
                 raw = await constraints.around(
                     lambda: leashes.hold(worker.invoke(assignment, context), worker.name, stopped)
                 )

@@ -120,18 +120,23 @@ class Bus:
             self._tick, self._at = tick, datetime.now(UTC)
         waiting = self._waiting
         make = _MAKERS.get(kind) or _maker(kind)
-        waiting.append(make(self.run_id, self.seq, self._at, *fields))
-        if self._telling:  # an emit from inside a subscriber waits its turn, so order holds
-            return
+        event = make(self.run_id, self.seq, self._at, *fields)
+        if self._telling or waiting:  # an emit from inside a subscriber waits its turn, so order holds
+            waiting.append(event)
+            if self._telling:
+                return
+            event = waiting.popleft()
         self._telling = True
         try:
-            while waiting:
-                event = waiting.popleft()
+            while True:
                 for listener in self._listeners:
                     try:
                         listener(event)
                     except Exception as error:  # noqa: BLE001 - whatever it raises, the run goes on
                         self._drop(listener, error)
+                if not waiting:
+                    return
+                event = waiting.popleft()
         finally:
             self._telling = False
 

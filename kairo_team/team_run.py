@@ -377,15 +377,8 @@ class TeamRun:
 
     def _attempt_context(self, record: TaskRecord, worker: Worker, governor: Governor, key: str) -> WorkContext:
         task, member = record.task, worker.member
-        context = WorkContext(
-            self._services,
-            governor,
-            member.role,
-            step=key,
-            task_id=task.id,
-            member=member.id,
-            spent_before=record.usage,
-        )
+        # by position: keywords cost as much as all the rest of it
+        context = WorkContext(self._services, governor, member.role, key, task.id, member.id, record.usage)
         if task.output_type is not None:
             context.output_type = self.team.output_types[task.output_type]
         return context

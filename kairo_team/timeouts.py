@@ -20,10 +20,10 @@ _FEW: Final = 64
 class Timeouts:
     """When open scopes are to be cancelled, in the time of `clock` (the event loop's). Works while `watch` runs."""
 
-    __slots__ = ("_clock", "_due", "_many", "_news", "_order", "_pending")
+    __slots__ = ("_due", "_many", "_news", "_order", "_pending", "clock")
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self.clock = clock
         self._pending: list[tuple[float, int, GovernorScope]] = []
         """A heap: those of ended scopes are dropped when they come up, or when they are too many."""
         self._many = _FEW
@@ -32,9 +32,9 @@ class Timeouts:
         """When the watch wakes by itself."""
         self._news = anyio.Event()
 
-    def start(self, scope: GovernorScope, seconds: float) -> None:
-        """Cancel an open scope after `seconds`, unless it has ended by then."""
-        due = self._clock() + seconds
+    def start(self, scope: GovernorScope, seconds: float, since: float | None = None) -> None:
+        """Cancel an open scope `seconds` after `since` (by default now), unless it has ended by then."""
+        due = (self.clock() if since is None else since) + seconds
         pending = self._pending
         heappush(pending, (due, next(self._order), scope))
         if due < self._due:
@@ -57,7 +57,7 @@ class Timeouts:
                 self._news = anyio.Event()
             with anyio.CancelScope(deadline=self._due):
                 await self._news.wait()
-            now = self._clock()
+            now = self.clock()
             while self._pending and (self._pending[0][0] <= now or not self._pending[0][2].running):
                 scope = heappop(self._pending)[2]
                 if scope.running:

@@ -49,7 +49,6 @@ class WorkContext:
         services: Services,
         governor: Governor,
         role: Role,
-        *,
         step: str,
         task_id: str | None,
         member: str | None,
