@@ -12,8 +12,8 @@ from anyio.lowlevel import checkpoint
 
 Body = Callable[[], Awaitable[None]]
 
-_BATCH: Final = 8
-"""Runners opened at once while bodies wait."""
+_MOST: Final = 8
+"""Runners opened at once, at most, while bodies wait."""
 _TURNS: Final = 64
 """Bodies a runner finishes in a row before it lets the event loop turn."""
 
@@ -26,12 +26,14 @@ class Runners:
     times cheaper than a loop task each.
     """
 
-    __slots__ = ("_bodies", "_group", "_starting", "running")
+    __slots__ = ("_batch", "_bodies", "_group", "_starting", "running")
 
     def __init__(self, group: anyio.abc.TaskGroup) -> None:
         self._group = group
         self._bodies: deque[Body] = deque()
         self._starting = 0
+        self._batch = 1
+        """Runners to open next: one, and twice as many whenever one that was opened found a body."""
         self.running = 0
 
     @property
@@ -52,11 +54,12 @@ class Runners:
 
     async def _run(self) -> None:
         self._starting -= 1
+        self._batch = min(2 * self._batch, _MOST) if self._bodies else 1
         turns = 0
         while self._bodies:
             body: Any = self._bodies.popleft()
             if self._bodies and not self._starting:
-                self._open(min(len(self._bodies), _BATCH))
+                self._open(min(len(self._bodies), self._batch))
             self.running += 1
             try:
                 await body()
