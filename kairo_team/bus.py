@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -27,13 +28,20 @@ _MILLISECOND: Final = 0.001
 """How long a reading of the wall clock serves: it costs half as much as everything else about an event."""
 
 _MAKERS: Final[dict[type[Event], Callable[..., Event]]] = {}
-"""How an event of a class is made: filled in as it is where the class checks nothing."""
+"""How an event of a class is made of what is common and a tuple of its own fields: as it is, if it is not checked."""
+
+_COMMON: Final = len(fields(Event))
+"""Fields that every event has."""
 
 _logger = logging.getLogger("kairo_team")
 
 
 def _maker(kind: type[Event]) -> Callable[..., Event]:
-    _MAKERS[kind] = make = kind if hasattr(kind, "__post_init__") else maker(kind)
+    def call(run_id: str, seq: int, at: datetime, own: Sequence[Any]) -> Event:
+        return kind(run_id, seq, at, *own)
+
+    checked = hasattr(kind, "__post_init__") or len(fields(kind)) == _COMMON
+    _MAKERS[kind] = make = call if checked else maker(kind, packed=_COMMON)
     return make
 
 
@@ -108,7 +116,7 @@ class Bus:
         """The wall clock's time at `_tick` of the monotonic clock."""
         self.closed = False
 
-    def emit(self, kind: type[Event], *fields: Any) -> None:
+    def emit(self, kind: type[Event], *own: Any) -> None:
         """Give an event its number and deliver it before returning; nothing follows once the bus is closed."""
         if self.closed:
             return
@@ -120,7 +128,7 @@ class Bus:
             self._tick, self._at = tick, datetime.now(UTC)
         waiting = self._waiting
         make = _MAKERS.get(kind) or _maker(kind)
-        event = make(self.run_id, self.seq, self._at, *fields)
+        event = make(self.run_id, self.seq, self._at, own)
         if self._telling or waiting:  # an emit from inside a subscriber waits its turn, so order holds
             waiting.append(event)
             if self._telling:
