@@ -108,6 +108,7 @@ class Ending:
         """Decide the status."""
         accepted = [record for record in records if record.state is COMPLETED]
         missing = [record for record in records if record.state is not COMPLETED]
+        suspects = [one for one in accepted if one.verdict is not None or (one.artifact and one.artifact.partial)]
         dispensable = sum(map(_is_dispensable, missing))
         facts = RunFacts(
             halt=halt,
@@ -117,7 +118,7 @@ class Ending:
             accepted=len(accepted),
             lost=len(missing) - dispensable,
             dispensable=dispensable,
-            blemished=self.makeshift or any(map(_is_blemished, accepted)),
+            blemished=self.makeshift or any(map(_is_blemished, suspects)),
             risk=config.risk_profile,
             tolerate_failures=self.tolerate_failures,
         )
