@@ -33,6 +33,13 @@ def make_request(tasks: int = 1, **config: Any) -> kt.TeamExecutionRequest:
     return kt.TeamExecutionRequest("goal", plan=plan, config=kt.TeamConfig(**config), run_id="r")
 
 
+@pytest.mark.parametrize("given", [("t", "m", 1, None, "pass"), ("t", None)])
+def test_fields_that_are_not_given_have_their_defaults(given: tuple[Any, ...]) -> None:
+    received: list[events.Event] = []
+    Bus("r", [received.append]).emit(events.TaskCompleted, *given)
+    assert received == [events.TaskCompleted("r", 1, received[0].at, *given)]
+
+
 async def chatty(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     for number in range(5):
         context.emit(f"{assignment.task.id} {number}")

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+import kairo_team as kt
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.errors import HaltError
 from kairo_team.governance import Governor
 from kairo_team.runners import beside
+from kairo_team.team_run import TeamRun
 from kairo_team.timeouts import Timeouts
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +41,29 @@ async def test_a_timeout_ends_the_body_quietly_and_a_body_in_time_stays() -> Non
         assert not await sleep_at_most(timeouts, team, 5, 0.001)
         assert await sleep_at_most(timeouts, team, 0, 60)
     assert team.halted is None
+
+
+async def test_a_timeout_runs_from_when_the_work_began() -> None:
+    async with watched() as timeouts:
+        async with Governor().scope() as scope:
+            timeouts.start(scope, 5, timeouts.clock() - 6)
+            await anyio.sleep(60)
+        assert scope.cancelled
+
+
+async def test_work_that_never_waits_starts_no_timeout() -> None:
+    async def answer(_: kt.Assignment) -> str:
+        return "done"
+
+    team = kt.Team("t", [kt.Member("m", answer)])
+    request = kt.TeamExecutionRequest("goal", config=kt.TeamConfig(task_timeout=5))
+    async with TeamRun.open(request, team) as run:
+        graph = await run.plan(lambda: kt.TaskGraph([kt.Task("a", "do")]))
+        async for task in run.ready(graph):
+            attempt = await run.attempt(task, 1)
+            run.accept(task, attempt)
+        assert not run._timeouts.pending
+    assert run.result.output == "done"
 
 
 async def test_a_budget_that_ends_before_the_timeout_halts() -> None:
