@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kairo_team import events
-from kairo_team.coordinators.review_rounds import ReviewRounds
+from kairo_team.coordinators.progress import Progress
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, VerdictOutcome
 
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import Finding
 
 
-@dataclass(slots=True)
-class _Progress:
-    """How far one task has come."""
-
-    rounds: ReviewRounds
-    tries: int = 0
-
-
 class TaskWork:
     """The body of every task of one run. `evaluator` reviews tasks that name none; None reviews nothing else."""
 
@@ -40,24 +31,23 @@ class TaskWork:
     async def do(self, task: Task) -> None:
         """Bring one task to its end."""
         evaluator = self._run.team.evaluators[task.evaluator] if task.evaluator is not None else self._evaluator
-        progress = _Progress(ReviewRounds(self._run.config.max_feedback_rounds))
+        progress = Progress(self._run.config.max_feedback_rounds)
         attempt = await self._try(task, progress)
         while attempt is not None:
             if evaluator is None:
                 self._run.accept(task, attempt)
                 return
-            rounds = progress.rounds
-            verdict = rounds.standing(attempt)
+            verdict = progress.standing(attempt)
             if verdict is None:
-                verdict = await self._run.review(task, attempt, evaluator, prior=rounds.verdicts)
-            verdict = rounds.add(attempt, verdict)
+                verdict = await self._run.review(task, attempt, evaluator, prior=progress.verdicts)
+            verdict = progress.add(attempt, verdict)
             if verdict.outcome is not VerdictOutcome.REVISE:
-                self._settle(task, rounds, verdict)
+                self._settle(task, progress, verdict)
                 return
             attempt = await self._try(task, progress, attempt, verdict.findings)
 
     async def _try(
-        self, task: Task, progress: _Progress, previous: Attempt | None = None, findings: Sequence[Finding] = ()
+        self, task: Task, progress: Progress, previous: Attempt | None = None, findings: Sequence[Finding] = ()
     ) -> Attempt | None:
         """Attempt the next artifact, with retries; when it cannot be had the task is failed and None returned."""
         retry = 0
@@ -66,7 +56,7 @@ class TaskWork:
             attempt = await self._run.attempt(
                 task,
                 progress.tries,
-                artifact_number=len(progress.rounds.reviewed) + 1,
+                artifact_number=len(progress.reviewed) + 1,
                 previous=previous.artifact if previous else None,
                 findings=findings,
             )
@@ -80,20 +70,19 @@ class TaskWork:
             retry += 1
             await self._run.pause(self._policy.delay(retry, f"{self._run.request.run_id}:{task.id}:{progress.tries}"))
 
-    def _give_up(self, task: Task, progress: _Progress, attempt: Attempt) -> None:
-        rounds = progress.rounds
-        best, verdict = rounds.best() if rounds.reviewed else (attempt, None)
+    def _give_up(self, task: Task, progress: Progress, attempt: Attempt) -> None:
+        best, verdict = progress.best() if progress.reviewed else (attempt, None)
         self._run.fail(task, attempt.error or "the attempt failed", best=best, verdict=verdict)
 
-    def _settle(self, task: Task, rounds: ReviewRounds, verdict: EvaluationVerdict) -> None:
+    def _settle(self, task: Task, progress: Progress, verdict: EvaluationVerdict) -> None:
         """Act on a verdict that leads to no further attempt."""
-        attempt = rounds.reviewed[-1][0]
+        attempt = progress.reviewed[-1][0]
         if verdict.outcome is VerdictOutcome.PASS:
             self._run.accept(task, attempt, verdict)
             return
         assert verdict.cause is not None, "only PASS and REVISE have no cause"
         if verdict.cause in _USED_UP:
-            attempt, _ = rounds.best()
+            attempt, _ = progress.best()
         self._run.emit(events.TaskEscalated, task.id, attempt.member, verdict.cause)
         if self._run.config.risk_profile is RiskProfile.LOW and verdict.cause not in NEVER_BY_RISK:
             self._run.accept(task, attempt, verdict)

@@ -1,4 +1,4 @@
-"""What the reviews of one task have come to, and when there is no point in another."""
+"""How far one task has come: what its reviews said, and when there is no point in another."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _STANDSTILL: Final = 3
 
 
 @dataclass(slots=True)
-class ReviewRounds:
-    """The reviewed attempts of one task, oldest first."""
+class Progress:
+    """How far one task has come."""
 
     most: int
     """Revisions that are allowed after the first artifact."""
-    reviewed: list[Reviewed] = field(default_factory=list[Reviewed])
+    tries: int = 0
+    reviewed: list[Reviewed] = field(default_factory=lambda: [])  # noqa: PIE807 - a generic alias is slow to call
+    """Oldest first."""
 
     @property
     def verdicts(self) -> list[EvaluationVerdict]:
