@@ -9,11 +9,11 @@ from contextlib import aclosing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from anyio.lowlevel import current_token
-
 from kairo_team.agents.langgraph_attempt import GraphAttempt
+from kairo_team.agents.wrapped import WrappedAgent, check_function, made
 from kairo_team.errors import MissingExtra
 from kairo_team.frozen import freeze_json
+from kairo_team.output_types import schema_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="BaseChatModel")
 StateIn = Callable[["Assignment", "MemberContext"], Any]
-"""Makes the graph's input."""
+"""Makes the graph's input, or what the task's message says; it may be async."""
 StateOut = Callable[[Any], "str | Artifact"]
 """Makes the artifact of the graph's last state."""
 
@@ -35,14 +35,15 @@ _STRUCTURED: Final = "structured_response"
 _INTERRUPT: Final = "__interrupt__"
 
 
-class LangGraphAgent:
+class LangGraphAgent(WrappedAgent):
     """Runs a compiled graph; its chat models and tools are governed, in subgraphs and parallel branches too.
 
     In: `input(assignment, context)`, or a system message (where the role has instructions or the task an output type)
-    and the task, as `{"messages": [...]}`. Out: `output(state)`, or the text of the last message of a model. What else
-    is in the state, where it is JSON, becomes the artifact's data; of a task with an output type that is the channel
-    `structured_response`, or the text itself. A state without messages is data alone, and its JSON the text. After
-    each step of the graph what has been said so far is kept, as the partial work of an attempt that is cut off.
+    and the task, or what `prompt(assignment, context)` returns, as `{"messages": [...]}`. Out: `output(state)`, or the
+    text of the last message of a model. What else is in the state, where it is JSON, becomes the artifact's data; of a
+    task with an output type that is the channel `structured_response`, or the text itself. A state without messages is
+    data alone, and its JSON the text. After each step of the graph what has been said so far is kept, as the partial
+    work of an attempt that is cut off.
 
     Two ways to govern, which may be mixed in one graph:
 
@@ -73,32 +74,39 @@ class LangGraphAgent:
     interrupt, which nobody here could answer, and it is not tried again. The graph runs on asyncio alone.
     """
 
-    own_loop = True
+    library = "LangGraph"
 
     def __init__(
         self,
         graph: Pregel[Any, Any, Any, Any],
         *,
+        prompt: StateIn | None = None,
         input: StateIn | None = None,
         output: StateOut | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`config` is a LangGraph config; `TypeError` or `ValueError` for a graph that could not work."""
+        """Wrap a graph; `config` is a LangGraph config. `ValueError` for a wrong object, and what could not work."""
         _check_graph(graph, messages=input is None)
+        super().__init__(prompt)
+        check_function("LangGraphAgent.input", input)
+        if output is not None and not callable(output):
+            raise ValueError(f"LangGraphAgent.output is a function of the graph's last state, not {output!r:.200}")
+        if config is not None and not isinstance(config, Mapping):
+            raise ValueError(f"LangGraphAgent.config is a LangGraph config, a dict, not {config!r:.200}")
+        if prompt is not None and input is not None:
+            raise ValueError("LangGraphAgent takes `prompt`, what the task's message says, or `input`, the whole state")
         if config and "thread_id" in (config.get("configurable") or {}):
             raise ValueError(
                 "LangGraphAgent: config names a 'thread_id', which parallel tasks would share: leave it out, every "
                 "attempt gets its own"
             )
         self.graph: Any = graph
-        self._input = input or _ask
+        self._input = input
         self._output = output
         self._config = dict(config or {})
 
-    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
+    async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         """Do the task; raises `RecursionError` when the graph took as many steps as it may."""
-        if not hasattr(current_token().native_token, "call_soon_threadsafe"):
-            raise RuntimeError("LangGraph runs on asyncio alone: run this team on asyncio, not on trio")
         attempt = GraphAttempt(context)
         state = await attempt.run(lambda: self._run_graph(attempt, assignment, context))
         spent: dict[str, Any] = {
@@ -118,7 +126,8 @@ class LangGraphAgent:
         outside = var_child_runnable_config.set(None)  # a graph around this team is not ours to report to
         config = merge_configs({"callbacks": [Watch(attempt)]}, self._config, self._thread())  # type: ignore[arg-type]  # a RunnableConfig is a dict
         try:
-            stream = self.graph.astream(self._input(assignment, context), config, stream_mode="values", subgraphs=True)
+            state_in = await self._state_in(assignment, context)
+            stream = self.graph.astream(state_in, config, stream_mode="values", subgraphs=True)
             async with aclosing(stream) as steps:
                 async for namespace, values in steps:
                     self._keep(values, context)
@@ -132,6 +141,19 @@ class LangGraphAgent:
         finally:
             var_child_runnable_config.reset(outside)
         return state
+
+    async def _state_in(self, assignment: Assignment, context: MemberContext) -> Any:
+        """Say the task the way every agent of the library does, where nobody says how."""
+        if self._input is not None:
+            return await made(self._input, assignment, context)
+        from langchain_core.messages import HumanMessage, SystemMessage
+
+        kind = context.output_type
+        schema = schema_of(kind) if kind is not None else None
+        task = HumanMessage(await self._ask(assignment, context))
+        if not context.role.instructions and schema is None:
+            return {_MESSAGES: [task]}
+        return {_MESSAGES: [SystemMessage(context.render("system", role=context.role, schema=schema)), task]}
 
     def _thread(self) -> dict[str, Any]:
         return {"configurable": {"thread_id": uuid.uuid4().hex}} if self.graph.checkpointer else {}
@@ -164,7 +186,7 @@ def governed(model: M, *, limit: str | None = None) -> M:
     Outside a team it is the model it was. Inside, every call is held, clamped, recorded and shown to guardrails, and
     a streamed reply comes in one piece, after they passed it. `limit` is the model's field, or the keyword of its
     calls, that bounds a reply's tokens, where it is none of the usual ones: `ValueError` says so. LangChain's cache is
-    switched off: what it answers would pass no guardrail. `TypeError` for what is no chat model: bind tools and
+    switched off: what it answers would pass no guardrail. `ValueError` for what is no chat model: bind tools and
     settings afterwards.
     """
     _need_langgraph("governed")
@@ -204,9 +226,9 @@ def _check_graph(given: Any, *, messages: bool) -> None:
 
     graph: Any = given
     if isinstance(given, StateGraph):
-        raise ValueError("LangGraphAgent takes a compiled graph: give it graph.compile()")
+        raise ValueError("LangGraphAgent wraps a compiled LangGraph graph: give it graph.compile()")
     if not isinstance(given, Pregel):
-        raise TypeError(f"LangGraphAgent takes a compiled LangGraph graph, not a {type(graph).__name__}")
+        raise ValueError(f"LangGraphAgent wraps a compiled LangGraph graph, not {graph!r:.200}")
     if messages and _MESSAGES not in graph.channels:
         raise ValueError(
             f"LangGraphAgent: the graph's state has no {_MESSAGES!r}: say what goes in by "
@@ -217,18 +239,6 @@ def _check_graph(given: Any, *, messages: bool) -> None:
             "LangGraphAgent: the graph was compiled with interrupt_before or interrupt_after, and nobody could resume "
             "it here: compile it without"
         )
-
-
-def _ask(assignment: Assignment, context: MemberContext) -> Any:
-    """Say the task the way every agent of the library does."""
-    from langchain_core.messages import HumanMessage, SystemMessage
-
-    kind = context.output_type
-    schema = adapter(kind).json_schema() if kind is not None else None
-    task = HumanMessage(context.render("task", assignment=assignment, role=context.role, limits=""))
-    if not context.role.instructions and schema is None:
-        return {_MESSAGES: [task]}
-    return {_MESSAGES: [SystemMessage(context.render("system", role=context.role, schema=schema)), task]}
 
 
 def _messages(state: Any) -> list[Any]:

@@ -16,9 +16,11 @@ import anyio
 from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import current_token
 
+from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
-from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelUnavailable
+from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
 from kairo_team.models.admission import DEFAULT_MAX_TOKENS, prompt_bound
+from kairo_team.models.resolver import refuse_real
 from kairo_team.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class GraphAttempt:
         self.turns = 0
         self.tool_calls = 0
         self.over = False
-        self._failure: KairoError | None = None
+        self._ending = Ending()
         self._thread = threading.get_ident()
         self._post: Callable[[Callable[[], object]], object] = current_token().native_token.call_soon_threadsafe  # type: ignore[attr-defined]  # asyncio's
         self._tasks: TaskGroup
@@ -74,8 +76,7 @@ class GraphAttempt:
                 current.reset(outer)
                 self.over = True
                 self._tasks.cancel_scope.cancel()
-        if self._failure is not None:
-            raise self._failure
+        self._ending.check()
         if trouble is not None:
             raise trouble
         return results[0]
@@ -98,7 +99,8 @@ class GraphAttempt:
         try:
             return await self.call(model, request)
         except KairoError as error:
-            self.end_with(error)
+            if not isinstance(error, ModelCallError):  # of those the graph may make what it likes
+                self.end_with(error)
             raise
 
     async def call(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
@@ -146,8 +148,8 @@ class GraphAttempt:
 
     def end_with(self, error: KairoError) -> None:
         """End the graph at once: whatever catches the error, nothing it makes would count."""
-        if self._failure is None:
-            self._failure = error
+        if self._ending.error is None:
+            self._ending.note(error)
             self._tasks.cancel_scope.cancel()
 
     async def leave_with(self, error: KairoError) -> None:
@@ -239,9 +241,11 @@ class Followed(ABC):
 class FollowedModel(Followed):
     """A call of a model that nobody wrapped, as the `ChatModel` that the governed path calls."""
 
-    def __init__(self, name: str, request: ModelRequest, beyond: int) -> None:
+    def __init__(self, name: str, request: ModelRequest, beyond: int, *, written_in: str) -> None:
+        """`written_in` is the model's class with its module, as LangChain tells it."""
         super().__init__()
         self.name = name
+        self._written_in = written_in
         once = {**request.settings, "call": uuid.uuid4().hex}  # a record could not answer in the call's place
         self._request = replace(request, settings=once)
         self._beyond = beyond
@@ -255,6 +259,7 @@ class FollowedModel(Followed):
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Let the call be made, if it may be made as it is."""
+        refuse_real(self.name, [self._written_in])
         if (request.messages, request.settings) != (self._request.messages, self._request.settings):
             why = f"it would change what is said to {self.name}: {_WRAP}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))

@@ -9,7 +9,7 @@ import inspect
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from langchain_core.language_models import BaseChatModel
@@ -18,10 +18,20 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables.config import var_child_runnable_config
 
 from kairo_team.agents.langgraph_attempt import BLOCKING, GraphAttempt, NotMade, current
-from kairo_team.agents.langgraph_views import View, native_reply, response_view, tool_name, view, with_text
-from kairo_team.errors import GuardrailDenied
+from kairo_team.agents.langgraph_views import (
+    View,
+    native_reply,
+    response_view,
+    tool_name,
+    view,
+    with_calls,
+    with_text,
+)
+from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.models.admission import prompt_bound
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.models.chat_model import Message, ModelRequest, ModelResponse
+from kairo_team.models.client_errors import call_error
+from kairo_team.models.resolver import modules_of, refuse_real
 from kairo_team.threads import run_in_thread
 
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
@@ -47,7 +57,7 @@ def is_governed(said: Mapping[str, Any]) -> bool:
 def governed_copy(model: Any, limit: str | None) -> Any:
     """Return a copy of the model whose class is a governed kind of its own; see `governed`."""
     if not isinstance(model, BaseChatModel):
-        raise TypeError(f"governed() takes a LangChain chat model, not a {type(model).__name__}: bind to it afterwards")
+        raise ValueError(f"governed() takes a LangChain chat model, not {model!r:.200}: bind to it afterwards")
     if (model.metadata or {}).get(_MARK[0]) == _MARK[1]:
         return model
     found = limit or next((name for name in _LIMITS if name in type(model).model_fields), None)
@@ -68,16 +78,28 @@ class _Call:
     view: View
     messages: Sequence[Any]
     make: Make
+    modules: Sequence[str]
+    """Where the model's class is written."""
     reply: AIMessage | None = None
+    error: Exception | None = None
+    """The library's own, of the last try that failed."""
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = self.view.name
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Call the model with what guardrails left of the messages."""
+        """Call the model with what guardrails left of the messages; `ModelCallError` where no answer came."""
+        refuse_real(self.name, self.modules)
         messages = self._changed(request)
-        result: ChatResult = await self.make(request.max_tokens, messages)
+        try:
+            result: ChatResult = await self.make(request.max_tokens, messages)
+        except Exception as error:
+            meant = call_error(self.name, error)
+            if meant is None:
+                raise
+            self.error = error
+            raise meant from error
         self.reply = _message(result)
         return response_view(self.reply)
 
@@ -88,11 +110,25 @@ class _Call:
     def _changed(self, request: ModelRequest) -> Sequence[Any]:
         """Return LangChain's messages with the texts that guardrails changed."""
         before, after = self.view.request.messages, request.messages
-        if len(before) != len(after) or self.view.request.settings != request.settings:
-            why = f"it would change more than the texts of the messages to {self.name}"
+        same = len(before) == len(after) and all(map(_same_but_words, before, after))
+        if not same or self.view.request.settings != request.settings:
+            why = f"it would change more than the words of the messages to {self.name}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
         pairs = zip(self.messages, before, after, strict=True)
-        return [message if old == new else with_text(message, new.text) for message, old, new in pairs]
+        return [message if old == new else _with_words(message, new) for message, old, new in pairs]
+
+
+def _same_but_words(old: Message, new: Message) -> bool:
+    """Say whether only text and arguments of tool calls differ."""
+    if len(old.tool_calls) != len(new.tool_calls):
+        return False
+    calls = zip(old.tool_calls, new.tool_calls, strict=True)
+    kept = [replace(was, arguments=now.arguments) for was, now in calls]
+    return replace(old, text=new.text, tool_calls=kept) == new
+
+
+def _with_words(message: Any, said: Message) -> Any:
+    return with_text(with_calls(message, said.tool_calls), said.text)
 
 
 @functools.cache
@@ -200,8 +236,11 @@ async def _go(
         with _alone():
             return await ask(plain, messages, options)
 
-    call = _Call(view(messages, said, settings), messages, make)
-    response = await attempt.complete(call, call.view.request)
+    call = _Call(view(messages, said, settings), messages, make, modules_of(model))
+    try:
+        response = await attempt.complete(call, call.view.request)
+    except ModelCallError as error:  # nodes, fallbacks and retry policies are to know what it was
+        raise call.error or error from None
     return ChatResult(generations=[ChatGeneration(message=native_reply(response, call.reply))])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
@@ -16,14 +15,13 @@ from kairo_team.agents.langgraph_attempt import Followed, GraphAttempt, current
 from kairo_team.agents.langgraph_views import text_of
 from kairo_team.errors import KairoError
 from kairo_team.frozen import EMPTY, thaw
-from kairo_team.tools.tool import SideEffect, Tool
+from kairo_team.tools.tool import SideEffect, Tool, fitting_name
 
 if TYPE_CHECKING:
     from kairo_team.tools.result import ToolResult
 
 STEERED: Final = "the tool steers the graph"
 """What the pipeline sees of a tool that raises an interrupt or a command to the graph around it."""
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 _inside: ContextVar[tuple[str, str | None] | None] = ContextVar("kairo_team_governed_tool", default=None)
 """Name and id of the call that `run_governed` makes."""
 
@@ -119,7 +117,7 @@ def in_pipeline(serialized: Any, said: Mapping[str, Any]) -> bool:
 def _tool(name: str, description: str, metadata: Mapping[str, Any], call: Callable[[Mapping[str, Any]], Any]) -> Tool:
     said: Any = metadata.get("side_effect")
     side_effect: SideEffect = said if said in get_args(SideEffect) else "system"
-    return Tool(_NOT_IN_NAMES.sub("_", name)[:64] or "_", call, description, side_effect=side_effect)
+    return Tool(fitting_name(name), call, description, side_effect=side_effect)
 
 
 def _output_text(output: Any) -> str:

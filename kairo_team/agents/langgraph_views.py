@@ -16,6 +16,10 @@ _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
 }  # fmt: skip
 _PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
 _CUT: Final = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
+_CALLS: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"})
+"""Blocks of content in which providers say their tool calls once more."""
+_CALLS_BESIDE: Final = frozenset({"tool_calls", "function_call"})
+"""Where they stand in `additional_kwargs`."""
 _FILTERED: Final = frozenset({"content_filter", "SAFETY", "refusal"})
 
 
@@ -68,7 +72,7 @@ def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> Model
     finish = "length" if said in _CUT else "content_filter" if said in _FILTERED else "stop"
     calls = [_call(call) for call in message.tool_calls]
     used: Mapping[str, Any] = message.usage_metadata or {}
-    spent = _usage(used) if used else _completion_usage(usage or {})
+    spent = _usage(used) if used else _usage(usage or {}, "prompt_tokens", "completion_tokens")
     model = str(metadata.get("model_name") or metadata.get("model") or "")
     return ModelResponse(text_of(message), calls, spent, model, finish, _billing(used))
 
@@ -83,13 +87,23 @@ def with_text(message: Any, text: str) -> Any:
     return message.model_copy(update={"content": [{"type": "text", "text": text}, *others]})
 
 
+def with_calls(message: Any, calls: Sequence[ToolCall]) -> Any:
+    """Return the message with other tool calls, which then stand in `tool_calls` alone, in no provider's words."""
+    if list(calls) == [_call(call) for call in getattr(message, "tool_calls", ())]:
+        return message
+    content: Any = message.content
+    if not isinstance(content, str):
+        content = [block for block in content if isinstance(block, str) or block.get("type") not in _CALLS]
+    extra = {name: said for name, said in message.additional_kwargs.items() if name not in _CALLS_BESIDE}
+    changed = {"tool_calls": _native_calls(calls), "content": content, "additional_kwargs": extra}
+    return message.model_copy(update=changed)
+
+
 def native_reply(response: ModelResponse, reply: Any) -> Any:
     """Return LangChain's message of a response: `reply`, with what was changed; a new one where there is none."""
     if reply is None:
         return _new_message(response)
-    if list(response.tool_calls) != [_call(call) for call in reply.tool_calls]:
-        reply = reply.model_copy(update={"tool_calls": _native_calls(response)})
-    return with_text(reply, response.text)
+    return with_text(with_calls(reply, response.tool_calls), response.text)
 
 
 def _new_message(response: ModelResponse) -> Any:
@@ -103,11 +117,11 @@ def _new_message(response: ModelResponse) -> Any:
         }  # fmt: skip
     metadata = {"finish_reason": response.finish_reason, "model_name": response.model}
     return AIMessage(
-        response.text, tool_calls=_native_calls(response), usage_metadata=usage, response_metadata=metadata
+        response.text, tool_calls=_native_calls(response.tool_calls), usage_metadata=usage, response_metadata=metadata
     )
 
 
-def _native_calls(response: ModelResponse) -> list[Any]:
+def _native_calls(calls: Sequence[ToolCall]) -> list[Any]:
     """Write tool calls the way LangChain does; arguments that are no object stand under `input`."""
     return [
         {
@@ -116,7 +130,7 @@ def _native_calls(response: ModelResponse) -> list[Any]:
             "id": call.id,
             "type": "tool_call",
         }
-        for call in response.tool_calls
+        for call in calls
     ]
 
 
@@ -169,16 +183,12 @@ def _beyond_text(message: Any) -> int:
     return sum(len(repr(block).encode("utf-8", "surrogatepass")) for block in message.content if not _is_text(block))
 
 
-def _usage(used: Mapping[str, Any]) -> Usage:
+def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: str = "output_tokens") -> Usage | None:
+    """Return what was used; None where it is not said, or said to be nothing."""
     if used.get("total_cost") == 0:  # LangChain's mark of what its cache answered
         return Usage()
-    return Usage(int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0)))
-
-
-def _completion_usage(used: Mapping[str, Any]) -> Usage | None:
-    if "prompt_tokens" not in used and "completion_tokens" not in used:
-        return None
-    return Usage(int(used.get("prompt_tokens", 0)), int(used.get("completion_tokens", 0)))
+    tokens = int(used.get(prompt) or 0), int(used.get(completion) or 0)
+    return Usage(*tokens) if any(tokens) and min(tokens) >= 0 else None
 
 
 def _billing(used: Mapping[str, Any]) -> Billing:

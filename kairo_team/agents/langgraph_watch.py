@@ -78,12 +78,12 @@ def _end(look: Callable[[Any], tuple[Any, BaseException | None]]) -> Any:
     return _Callback(awaited, called)
 
 
-def _chat_model(_serialized: Any, messages: Any, **said: Any) -> Make | None:
-    return None if is_governed(said) else _model(messages[0], said)
+def _chat_model(serialized: Any, messages: Any, **said: Any) -> Make | None:
+    return None if is_governed(said) else _model(serialized, messages[0], said)
 
 
-def _completion(_serialized: Any, prompts: Any, **said: Any) -> Make | None:
-    return _model([HumanMessage(prompts[0])], said)
+def _completion(serialized: Any, prompts: Any, **said: Any) -> Make | None:
+    return _model(serialized, [HumanMessage(prompts[0])], said)
 
 
 def _tool(serialized: Any, text: str, **said: Any) -> Make | None:
@@ -95,12 +95,13 @@ def _tool(serialized: Any, text: str, **said: Any) -> Make | None:
     return functools.partial(FollowedTool, serialized["name"], serialized.get("description", ""), arguments, metadata)
 
 
-def _model(messages: Sequence[Any], said: dict[str, Any]) -> Make:
+def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], said: dict[str, Any]) -> Make:
     if said.get("batch_size", 1) > 1:
         raise RuntimeError("one call of a model with several prompts cannot be held for each of them: call it for each")
     metadata: dict[str, Any] = said.get("metadata") or {}
     params: dict[str, Any] = said.get("invocation_params") or {}
-    return functools.partial(FollowedModel, *view(messages, metadata, params))
+    written_in = ".".join((serialized or {}).get("id") or ())
+    return functools.partial(FollowedModel, *view(messages, metadata, params), written_in=written_in)
 
 
 def _bubble(error: BaseException) -> tuple[Any, BaseException | None]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from anyio import CancelScope
-from anyio.lowlevel import current_token
-from pydantic_core import to_json, to_jsonable_python
 
-from kairo_team.agents.alone import run_alone
-from kairo_team.agents.limits import say_limits
+from kairo_team.agents.wrapped import WrappedAgent, artifact_of, shared_or_made
 from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
 from kairo_team.messages import Message
@@ -24,10 +19,8 @@ if TYPE_CHECKING:
     from agents import Agent, RunConfig
 
     from kairo_team.agents.openai_run import GovernedRun
-    from kairo_team.budget import Budget
-    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.contracts import MemberContext
     from kairo_team.tasks import Assignment
-    from kairo_team.team import Role
 
 Prompt = Callable[["Assignment", "MemberContext"], Any]
 """Makes what the agent is asked: a text, or input items of the library's. It may be async."""
@@ -36,7 +29,7 @@ MAX_TURNS: Final = 10
 """Turns of one run; the agents library's own default."""
 
 
-class OpenAIAgent:
+class OpenAIAgent(WrappedAgent):
     """Wraps an `agents.Agent`; needs the extra `openai-agents`, and runs on asyncio.
 
     The agent, the agents it hands over to and those it uses as tools run in the library's own loop, on copies made for
@@ -65,7 +58,7 @@ class OpenAIAgent:
     so it is where a tool waits for the library's own approval, which nobody gives here.
     """
 
-    own_loop = True
+    library = "the agents library"
 
     def __init__(
         self,
@@ -78,52 +71,26 @@ class OpenAIAgent:
         side_effects: Mapping[str, SideEffect] | None = None,
         allow_hosted: bool = False,
     ) -> None:
-        _check(agent, prompt, run_config, max_turns)
+        _check(agent, run_config, max_turns)
+        super().__init__(prompt)
         self.agent = agent
         self.max_turns = max_turns
-        self._prompt = prompt
         self._shared = context
         self._config = run_config
         self._side_effects = _check_side_effects(side_effects)
         self._allow_hosted = allow_hosted
         _check_tools(agent, allow_hosted=allow_hosted)
 
-    def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
-        """Say why the agent could not work: its model is not to be had, or it may not take a single turn."""
-        problem = self._model_problem()
-        if problem is not None:
-            return [problem]
-        return ["it needs at least 1 loop, the budget allows 0"] if budget.loops == 0 else []
-
-    async def run(
-        self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
-    ) -> AgentOutput:
-        """Do a task: in a team with the team's `context`, else alone, as `MiniAgent.run` does.
-
-        In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` cross the library untouched,
-        with the last text said kept.
-        """
-        if context is None:
-            return await run_alone(self, assignment, **alone)
-        assert not isinstance(assignment, str), "a team hands over an Assignment"
-        _check_event_loop()
+    async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         from kairo_team.agents.openai_run import GovernedRun, attempt
 
         run = GovernedRun(context, self._side_effects, allow_hosted=self._allow_hosted, output_type=context.output_type)
         with attempt(run):
-            asked = await self._ask(assignment, context)
-            ended = await self._run(run, asked, _made(self._shared, assignment, context))
+            asked = await self._ask(assignment, context, turns=self.max_turns)
+            ended = await self._run(run, asked, await shared_or_made(self._shared, assignment, context))
         status, artifact, transcript, error = ended
         counts = (run.turns, self.max_turns, run.tools.executed)
         return AgentOutput(artifact, status, *counts, run.usage, transcript, error)
-
-    async def _ask(self, assignment: Assignment, context: MemberContext) -> Any:
-        """Return what the agent is asked."""
-        if self._prompt is None:
-            limits = say_limits(self.max_turns, context)
-            return context.render("task", assignment=assignment, role=context.role, limits=limits)
-        asked: Any = self._prompt(assignment, context)
-        return await asked if inspect.isawaitable(asked) else asked
 
     async def _run(self, run: GovernedRun, asked: Any, shared: Any) -> _End:
         """Let the library run; what must end the attempt is raised, whatever the library made of it."""
@@ -136,15 +103,13 @@ class OpenAIAgent:
         try:
             result = await Runner.run(start, asked, context=shared, max_turns=self.max_turns, run_config=config)
         except Exception as error:  # noqa: BLE001 - the library wraps and replaces errors
-            if run.refusal is not None:
-                raise run.refusal from None
+            run.ending.check()
             return _early_end(run, error)
         finally:
             if self._config is None:
                 with CancelScope(shield=True):
                     await config.model_provider.aclose()
-        if run.refusal is not None:
-            raise run.refusal
+        run.ending.check()
         return _end(run, result)
 
     def _model_problem(self) -> str | None:
@@ -170,15 +135,6 @@ _End = tuple[AgentStatus, Artifact, tuple[Message, ...], str | None]
 """How a run ended: status, artifact, conversation, and why it did not complete."""
 
 
-def _made(value: Any, assignment: Assignment, context: MemberContext) -> Any:
-    """Return the library's context of one run."""
-    return value(assignment, context) if _is_function(value) else value
-
-
-def _is_function(value: object) -> bool:
-    return inspect.isroutine(value) or isinstance(value, partial)
-
-
 def _end(run: GovernedRun, result: Any) -> _End:
     """Read a result of the library's."""
     from kairo_team.agents.openai_views import message_of
@@ -188,12 +144,8 @@ def _end(run: GovernedRun, result: Any) -> _End:
         names = known({str(one.name) for one in result.interruptions})
         why = f"tools wait for an approval that nobody gives here: {names}; leave approvals to the team's permissions"
         return AgentStatus.BLOCKED, Artifact(run.text, partial=True), said, why
-    output = result.final_output
-    if output is None or isinstance(output, str):
-        return AgentStatus.COMPLETED, Artifact(output or "", partial=run.cut), said, None
-    data = to_jsonable_python(output, fallback=str)
-    artifact = Artifact(to_json(data).decode(), data, "application/json", partial=run.cut)
-    return AgentStatus.COMPLETED, artifact, said, None
+    output = "" if result.final_output is None else result.final_output
+    return AgentStatus.COMPLETED, artifact_of(output, partial=run.cut), said, None
 
 
 def _early_end(run: GovernedRun, error: Exception) -> _End:
@@ -214,7 +166,7 @@ def _early_end(run: GovernedRun, error: Exception) -> _End:
 # ---------------------------------------------------------------- before work starts
 
 
-def _check(agent: Any, prompt: Any, run_config: Any, max_turns: Any) -> None:
+def _check(agent: Any, run_config: Any, max_turns: Any) -> None:
     """Raise `MissingExtra` without the library, and `ValueError` for what cannot be run."""
     if find_spec("agents") is None:
         raise MissingExtra("OpenAIAgent", "openai-agents")
@@ -222,8 +174,6 @@ def _check(agent: Any, prompt: Any, run_config: Any, max_turns: Any) -> None:
 
     if not isinstance(agent, Agent):
         raise ValueError(f"OpenAIAgent wraps an agents.Agent, not {agent!r:.200}")
-    if prompt is not None and not callable(prompt):
-        raise ValueError(f"OpenAIAgent.prompt is a function of assignment and context, not {prompt!r:.200}")
     if run_config is not None and not isinstance(run_config, RunConfig):
         raise ValueError(f"OpenAIAgent.run_config must be an agents.RunConfig, not {run_config!r:.200}")
     if max_turns is not None:
@@ -256,11 +206,3 @@ def _check_side_effects(given: Any) -> Mapping[str, SideEffect]:
                 f"OpenAIAgent.side_effects: {name!r} must be one of {', '.join(allowed)}, not {side_effect!r}"
             )
     return effects
-
-
-def _check_event_loop() -> None:
-    """Raise `RuntimeError` where the agents library cannot run."""
-    if "asyncio" not in current_token().backend_class.__module__:
-        raise RuntimeError(
-            "the agents library runs its agents on asyncio alone: run the team there, not on another event loop"
-        )

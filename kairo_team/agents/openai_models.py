@@ -12,9 +12,10 @@ from agents import ModelResponse as TheirReply
 from agents import Usage as TheirUsage
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 
-from kairo_team.agents.openai_errors import call_error
-from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view
+from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view, sound_reply
 from kairo_team.models.admission import prompt_bound
+from kairo_team.models.client_errors import call_error
+from kairo_team.models.resolver import modules_of, refuse_real
 
 if TYPE_CHECKING:
     from kairo_team.agents.openai_run import GovernedRun
@@ -118,10 +119,11 @@ class OneCall:
 
         The provider's client tries once: who tries again is the governed model.
         """
+        refuse_real(self.name, modules_of(self._native))
         call = self.call.under(request, self.view)
         try:
             with _tries_once(True):
-                reply = await self._send(call)
+                reply = sound_reply(await self._send(call))
         except Exception as error:
             known = call_error(self.name, error)
             if known is None:

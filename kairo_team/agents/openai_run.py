@@ -25,8 +25,9 @@ from anyio.lowlevel import current_token
 from kairo_team.agents.openai_models import GovernedNativeModel, GovernedProvider
 from kairo_team.agents.openai_tools import ToolBinder
 from kairo_team.agents.openai_views import TaskOutput
+from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
-from kairo_team.errors import KairoError, ModelCallError
+from kairo_team.errors import ModelCallError
 
 if TYPE_CHECKING:
     from agents import RunContextWrapper
@@ -54,8 +55,8 @@ class GovernedRun:
         self.turns = 0
         """Model calls answered, those of nested runs included."""
         self.usage = Usage()
-        self.refusal: KairoError | None = None
-        """The first error of the library's that the agents library must not keep to itself."""
+        self.ending = Ending()
+        """The first error of ours, which the agents library must not keep to itself."""
         self.text = ""
         """The last text the outermost run said."""
         self.cut = False
@@ -67,19 +68,6 @@ class GovernedRun:
         self._governed: set[int] = set()
         """Ids of the governed copies."""
         self._loop = current_token()
-
-    # ------------------------------------------------------------ halts cross the library
-
-    @contextmanager
-    def crossing(self) -> Generator[None]:
-        """Keep the first error of ours that is raised inside; where there is one already, raise it again at once."""
-        if self.refusal is not None:
-            raise self.refusal
-        try:
-            yield
-        except KairoError as error:
-            self.refusal = self.refusal or error
-            raise
 
     def one_by_one(self) -> Lock:
         """Return what a tool that does more than read holds while it is at work."""
@@ -95,7 +83,7 @@ class GovernedRun:
                 "a conversation or a prompt that the provider keeps cannot be seen, bounded or guarded: "
                 "send the text itself, or allow it, OpenAIAgent(..., allow_hosted=True)"
             )
-        with self.crossing():
+        with self.ending:
             self.context.governor.pre_step()
             try:
                 response = await self.context.model(call).complete(call.view)

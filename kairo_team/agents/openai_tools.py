@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -29,10 +28,10 @@ from agents.tool import (
 )
 
 from kairo_team.agents.openai_views import read_arguments, to_text
-from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget
 from kairo_team.frozen import thaw
+from kairo_team.tools.passing import PASSING
 from kairo_team.tools.result import ToolResult, text_of
-from kairo_team.tools.tool import Tool
+from kairo_team.tools.tool import Tool, fitting_name
 
 if TYPE_CHECKING:
     from agents import Tool as TheirTool
@@ -41,11 +40,8 @@ if TYPE_CHECKING:
     from kairo_team.agents.openai_run import GovernedRun
     from kairo_team.tools.tool import SideEffect
 
-ENDS_ATTEMPT: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget)
-"""What the library must not turn into a tool's output."""
 HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
 """Tools that run at the provider."""
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_problem(tool: TheirTool, *, allow_hosted: bool) -> str | None:
@@ -141,21 +137,20 @@ class ToolBinder:
         described = self._described(tool, call.make)
         alone = described.side_effect != "read" and not _runs_agent(tool)
         async with self._run.one_by_one() if alone else nullcontext():
-            with self._run.crossing():
+            with self._run.ending:
                 result = await self._run.context.tool(described).call(arguments)
-        if self._run.refusal is not None:
-            raise self._run.refusal
+        self._run.ending.check()
         if call.error is not None:
             raise call.error
         return result.text if result.value is None else result.value
 
     def failed(self, error: Exception) -> None:
         """Take note of an error the tool's own error function is about to turn into text."""
-        if isinstance(error, ENDS_ATTEMPT) and self._run.refusal is None:
-            self._run.refusal = error
+        if isinstance(error, PASSING):
+            self._run.ending.note(error)
 
     def _described(self, tool: FunctionTool, make: Any) -> Tool:
-        name = _NOT_IN_A_NAME.sub("_", tool.qualified_name)[:64]
+        name = fitting_name(tool.qualified_name)
         side_effect = self._side_effects.get(tool.name) or self._side_effects.get(name) or "system"
         server, server_tool = _server_of(tool)
         schema = tool.params_json_schema

@@ -19,10 +19,11 @@ from openai.types.responses import (
 from pydantic_core import to_jsonable_python
 
 from kairo_team.budget import Usage
-from kairo_team.frozen import freeze
+from kairo_team.frozen import freeze, thaw
 from kairo_team.governance.pricing import Billing
 from kairo_team.messages import Message, ToolCall, ToolSpec
 from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.output_types import schema_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class NativeCall:
         return replace(self, **changed)
 
     def _settings(self, request: ModelRequest, view: ModelRequest) -> ModelSettings:
-        now, before, most = request.settings, view.settings, request.max_tokens
+        now, before, most = thaw(request.settings), thaw(view.settings), request.max_tokens
         changed: dict[str, Any] = {"max_tokens": most}
         changed |= {name: now.get(name) for name in _TOLD_SETTINGS if now.get(name) != before.get(name)}
         for field in ("extra_args", "extra_body"):
@@ -153,7 +154,7 @@ def message_of(item: Item) -> Message:
         case "message" if item.get("role") in _ROLES:
             return Message(_ROLES[item["role"]], _text(item.get("content")))
         case "function_call":
-            call = ToolCall(str(item.get("call_id")), str(item.get("name")), _read(item.get("arguments")))
+            call = made_call(str(item.get("call_id")), str(item.get("name")), item.get("arguments"))
             return Message.assistant("", [call])
         case "function_call_output":
             return Message.tool(str(item.get("call_id")), _text(item.get("output")))
@@ -307,6 +308,31 @@ def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
     return ModelResponse(reply_text(reply), calls, usage, "", finish, _billing(reply.usage))
 
 
+def sound_reply(reply: TheirReply) -> TheirReply:
+    """Return a reply whose words can be written down: halves of characters in it are question marks."""
+    return replace(reply, output=[_sound_item(item) for item in reply.output])
+
+
+def _sound_item(item: Any) -> Any:
+    if isinstance(item, ResponseFunctionToolCall):
+        return item.model_copy(update={"arguments": _sound_arguments(item.arguments)})
+    if isinstance(item, ResponseOutputMessage):
+        return item.model_copy(update={"content": [_sound_part(part) for part in item.content]})
+    return item
+
+
+def _sound_arguments(text: str) -> str:
+    """Return arguments that the library can take a fingerprint of: JSON may escape halves of characters."""
+    read = read_arguments(text)
+    plain = to_text(read) if read is not None else text
+    return text if plain == sound(plain) else sound(plain)
+
+
+def _sound_part(part: Any) -> Any:
+    field = "refusal" if isinstance(part, ResponseOutputRefusal) else "text"
+    return part.model_copy(update={field: sound(getattr(part, field) or "")})
+
+
 def reply_text(reply: TheirReply) -> str:
     """Return what a reply says, refusals included, without what the model thought."""
     return "".join(
@@ -348,7 +374,7 @@ def _reply_parts(reply: TheirReply) -> Iterable[ResponseOutputText | ResponseOut
 
 
 def _call_view(item: ResponseFunctionToolCall) -> ToolCall:
-    return ToolCall(item.call_id, item.name, _read(item.arguments))
+    return made_call(item.call_id, item.name, item.arguments)
 
 
 def _native_call(call: ToolCall) -> ResponseFunctionToolCall:
@@ -366,7 +392,7 @@ def _said(text: str) -> list[ResponseOutputMessage]:
 
 def _usage(usage: TheirUsage) -> Usage | None:
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
-    return Usage(prompt, completion) if prompt or completion else None
+    return Usage(prompt, completion) if (prompt or completion) and min(prompt, completion) >= 0 else None
 
 
 def _native_usage(response: ModelResponse) -> TheirUsage:
@@ -393,11 +419,6 @@ def read_arguments(text: str) -> dict[str, Any] | None:
 
 def _no_number(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
-
-
-def _read(text: Any) -> dict[str, Any] | str:
-    read = read_arguments(text) if isinstance(text, str) else None
-    return str(text or "") if read is None else read
 
 
 def _written(call: ToolCall, before: Any) -> str:

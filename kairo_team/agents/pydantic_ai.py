@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from anyio.lowlevel import current_token
-from pydantic_core import to_json, to_jsonable_python
-
-from kairo_team.agents.alone import run_alone
-from kairo_team.agents.limits import say_limits
+from kairo_team.agents.wrapped import WrappedAgent, artifact_of, shared_or_made
 from kairo_team.errors import MissingExtra
 from kairo_team.frozen import thaw
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
@@ -24,16 +18,16 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import UsageLimits
 
     from kairo_team.agents.pydantic_ai_hooks import Session
-    from kairo_team.budget import Budget
-    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.contracts import MemberContext
     from kairo_team.tasks import Assignment
-    from kairo_team.team import Role
 
-Prompt = Callable[["Assignment", "MemberContext"], "str | Sequence[UserContent]"]
-"""Makes the user's prompt for an assignment."""
+    Asked = str | Sequence[UserContent]
+
+Prompt = Callable[["Assignment", "MemberContext"], "Asked | Awaitable[Asked]"]
+"""Makes the user's prompt for an assignment; it may be async."""
 
 
-class PydanticAIAgent:
+class PydanticAIAgent(WrappedAgent):
     """Runs a pydantic-ai agent for a task; every model request and tool call of its run is governed.
 
     The agent is never changed: the governor comes in by a capability of each single run, so one agent object works for
@@ -56,15 +50,15 @@ class PydanticAIAgent:
 
     It cannot see: tools that run at the provider (web search, code execution, a provider's MCP connector), of which
     only the tokens are booked; what a capability's own toolset wrapper does itself, such as tool search (the tools
-    behind it are seen); what a tool function asks of other models by itself; retries inside the provider's client
-    library; the model's thoughts, which guardrails are not shown. A toolset made anew for each run by a function is
-    governed, but its MCP servers are not recognised as such. An agent that waits for an approval or for a call that is
-    executed elsewhere ends BLOCKED: nobody answers it here. A limit of the agent's own `usage_limits` ends it
-    TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents on asyncio alone, so teams with such a member do
-    too.
+    behind it are seen); what a tool function asks of other models by itself; retries inside the client of a provider
+    that does not know the setting `max_retries`, which is 0; the model's thoughts, which guardrails are not shown. A
+    toolset made anew for each run by a function is governed, but its MCP servers are not recognised as such. An agent
+    that waits for an approval or for a call that is executed elsewhere ends BLOCKED: nobody answers it here. A limit of
+    the agent's own `usage_limits` ends it TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents on asyncio
+    alone, so teams with such a member do too.
     """
 
-    own_loop = True
+    library = "pydantic-ai"
 
     def __init__(
         self,
@@ -79,32 +73,12 @@ class PydanticAIAgent:
     ) -> None:
         """Wrap an agent; `ValueError` says what is wanted in place of what is given."""
         self.agent = _checked_agent(agent)
+        super().__init__(prompt)
         self.toolsets = _checked_toolsets(toolsets)
-        if prompt is not None and not callable(prompt):
-            raise ValueError(f"PydanticAIAgent.prompt is a function of assignment and context, not {prompt!r}")
         self._deps = deps
-        self._prompt = prompt
         self._options: dict[str, Any] = {"model": model, "model_settings": model_settings, "usage_limits": usage_limits}
 
-    def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
-        """Say why the agent could not work: its model is not to be had, or it may not take a single turn."""
-        problem = self._model_problem()
-        if problem is not None:
-            return [problem]
-        return ["it needs at least 1 loop, the budget allows 0"] if budget.loops == 0 else []
-
-    async def run(
-        self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
-    ) -> AgentOutput:
-        """Do a task: in a team with the team's `context`, else alone, as `MiniAgent.run` does.
-
-        In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` cross the library untouched,
-        with what was said so far kept.
-        """
-        if context is None:
-            return await run_alone(self, assignment, **alone)
-        assert not isinstance(assignment, str), "a team hands over an Assignment"
-        _check_event_loop()
+    async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         from pydantic_ai.exceptions import UsageLimitExceeded
 
         from kairo_team.agents.pydantic_ai_hooks import Session
@@ -113,12 +87,12 @@ class PydanticAIAgent:
         try:
             result = await self._run(assignment, session)
         except UsageLimitExceeded as limit:
-            session.check()
+            session.ending.check()
             return self._output(session, Artifact(session.text, partial=True), error=str(limit))
         except Exception:
-            session.check()
+            session.ending.check()
             raise
-        session.check()
+        session.ending.check()
         return self._finish(session, result)
 
     async def _run(self, assignment: Assignment, session: Session) -> Any:
@@ -126,21 +100,15 @@ class PydanticAIAgent:
 
         context = session.context
         return await self.agent.run(
-            self._make_prompt(assignment, context),
+            await self._ask(assignment, context),
             output_type=self._output_type(context.output_type),
-            deps=self._deps(assignment, context) if _is_function(self._deps) else self._deps,
+            deps=await shared_or_made(self._deps, assignment, context),
             instructions=context.role.instructions or None,
             capabilities=[Governance(session)],
             toolsets=self.toolsets,
             infer_name=False,
             **self._options,
         )
-
-    def _make_prompt(self, assignment: Assignment, context: MemberContext) -> str | Sequence[UserContent]:
-        if self._prompt is not None:
-            return self._prompt(assignment, context)
-        limits = say_limits(None, context)
-        return context.render("task", assignment=assignment, role=context.role, limits=limits)
 
     def _output_type(self, wanted: Any) -> Any:
         """Return what the agent is asked for in place of plain text; None leaves it to the agent."""
@@ -162,7 +130,7 @@ class PydanticAIAgent:
             waiting = ", ".join(repr(call.tool_name) for call in [*output.approvals, *output.calls])
             error = f"the agent waits for an approval or an outside answer to its calls of {waiting}"
             return self._output(session, Artifact(session.text, partial=True), AgentStatus.BLOCKED, error)
-        return self._output(session, _artifact(output), AgentStatus.COMPLETED, messages=result.all_messages())
+        return self._output(session, artifact_of(output), AgentStatus.COMPLETED, messages=result.all_messages())
 
     def _output(
         self,
@@ -200,18 +168,6 @@ class PydanticAIAgent:
         return f"PydanticAIAgent({self.agent.name or self.agent!r})"
 
 
-def _artifact(output: Any) -> Artifact:
-    """Return an answer as an artifact; a structured one is JSON data, and its text."""
-    if isinstance(output, str):
-        return Artifact(output)
-    data = to_jsonable_python(output, fallback=str)
-    return Artifact(to_json(data).decode(), data, "application/json")
-
-
-def _is_function(deps: Any) -> bool:
-    return inspect.isroutine(deps) or isinstance(deps, partial)
-
-
 def _checked_agent(agent: Any) -> AbstractAgent[Any, Any]:
     if find_spec("pydantic_ai") is None:
         raise MissingExtra("PydanticAIAgent", "models")
@@ -219,7 +175,7 @@ def _checked_agent(agent: Any) -> AbstractAgent[Any, Any]:
 
     if isinstance(agent, AbstractAgent):
         return cast("AbstractAgent[Any, Any]", agent)  # type: ignore[redundant-cast]  # pyright needs it
-    what = "an agent that is ready, not its class" if isinstance(agent, type) else f"not {agent!r}"
+    what = "an agent that is ready, not its class" if isinstance(agent, type) else f"not {agent!r:.200}"
     raise ValueError(f"PydanticAIAgent wraps a pydantic_ai.Agent, {what}")
 
 
@@ -227,18 +183,11 @@ def _checked_toolsets(toolsets: Iterable[Any]) -> tuple[AbstractToolset[Any], ..
     from pydantic_ai.toolsets import AbstractToolset
 
     if isinstance(toolsets, AbstractToolset) or not isinstance(toolsets, Iterable):
-        raise ValueError(f"PydanticAIAgent.toolsets is a list of pydantic-ai toolsets, not {toolsets!r}")
+        raise ValueError(f"PydanticAIAgent.toolsets is a list of pydantic-ai toolsets, not {toolsets!r:.200}")
     given = tuple(toolsets)
     for one in given:
         if not isinstance(one, AbstractToolset):
             raise ValueError(
-                f"PydanticAIAgent.toolsets holds pydantic-ai toolsets, such as FunctionToolset, not {one!r}"
+                f"PydanticAIAgent.toolsets holds pydantic-ai toolsets, such as FunctionToolset, not {one!r:.200}"
             )
     return given
-
-
-def _check_event_loop() -> None:
-    if "asyncio" not in current_token().backend_class.__module__:
-        raise RuntimeError(
-            "pydantic-ai runs its agents on asyncio alone: run the team there, not on another event loop"
-        )

@@ -6,7 +6,7 @@ import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
@@ -14,20 +14,16 @@ from pydantic_ai.models import CompletedStreamedResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.toolsets import WrapperToolset
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
-from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, usage_of
+from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, sound_reply
+from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
-from kairo_team.errors import (
-    ConstraintExit,
-    GuardrailDenied,
-    HaltError,
-    InsufficientBudget,
-    ModelCallError,
-    UnpricedModel,
-)
+from kairo_team.errors import ModelCallError
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.provider_errors import call_error
+from kairo_team.models.provider_messages import usage_of
+from kairo_team.models.resolver import modules_of, refuse_real
 from kairo_team.tools.pydantic_toolsets import check_by_function, described, shown, validated, with_servers
 from kairo_team.tools.result import ToolResult
 
@@ -42,8 +38,6 @@ if TYPE_CHECKING:
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
     from kairo_team.tools.tool import Tool
 
-_ENDINGS: Final = (HaltError, InsufficientBudget, ConstraintExit, GuardrailDenied, UnpricedModel)
-"""What ends an attempt, whatever the library makes of it."""
 Send = Callable[[Said], Awaitable["native.ModelResponse"]]
 
 
@@ -59,18 +53,13 @@ class Session:
         """All replies so far."""
         self.requests = 0
         """Model requests begun, answered or not."""
-        self._ended_by: Exception | None = None
-
-    def check(self) -> None:
-        """Raise again what ended the run, whatever the library made of it."""
-        if self._ended_by is not None:
-            raise self._ended_by
+        self.ending = Ending()
 
     async def ask(self, model: Model, said: Said, send: Send) -> native.ModelResponse:
         """Make one governed model request."""
-        call = _Call(model.model_id, said, send)
+        call = _Call(model, said, send)
         self.requests += 1
-        with _Ending(self):
+        with self.ending:
             self.context.governor.pre_step()
             try:
                 response = await self.context.model(call).complete(call.request.request)
@@ -81,12 +70,12 @@ class Session:
 
     async def use(self, call: _ToolCall) -> Any:
         """Make one governed tool call."""
-        with _Ending(self):
+        with self.ending:
             try:
                 result = await self.context.tool(call.as_tool()).call({})
             finally:
                 self.tool_calls += call.ran
-            return call.outcome(result)
+        return call.outcome(result)
 
     def check_was_asked(self, requests: int, reply: native.ModelResponse) -> None:
         """Raise unless a request was made since there were `requests`; what went past the governor is booked first."""
@@ -103,10 +92,6 @@ class Session:
         """Say whether a tool is not to be offered at all."""
         return self.context.tool(tool).pipeline.refusal(tool) is not None
 
-    def end(self, error: Exception) -> None:
-        """Remember what ended the run; the first goes before all others."""
-        self._ended_by = self._ended_by or error
-
     def _keep(self, response: ModelResponse) -> None:
         self.turns += 1
         self.usage += response.usage or Usage()
@@ -115,37 +100,25 @@ class Session:
             self.context.keep(self.text)
 
 
-class _Ending:
-    """Around a governed call: nothing begins after the run was ended, and what ends it is remembered."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        self._session.check()
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, _ENDINGS):
-            self._session.end(error)
-
-
 class _Call:
     """A `ChatModel` for one request: it answers in text and remembers the library's own reply."""
 
-    def __init__(self, name: str, said: Said, send: Send) -> None:
-        self.name = name
+    def __init__(self, model: Model, said: Said, send: Send) -> None:
+        self.name = model.model_id
         self.request = RequestView(said)
         self.reply = ReplyView(said.parameters)
         self.answer: native.ModelResponse | None = None
         """None when the call was not made: its reply was on record."""
         self.error: Exception | None = None
         """The library's own, of the last try that failed."""
+        self._model = model
         self._send = send
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Send the request, as guardrails left it; raises `ModelCallError` where no answer came."""
+        refuse_real(self.name, modules_of(_innermost(self._model)))
         try:
-            self.answer = await self._send(self.request.native(request))
+            self.answer = sound_reply(await self._send(_once(self._model, self.request.native(request))))
         except Exception as error:
             known = call_error(self.name, error)
             if known is None:
@@ -157,6 +130,19 @@ class _Call:
     async def count_tokens(self, request: ModelRequest) -> int:
         """Bound the prompt's tokens."""
         return prompt_bound(request) + self.request.files_bound
+
+
+def _once(model: Model, said: Said) -> Said:
+    """Have the provider's client try once: who tries again is the governed model."""
+    ignored: Any = getattr(_innermost(model), "unsupported_settings", ("max_retries",))
+    return said if "max_retries" in ignored else replace(said, settings={**said.settings, "max_retries": 0})
+
+
+def _innermost(model: Model) -> Model:
+    """Return the model that others are wrapped around."""
+    while isinstance(model, WrapperModel):
+        model = model.wrapped
+    return model
 
 
 class GovernedModel(WrapperModel):
@@ -234,7 +220,7 @@ class _ToolCall:
             raise type(self._error)(result.text) if result.text != self._error.message else self._error
         if self._error is not None:
             raise self._error
-        return result.text if result.value is None else self._value
+        return result.text if result.value is None or not _can_be_told(self._value) else self._value
 
     def _check(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Take the arguments the library validated; those that a guardrail changed are validated again."""
@@ -269,6 +255,15 @@ class _ToolCall:
             if name not in properties and isinstance(value, dict):
                 return cast("dict[str, Any]", value)
         return arguments
+
+
+def _can_be_told(value: Any) -> bool:
+    """Say whether pydantic-ai could write it into its next request."""
+    try:
+        to_json(shown(value))
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass

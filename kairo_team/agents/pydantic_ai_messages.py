@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from pydantic_ai import messages as native
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
-from pydantic_core import from_json, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team.budget import Usage
 from kairo_team.frozen import thaw
-from kairo_team.governance.pricing import Billing
 from kairo_team.models.chat_model import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from kairo_team.models.provider_messages import billing_of, finish_of, usage_of
+from kairo_team.models.tool_calls import made_call, sound
 
 Piece = native.ModelRequestPart | native.ModelResponse | native.InstructionPart
 """What one message of ours stands for: a part of a request, a whole reply, an instruction."""
@@ -94,7 +94,7 @@ class ReplyView:
         calls = _calls(reply)
         answers = [_json_text(call.arguments) for call in calls if call.name in self._outputs]
         text = "\n".join(answers) or reply.text or ""
-        return ModelResponse(text, calls, usage_of(reply), reply.model_name or "", _finish(reply), _billing(reply))
+        return ModelResponse(text, calls, usage_of(reply), reply.model_name or "", finish_of(reply), billing_of(reply))
 
     def native(self, response: ModelResponse, reply: native.ModelResponse | None) -> native.ModelResponse:
         """Return the reply as the guardrails left it; made anew where there is none, from a record."""
@@ -124,6 +124,21 @@ class ReplyView:
                     continue  # the one before says it all
                 arguments, text = text, None
             yield native.ToolCallPart(call.name, arguments, call.id)
+
+
+def sound_reply(reply: native.ModelResponse) -> native.ModelResponse:
+    """Return a reply whose words can be written down: halves of characters in it are question marks."""
+    return replace(reply, parts=[_sound_part(part) for part in reply.parts])
+
+
+def _sound_part(part: Any) -> Any:
+    content: Any = getattr(part, "content", None)
+    if isinstance(content, str):
+        return part if content == sound(content) else replace(part, content=sound(content))
+    args: Any = getattr(part, "args", None)
+    if isinstance(args, str):
+        return part if args == sound(args) else replace(part, args=sound(args))
+    return part
 
 
 _Said = native.TextPart | native.ToolCallPart
@@ -184,18 +199,7 @@ def _texts(part: native.UserPromptPart) -> Iterator[str]:
 
 def _calls(reply: native.ModelResponse) -> tuple[ToolCall, ...]:
     calls = [part for part in reply.parts if isinstance(part, native.ToolCallPart)]
-    return tuple(ToolCall(call.tool_call_id, call.tool_name, _arguments(call)) for call in calls)
-
-
-def _arguments(call: native.ToolCallPart) -> Mapping[str, Any] | str:
-    """Return the arguments by name; the model's own text where that is no JSON object."""
-    args = call.args or {}
-    text = args if isinstance(args, str) else to_json(args, fallback=str).decode()
-    try:
-        given: object = from_json(text, allow_inf_nan=False)
-    except ValueError:
-        return text
-    return cast("dict[str, Any]", given) if isinstance(given, dict) else text
+    return tuple(made_call(call.tool_call_id, call.tool_name, call.args) for call in calls)
 
 
 def _json_text(arguments: Mapping[str, Any] | str) -> str:
@@ -233,29 +237,6 @@ def _files(piece: Piece) -> int:
             return len(piece.files)
         case _:
             return 0
-
-
-def usage_of(reply: native.ModelResponse) -> Usage | None:
-    """Return what the provider says it used; None when it does not say."""
-    spent = reply.usage
-    if not (spent.input_tokens or spent.output_tokens):
-        return None
-    return Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0))
-
-
-def _finish(reply: native.ModelResponse) -> Literal["stop", "length", "content_filter"]:
-    match reply.finish_reason:
-        case "length" | "content_filter" as reason:
-            return reason
-        case _:
-            return "stop"
-
-
-def _billing(reply: native.ModelResponse) -> Billing:
-    spent, told = reply.usage, reply.provider_details or {}
-    hour = spent.cache_write_1h_tokens
-    words = {name: word for name, word in told.items() if isinstance(word, str)}
-    return Billing(spent.cache_read_tokens, max(0, spent.cache_write_tokens - hour), hour, words)
 
 
 # ---------------------------------------------------------------- from our words to theirs

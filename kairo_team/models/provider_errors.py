@@ -9,7 +9,7 @@ from kairo_team.errors import ModelCallError
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
 
-_REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
+REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
 """HTTP statuses that say the provider did not begin to work."""
 _BY_STATUS: Final[dict[int, ModelErrorKind]] = {
     401: "auth",
@@ -34,13 +34,13 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     if isinstance(error, ModelAPIError):
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
-        return ModelCallError(_of_reply(error), model, _why(error))
+        return ModelCallError(_of_reply(error), model, said_by(error))
     if isinstance(error, TimeoutError):
-        return ModelCallError("timeout", model, _why(error))
+        return ModelCallError("timeout", model, said_by(error))
     if isinstance(error, ConnectionError):
-        return ModelCallError("connection", model, _why(error), unspent=isinstance(error, ConnectionRefusedError))
+        return ModelCallError("connection", model, said_by(error), unspent=isinstance(error, ConnectionRefusedError))
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
-        return ModelCallError("unknown", model, f"its reply cannot be read: {_why(error)}")
+        return ModelCallError("unknown", model, f"its reply cannot be read: {said_by(error)}")
     return None
 
 
@@ -48,9 +48,9 @@ def _of_provider(model: str, error: Any) -> ModelCallError:
     status: int | None = getattr(error, "status_code", None)
     begun = bool(getattr(error, "in_stream", False))
     never_sent = getattr(error, "phase", None) in {"pool", "connect"}
-    unspent = not begun and (never_sent or status in _REFUSALS)
+    unspent = not begun and (never_sent or status in REFUSALS)
     retry_after: float | None = getattr(error, "retry_after", None)
-    return ModelCallError(_kind(error, status), model, _why(error), retry_after=retry_after, unspent=unspent)
+    return ModelCallError(_kind(error, status), model, said_by(error), retry_after=retry_after, unspent=unspent)
 
 
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
@@ -73,6 +73,11 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
         return "context_length"
     if status is None:
         return "overloaded" if isinstance(error, theirs.ModelServerError) else "unknown"
+    return kind_of_status(status)
+
+
+def kind_of_status(status: int) -> ModelErrorKind:
+    """Return what an HTTP status means."""
     return _BY_STATUS.get(status) or ("bad_request" if status in range(400, 500) else "unknown")
 
 
@@ -88,7 +93,7 @@ def _of_reply(error: Exception) -> ModelErrorKind:
     return "content_filter" if isinstance(error, ContentFilterError) else "unknown"
 
 
-def _why(error: Exception) -> str:
+def said_by(error: Exception) -> str:
     """Return what it says, no longer than a person reads."""
     said = str(error).strip() or type(error).__name__
     return said if len(said) <= _MOST_WORDS else f"{said[:_MOST_WORDS]}..."

@@ -1,11 +1,14 @@
-"""Conversations and tools in pydantic-ai's words."""
+"""Conversations and tools in pydantic-ai's words, and what its replies say in ours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
 
+from kairo_team.budget import Usage
 from kairo_team.frozen import thaw
+from kairo_team.governance.pricing import Billing
 from kairo_team.models.tool_calls import arguments_text
 
 if TYPE_CHECKING:
@@ -57,6 +60,37 @@ def _reply(message: Message) -> ModelResponse:
 
     calls = [ToolCallPart(call.name, arguments_text(call), call.id) for call in message.tool_calls]
     return ModelResponse([TextPart(message.text), *calls] if message.text or not calls else calls)
+
+
+def usage_of(reply: ModelResponse) -> Usage | None:
+    """Return what the provider says it used; None when it says nothing, or nonsense."""
+    spent = reply.usage
+    if not (spent.input_tokens or spent.output_tokens):
+        return None
+    try:
+        return Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0))
+    except ValueError:
+        return None
+
+
+def finish_of(reply: ModelResponse) -> Literal["stop", "length", "content_filter"]:
+    """Return why the reply ended."""
+    match reply.finish_reason:
+        case "length" | "content_filter" as reason:
+            return reason
+        case _:
+            return "stop"
+
+
+def billing_of(reply: ModelResponse) -> Billing:
+    """Return what the price depends on: what was cached, and the service the provider says it gave."""
+    spent, told = reply.usage, reply.provider_details or {}
+    return Billing(
+        spent.cache_read_tokens,
+        max(0, spent.cache_write_tokens - spent.cache_write_1h_tokens),
+        spent.cache_write_1h_tokens,
+        {name: word for name, word in told.items() if isinstance(word, str)},
+    )
 
 
 def tool_definition(tool: ToolSpec) -> ToolDefinition:

@@ -6,21 +6,25 @@ import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import anyio
 
-from kairo_team.budget import Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.frozen import thaw
-from kairo_team.governance.pricing import Billing
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import ModelRequest, ModelResponse
 from kairo_team.models.provider_errors import call_error
-from kairo_team.models.provider_messages import conversation, new_text, tool_definition
+from kairo_team.models.provider_messages import (
+    billing_of,
+    conversation,
+    finish_of,
+    new_text,
+    tool_definition,
+    usage_of,
+)
 from kairo_team.models.tool_calls import made_call, sound
 
 if TYPE_CHECKING:
@@ -151,7 +155,7 @@ class ProviderModel:
     def _response(self, reply: ProviderReply) -> ModelResponse:
         if reply.finish_reason == "error":
             raise ModelCallError("unknown", self.name, f"it gave up: {reply.text or 'it does not say why'}")
-        usage = _usage(reply)
+        usage = usage_of(reply)
         if not reply.parts and (reply.finish_reason is None or (reply.finish_reason == "stop" and usage is None)):
             raise ModelCallError("unknown", self.name, "its reply is empty: it has no choices")
         return ModelResponse(
@@ -159,8 +163,8 @@ class ProviderModel:
             [made_call(call.tool_call_id, call.tool_name, call.args) for call in reply.tool_calls],
             usage,
             reply.model_name or "",
-            _finish(reply),
-            _billing(reply),
+            finish_of(reply),
+            billing_of(reply),
         )
 
 
@@ -175,36 +179,6 @@ class _Asked:
     @property
     def options(self) -> dict[str, Any]:
         return {"model_settings": self.settings, "model_request_parameters": self.parameters}
-
-
-def _usage(reply: ProviderReply) -> Usage | None:
-    """Return what the provider says it used; None when it says nothing, or nonsense."""
-    spent = reply.usage
-    if not (spent.input_tokens or spent.output_tokens):
-        return None
-    try:
-        return Usage(spent.input_tokens, spent.output_tokens, spent.cost or Decimal(0))
-    except ValueError:
-        return None
-
-
-def _finish(reply: ProviderReply) -> Literal["stop", "length", "content_filter"]:
-    match reply.finish_reason:
-        case "length" | "content_filter" as reason:
-            return reason
-        case _:
-            return "stop"
-
-
-def _billing(reply: ProviderReply) -> Billing:
-    """Return what the price depends on: what was cached, and the service the provider says it gave."""
-    spent, told = reply.usage, reply.provider_details or {}
-    return Billing(
-        spent.cache_read_tokens,
-        max(0, spent.cache_write_tokens - spent.cache_write_1h_tokens),
-        spent.cache_write_1h_tokens,
-        {name: word for name, word in told.items() if isinstance(word, str)},
-    )
 
 
 # ---------------------------------------------------------------- before work starts

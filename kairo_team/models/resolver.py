@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import re
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelUnavailable
 from kairo_team.models.fallback import Fallback
 
+_OF_PROVIDERS: Final = re.compile(
+    r"pydantic_ai\.models\.(?!(test|function|wrapper|fallback|instrumented|concurrency)$)"
+    r"|agents\.(extensions\.)?models\.(?!interface$)"
+    r"|langchain(?!_core\b)"
+)
+"""Modules of other libraries that hold models of providers."""
 _real_models_forbidden: ContextVar[bool] = ContextVar("real_models_forbidden", default=False)
 
 
 @contextmanager
 def forbid_real_models() -> Generator[None]:
-    """Inside, every model name that is not replaced is refused: a test cannot reach a real model by mistake."""
+    """Inside, a test cannot reach a real model by mistake.
+
+    Every model name that is not replaced is refused, and so is a call of a model of pydantic-ai, the OpenAI Agents SDK
+    or LangChain that a wrapped agent has, but for those their libraries have for tests, and classes of your own.
+    """
     token = _real_models_forbidden.set(True)
     try:
         yield
     finally:
         _real_models_forbidden.reset(token)
+
+
+def refuse_real(name: str, modules: Iterable[str]) -> None:
+    """Raise `ModelUnavailable` where real models are forbidden, for one whose class comes of these modules."""
+    if _real_models_forbidden.get() and any(map(_OF_PROVIDERS.match, modules)):
+        raise ModelUnavailable(name, "real models are forbidden here; give the agent one for tests")
+
+
+def modules_of(model: object) -> list[str]:
+    """Return the modules that a model's class, and those it comes of, are written in."""
+    return [kind.__module__ for kind in type(model).__mro__]
 
 
 class ModelResolver:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-from agents import Model, ModelResponse, ModelSettings, Usage
+import pytest
+from agents import Model, ModelResponse, ModelSettings, Usage, function_tool
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -22,6 +23,10 @@ from openai.types.responses.response_usage import InputTokensDetails, OutputToke
 
 import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
+from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
+from kairo_team.testing import virtual_time
+from kairo_team.testing.clocks import Backend
+from kairo_team.tools.permissions import PermissionDecision
 
 Step = Any
 """What the model does when it is asked: says a text, asks for tools, raises, or what a function of the call makes."""
@@ -36,6 +41,19 @@ def ask(tool: str, /, text: str = "", **arguments: Any) -> ResponseFunctionToolC
 def say(text: str) -> ResponseOutputMessage:
     part = ResponseOutputText(type="output_text", text=text, annotations=[])
     return ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[part])
+
+
+@pytest.fixture
+def asyncio_alone(request: pytest.FixtureRequest) -> Backend:
+    """The event loop of the library's tests: it runs on asyncio alone."""
+    real = any(request.node.get_closest_marker(marker) for marker in ("real_time", "local_model"))
+    return ("asyncio", {}) if real else virtual_time("asyncio")
+
+
+@function_tool
+async def look(at: str) -> str:
+    """Look at something."""
+    return f"saw {at}"
 
 
 @dataclass
@@ -183,3 +201,48 @@ async def work(
     witness = Witness(agent if isinstance(agent, OpenAIAgent) else OpenAIAgent(agent, **wrapper))
     result = await kt.run(kt.Team("t", [kt.Member("m", witness)], **(team or {})), "Explain tides.", budget=budget)
     return result, witness
+
+
+@dataclass
+class Guard:
+    """A guardrail of one phase that does what a function of the payload says."""
+
+    phase: GuardrailPhase
+    decide: Any
+
+    @property
+    def phases(self) -> set[GuardrailPhase]:
+        return {self.phase}
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        decision: GuardrailDecision = self.decide(context.payload)
+        return decision
+
+
+def mask(old: str, new: str) -> Any:
+    return lambda payload: GuardrailDecision.modify("masked", payload.map_text(lambda text: text.replace(old, new)))
+
+
+def deny(payload: Any) -> GuardrailDecision:
+    return GuardrailDecision.deny("no")
+
+
+@dataclass
+class Permit:
+    """A permission guard that notes what it is asked and denies by name."""
+
+    denied: str = ""
+
+    def __post_init__(self) -> None:
+        self.asked: list[tuple[str, Mapping[str, Any], str]] = []
+
+    async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: str) -> PermissionDecision:
+        self.asked.append((tool, dict(arguments), side_effect))
+        return PermissionDecision.deny("not you") if tool == self.denied else PermissionDecision.allow()
+
+
+def raising(error: Exception) -> Any:
+    async def spend() -> str:
+        raise error
+
+    return spend

@@ -42,7 +42,7 @@ class RigModel(BaseChatModel):
         raise NotImplementedError("the rig is asynchronous")
 
     async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        said = "\n".join(message.text for message in messages)
+        said = "\n".join(f"{message.text}\n{getattr(message, 'tool_calls', '')}" for message in messages)
         offered = [tool["function"]["name"] for tool in kwargs.get("tools", ())]
         reply = await self.rig.answer(said, offered, self.max_tokens)
         return ChatResult(generations=[ChatGeneration(message=_message(reply, f"call-{len(self.rig.asked)}"))])

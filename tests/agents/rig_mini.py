@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kairo_team as kt
-from tests.agents.rigs import Reply, Rig, RigTool
+from tests.agents.rigs import Reply, Rig, RigTool, told
 
 
 class MiniRig(Rig):
@@ -31,7 +31,7 @@ class _Model:
         self._rig = rig
 
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
-        said = "\n".join(message.text for message in request.messages)
+        said = told(request.messages)
         reply = await self._rig.answer(said, [tool.name for tool in request.tools], request.max_tokens)
         return _response(reply, f"call-{len(self._rig.asked)}")
 

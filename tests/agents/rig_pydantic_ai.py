@@ -11,7 +11,7 @@ from pydantic_ai.usage import RequestUsage
 
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
 from kairo_team.agents.pydantic_ai_messages import conversation
-from tests.agents.rigs import Reply, Rig, RigTool
+from tests.agents.rigs import Reply, Rig, RigTool, told
 
 
 class PydanticAIRig(Rig):
@@ -25,8 +25,7 @@ class PydanticAIRig(Rig):
         """The scripted model in pydantic-ai's dress."""
 
         async def function(messages: list[native.ModelMessage], info: AgentInfo) -> native.ModelResponse:
-            texts = [message.text for message in conversation(messages) if message.role != "system"]
-            said = [info.instructions or "", *texts]
+            said = [info.instructions or "", told([m for m in conversation(messages) if m.role != "system"])]
             tools = [tool.name for tool in [*info.function_tools, *info.output_tools]]
             most = (info.model_settings or {}).get("max_tokens")
             return response(await self.answer("\n".join(said), tools, most), f"call-{len(self.asked)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import anyio
+
+import kairo_team as kt
+from kairo_team.frozen import thaw
 
 COLUMNS: Final = ("hold", "clamp", "halt", "cancel", "usage", "partial", "guardrails", "permissions")
 MODULES: Final = {
@@ -70,7 +73,7 @@ class Asked:
     """One request as it reached the scripted model, behind the library."""
 
     text: str
-    """All that was said to it, instructions and tool results included, as one string."""
+    """All that was said to it, instructions, tool results and arguments of tool calls included, as one string."""
     tools: tuple[str, ...]
     """Names of the tools it was offered."""
     max_tokens: int | None
@@ -141,6 +144,11 @@ def _cut(reply: Reply, most: int | None) -> Reply:
     if most is None or reply.completion_tokens <= most:
         return reply
     return replace(reply, text=" ".join(reply.text.split()[:most]), completion_tokens=most, cut=True)
+
+
+def told(messages: Iterable[kt.Message]) -> str:
+    """Say all that is in a conversation of ours."""
+    return "\n".join(f"{message.text}\n{[thaw(call.arguments) for call in message.tool_calls]}" for message in messages)
 
 
 def rigs() -> Iterator[type[Rig]]:

@@ -38,8 +38,8 @@ class Stage:
         self, budget: kt.Budget | None = None, *, tasks: int = 1, output_type: str | None = None, **config: Any
     ) -> kt.TeamResult:
         member = kt.Member(self.role, Spy(self.agent, self), max_concurrency=tasks)
-        runtime = kt.Runtime(subscribers=[self.recorder], **self.runtime)
-        team = kt.Team("team", [member], runtime=runtime, **self.team)
+        self.live = kt.Runtime(subscribers=[self.recorder], **self.runtime)
+        team = kt.Team("team", [member], runtime=self.live, **self.team)
         plan = kt.TaskGraph([kt.Task(f"t{number}", "Do it.", output_type=output_type) for number in range(tasks)])
         config["budget"] = budget or kt.Budget()
         request = kt.TeamExecutionRequest("goal", plan=plan, config=kt.TeamConfig(**config))

@@ -682,9 +682,9 @@ async def test_a_typed_reply_of_a_governed_model_is_governed() -> None:
 
 
 def test_governed_says_what_it_cannot_take() -> None:
-    with pytest.raises(TypeError, match="takes a LangChain chat model, not a str"):
+    with pytest.raises(ValueError, match="takes a LangChain chat model, not 'gpt'"):
         governed("gpt")  # type: ignore[type-var]
-    with pytest.raises(TypeError, match="bind to it afterwards"):
+    with pytest.raises(ValueError, match="bind to it afterwards"):
         governed(Scripted().bind(stop=["."]))  # type: ignore[type-var]
     with pytest.raises(ValueError, match=r"how GenericFakeChatModel limits a reply's tokens.*limit='\.\.\.'"):
         governed(GenericFakeChatModel(messages=iter(["x"])))
@@ -725,15 +725,23 @@ def figures() -> Any:
     ("make", "error", "words"),
     [
         (lambda: LangGraphAgent(bare()), ValueError, r"give it graph\.compile\(\)"),
-        (lambda: LangGraphAgent("graph"), TypeError, "a compiled LangGraph graph, not a str"),  # type: ignore[arg-type]
-        (lambda: LangGraphAgent(None), TypeError, "not a NoneType"),  # type: ignore[arg-type]
-        (lambda: LangGraphAgent(Scripted()), TypeError, "not a Scripted"),  # type: ignore[arg-type]
+        (lambda: LangGraphAgent("graph"), ValueError, "a compiled LangGraph graph, not .graph."),  # type: ignore[arg-type]
+        (lambda: LangGraphAgent(None), ValueError, "not None"),  # type: ignore[arg-type]
+        (lambda: LangGraphAgent(Scripted()), ValueError, "not Scripted"),  # type: ignore[arg-type]
         (lambda: LangGraphAgent(figures()), ValueError, "no 'messages': say what goes in by input="),
         (lambda: LangGraphAgent(bare().compile(interrupt_before=["n"])), ValueError, "compile it without"),
         (
             lambda: LangGraphAgent(bare().compile(), config={"configurable": {"thread_id": "1"}}),
             ValueError,
             "which parallel tasks would share",
+        ),
+        (lambda: LangGraphAgent(figures(), input={}), ValueError, "input is a function of assignment"),  # type: ignore[arg-type]
+        (lambda: LangGraphAgent(bare().compile(), output="x"), ValueError, "output is a function of"),  # type: ignore[arg-type]
+        (lambda: LangGraphAgent(bare().compile(), config=[1]), ValueError, "config is a LangGraph config"),  # type: ignore[arg-type]
+        (
+            lambda: LangGraphAgent(figures(), prompt=lambda a, c: "x", input=lambda a, c: {}),
+            ValueError,
+            "takes `prompt`, what the task's message says, or `input`",
         ),
     ],
 )
@@ -754,7 +762,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 async def test_on_trio_it_says_that_langgraph_needs_asyncio(anyio_backend: str) -> None:
     result, _ = await work(graph_of(asking(Scripted())))
     assert result["t"].error is not None
-    assert "LangGraph runs on asyncio alone" in result["t"].error
+    assert "LangGraph runs its agents on asyncio alone" in result["t"].error
 
 
 async def test_a_run_leaves_nothing_behind() -> None:

@@ -293,7 +293,10 @@ async def test_alone_a_halt_says_how_many_turns_there_were() -> None:
         ({"assignment": 5}, "a text or a kt.Assignment, not 5"),
         ({"role": None}, "a kt.Role or a role's id, not None"),
         ({"permissions": {}}, "a kt.ToolPermissions, not {}"),
-        ({"output_type": {"type": "bogus"}}, "the output type can be validated by nobody: it is no valid JSON Schema: 'bogus'"),
+        (
+            {"output_type": {"type": "bogus"}},
+            "the output type can be validated by nobody: it is no valid JSON Schema: 'bogus'",
+        ),
         ({"output_type": "Nothing"}, "the output type can be validated by nobody: .*Nothing"),
         ({"budget": 4000}, "a kt.Budget"),
     ],

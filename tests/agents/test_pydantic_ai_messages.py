@@ -20,6 +20,7 @@ from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
 from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, conversation
+from kairo_team.frozen import thaw
 from kairo_team.governance import ModelInput, ModelOutput
 from kairo_team.messages import Message, ToolCall
 from kairo_team.results import adapter
@@ -79,7 +80,7 @@ def test_what_nobody_changed_is_sent_as_it_was(messages: list[native.ModelMessag
 def test_a_request_can_be_recorded_and_is_bounded_by_its_text(messages: list[native.ModelMessage]) -> None:
     request = RequestView(Said(messages, {"extra_body": {"a": [1]}, "timeout": object()}, PARAMETERS)).request
     assert adapter(kt.ModelRequest).validate_json(adapter(kt.ModelRequest).dump_json(request)) == request
-    assert request.settings == {"extra_body": {"a": [1]}}
+    assert thaw(request.settings) == {"extra_body": {"a": [1]}}
     assert [tool.name for tool in request.tools] == ["look", "final_result"]
 
 

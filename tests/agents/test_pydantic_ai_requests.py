@@ -81,7 +81,7 @@ async def test_settings_reach_the_model_and_max_tokens_only_gets_smaller() -> No
     agent = Agent(model(answer), model_settings={"temperature": 0.5, "max_tokens": 70})
     await Stage(PydanticAIAgent(agent)).run()
     await Stage(PydanticAIAgent(agent, model_settings={"temperature": 0.1})).run(kt.Budget(tokens=300, loops=1))
-    assert seen[0] == {"temperature": 0.5, "max_tokens": 70}
+    assert seen[0] == {"temperature": 0.5, "max_tokens": 70, "max_retries": 0}
     assert seen[1]["temperature"] == 0.1
     assert 0 < seen[1]["max_tokens"] <= 70
 

@@ -1,0 +1,137 @@
+"""What the wrappers of agents of other libraries have in common."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from anyio.lowlevel import current_token
+from pydantic_core import to_json, to_jsonable_python
+
+from kairo_team.agents.alone import run_alone
+from kairo_team.agents.limits import say_limits
+from kairo_team.errors import KairoError
+from kairo_team.results import AgentOutput, Artifact
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import MemberContext, Models
+    from kairo_team.tasks import Assignment
+    from kairo_team.team import Role
+
+Make = Callable[["Assignment", "MemberContext"], Any]
+"""Makes something for one run; it may be async."""
+
+
+class WrappedAgent(ABC):
+    """An agent of another library: what a team, and somebody who runs it alone, asks of each."""
+
+    own_loop = True
+    library: ClassVar[str]
+    """What the library is called in sentences."""
+
+    def __init__(self, prompt: Make | None) -> None:
+        check_function(f"{type(self).__name__}.prompt", prompt)
+        self._prompt = prompt
+
+    def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
+        """Say why the agent could not work: its model is not to be had, or it may not take a single turn."""
+        problem = self._model_problem()
+        if problem is not None:
+            return [problem]
+        return ["it needs at least 1 loop, the budget allows 0"] if budget.loops == 0 else []
+
+    async def run(
+        self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any
+    ) -> AgentOutput:
+        """Do a task: in a team with the team's `context`, else alone, as `MiniAgent.run` does.
+
+        In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` cross the library untouched,
+        with what was said so far kept.
+        """
+        if context is None:
+            return await run_alone(self, assignment, **alone)
+        if isinstance(assignment, str):
+            raise TypeError(f"with a context the agent is given an Assignment, not the string {assignment!r:.200}")
+        self._check_event_loop()
+        return await self._attempt(assignment, context)
+
+    @abstractmethod
+    async def _attempt(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
+        """Do the task of a team."""
+        raise NotImplementedError
+
+    def _model_problem(self) -> str | None:
+        """Say why the agent's model is not to be had; None where it is, or cannot be known."""
+        return None
+
+    async def _ask(self, assignment: Assignment, context: MemberContext, *, turns: int | None = None) -> Any:
+        """Return what the agent is asked: what `prompt` makes, or the rendered task."""
+        if self._prompt is not None:
+            return await made(self._prompt, assignment, context)
+        limits = say_limits(turns, context)
+        return context.render("task", assignment=assignment, role=context.role, limits=limits)
+
+    def _check_event_loop(self) -> None:
+        if "asyncio" not in current_token().backend_class.__module__:
+            raise RuntimeError(
+                f"{self.library} runs its agents on asyncio alone: run the team there, not on another event loop"
+            )
+
+
+class Ending:
+    """Keeps the first error of ours that leaves a call: nothing begins after it, whatever the library makes of it."""
+
+    def __init__(self) -> None:
+        self.error: KairoError | None = None
+
+    def note(self, error: KairoError) -> None:
+        """Keep an error; the first goes before all others."""
+        self.error = self.error or error
+
+    def check(self) -> None:
+        """Raise it again, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+    def __enter__(self) -> Self:
+        self.check()
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
+        if isinstance(error, KairoError):
+            self.note(error)
+
+
+def check_function(name: str, given: Any) -> None:
+    """Raise `ValueError` unless it is None or can be called."""
+    if given is not None and not callable(given):
+        raise ValueError(f"{name} is a function of assignment and context, not {given!r:.200}")
+
+
+async def made(function: Make, assignment: Assignment, context: MemberContext) -> Any:
+    """Return what a function, which may be async, makes for one run."""
+    value = function(assignment, context)
+    return await value if inspect.isawaitable(value) else value
+
+
+async def shared_or_made(given: Any, assignment: Assignment, context: MemberContext) -> Any:
+    """Return a value as it is, or what a function of assignment and context makes for this run."""
+    return await made(given, assignment, context) if _is_function(given) else given
+
+
+def _is_function(given: object) -> bool:
+    return inspect.isroutine(given) or isinstance(given, partial)
+
+
+def artifact_of(output: Any, *, partial: bool = False) -> Artifact:
+    """Return an answer as an artifact; a structured one is JSON data, and its text."""
+    if isinstance(output, str):
+        return Artifact(output, partial=partial)
+    data = to_jsonable_python(output, fallback=str)
+    return Artifact(to_json(data).decode(), data, "application/json", partial=partial)

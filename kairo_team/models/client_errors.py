@@ -1,0 +1,66 @@
+"""Errors of providers' own client libraries, in our words.
+
+The clients are told by what their errors carry and are called, so that none of them has to be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kairo_team.errors import ModelCallError
+from kairo_team.models.provider_errors import REFUSALS, kind_of_status, said_by
+
+if TYPE_CHECKING:
+    from kairo_team.errors import ModelErrorKind
+
+_BY_CODE: Final[dict[Any, ModelErrorKind]] = {
+    "context_length_exceeded": "context_length",
+    "content_filter": "content_filter",
+    "insufficient_quota": "auth",
+}
+_SLOW: Final = frozenset({"APITimeoutError", "TimeoutError", "TimeoutException"})
+_BROKEN: Final = frozenset({"APIConnectionError", "ConnectionError", "TransportError"})
+_OTHER: Final = frozenset({"APIError"})
+"""Names of the clients' and transports' classes of errors, and of those they come of."""
+_NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout"})
+"""Names of errors from before a request left."""
+
+
+def call_error(model: str, error: Exception) -> ModelCallError | None:
+    """Return what a failed call means; None for an error that is not the provider's."""
+    why = said_by(error)
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        retry_after = _retry_after(error)
+        return ModelCallError(_kind(error, status), model, why, retry_after=retry_after, unspent=status in REFUSALS)
+    names = _names(error)
+    if names & (_SLOW | _BROKEN):
+        never_sent = bool(_NEVER_SENT & (names | _names(error.__cause__)))
+        return ModelCallError("timeout" if names & _SLOW else "connection", model, why, unspent=never_sent)
+    return ModelCallError("unknown", model, why) if names & _OTHER else None
+
+
+def _names(error: BaseException | None) -> set[str]:
+    """Return what an error's class is called, and the classes it comes of."""
+    return {kind.__name__ for kind in type(error).__mro__}
+
+
+def _kind(error: Exception, status: int) -> ModelErrorKind:
+    code = getattr(error, "code", None)
+    named = _BY_CODE.get(code) if isinstance(code, str) else None
+    return named or kind_of_status(status)
+
+
+def _retry_after(error: Exception) -> float | None:
+    """Return the seconds the provider asks to wait; None where it does not say, or names a date."""
+    headers: Any = getattr(getattr(error, "response", None), "headers", None)
+    if not hasattr(headers, "get"):
+        return None
+    told = cast("Mapping[str, str]", headers)
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            return max(0.0, float(told.get(name, "")) / unit)
+        except ValueError:
+            continue
+    return None
