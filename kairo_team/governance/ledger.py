@@ -208,10 +208,10 @@ class Node:
             short = min(short, next(walled, short))
         if short < len(amounts):
             tokens, picos, loops, tool_calls = amounts
-            self.commit(-tokens, -picos, -loops, -tool_calls, checked=False)
+            self.commit(-tokens, -picos, -loops, -tool_calls, False)
             raise self.insufficient(short, amounts[short])
 
-    def commit(self, tokens: int, picos: int, loops: int, tool_calls: int, *, checked: bool = True) -> int:
+    def commit(self, tokens: int, picos: int, loops: int, tool_calls: int, checked: bool = True) -> int:
         """Commit so much more (below 0: less) here and above, all dimensions in one walk.
 
         Return the first dimension in which a limit was passed, or the number of dimensions.
@@ -221,35 +221,37 @@ class Node:
         while node is not None:
             cells = node.cells
             cells[5] += tokens
-            cells[6] += picos
-            cells[7] += loops
-            cells[8] += tool_calls
-            if checked and node.limit is not UNLIMITED:
-                passed = node.passed(tokens, picos, loops, tool_calls)
-                if passed < short:  # noqa: PLR1730 - see `share`
-                    short = passed
+            if picos:
+                cells[6] += picos
+            if loops:
+                cells[7] += loops
+            if tool_calls:
+                cells[8] += tool_calls
+            if checked and node.limit is not UNLIMITED and node.passes(tokens, picos, loops, tool_calls) < short:
+                short = node.passes(tokens, picos, loops, tool_calls)
             if node.guarantee is not NOTHING:  # the parent has committed that much already
                 floors = node.guarantee
-                tokens = beyond(floors[0], cells[5], tokens)
-                picos = beyond(floors[1], cells[6], picos)
-                loops = beyond(floors[2], cells[7], loops)
-                tool_calls = beyond(floors[3], cells[8], tool_calls)
+                tokens = tokens and beyond(floors[0], cells[5], tokens)
+                picos = picos and beyond(floors[1], cells[6], picos)
+                loops = loops and beyond(floors[2], cells[7], loops)
+                tool_calls = tool_calls and beyond(floors[3], cells[8], tool_calls)
+                if not (tokens or picos or loops or tool_calls):
+                    break
             node = node.parent
         return short
 
-    def passed(self, tokens: int, picos: int, loops: int, tool_calls: int) -> int:
+    def passes(self, tokens: int, picos: int, loops: int, tool_calls: int) -> int:
         """Return the first dimension in which the amounts just committed here passed the limit, or their number."""
-        cells = self.cells
-        most_tokens, most_picos, most_loops, most_calls = self.limit
-        if most_tokens is not None and cells[5] > most_tokens and tokens:
+        cells, limit = self.cells, self.limit
+        if tokens and (most := limit[0]) is not None and cells[5] > most:
             return TOKENS
-        if most_picos is not None and cells[6] > most_picos and picos:
+        if picos and (most := limit[1]) is not None and cells[6] > most:
             return DOLLARS
-        if most_loops is not None and cells[7] > most_loops and loops:
+        if loops and (most := limit[2]) is not None and cells[7] > most:
             return LOOPS
-        if most_calls is not None and cells[8] > most_calls and tool_calls:
+        if tool_calls and (most := limit[3]) is not None and cells[8] > most:
             return TOOL_CALLS
-        return len(ALL_DIMENSIONS)
+        return 4
 
     # -- what there is ------------------------------------------------------------------------
 
@@ -383,7 +385,7 @@ class Node:
                 cells[6] - picos if picos > cells[6] else 0,
                 cells[7] - loops if loops > cells[7] else 0,
                 cells[8] - tool_calls if tool_calls > cells[8] else 0,
-                checked=False,
+                False,
             )
         self.ended = self.tree.clock()
         self.limited = ()
@@ -477,11 +479,9 @@ def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Lim
     node.children = node.ended = node.deadline = None
     node.started = tree.clock()
     if parent is None:
-        node.limited = ()
-        node.timed = False
+        node.limited, node.timed = (), False
     else:
-        node.limited = parent.limited
-        node.timed = parent.timed
+        node.limited, node.timed = parent.limited, parent.timed
     if budget is not FREE:
         if limit != UNLIMITED:
             node.limited = (node, *node.limited)

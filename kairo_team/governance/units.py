@@ -56,7 +56,11 @@ def units_of(budget: Budget) -> Units:
 
 def beyond(floor: int, committed: int, change: int) -> int:
     """Return what of a change that led to `committed` is beyond a guarantee of `floor`."""
-    return max(committed, floor) - max(committed - change, floor) if floor else change
+    if not floor:
+        return change
+    before = committed - change
+    above = committed - floor if committed > floor else 0
+    return above - (before - floor) if before > floor else above
 
 
 def _no_budget(given: object) -> ValueError:

@@ -11,6 +11,7 @@ from tests.agents.rigs import Reply, Rig, RigTool, told
 
 class MiniRig(Rig):
     name = "MiniAgent"
+    wraps_up = True
 
     def agent(self) -> Any:
         tools = [_typed(tool) for tool in self.tools]

@@ -90,6 +90,8 @@ class Rig(ABC):
 
     name: ClassVar[str]
     """The wrapper's class, as the table shows it."""
+    wraps_up: ClassVar[bool] = False
+    """Its agent knows what is left and answers on the last turn it can pay, so it does not run into that limit."""
     backends: ClassVar[Sequence[str]] = ("asyncio", "trio")
     """Event loops the library runs on."""
     cannot: ClassVar[Mapping[str, str]] = {}
