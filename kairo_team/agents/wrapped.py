@@ -44,7 +44,8 @@ class WrappedAgent(ABC):
         problem = self._model_problem()
         if problem is not None:
             return [problem]
-        return ["it needs at least 1 loop, the budget allows 0"] if budget.loops == 0 else []
+        needs = {"loop": budget.loops, "token": budget.tokens}
+        return [f"it needs at least 1 {what}, the budget allows 0" for what, limit in needs.items() if limit == 0]
 
     async def run(
         self, assignment: Assignment | str, context: MemberContext | None = None, **alone: Any

@@ -268,10 +268,14 @@ async def test_an_answer_that_is_not_of_the_tasks_type_never_completes(make: typ
 
 
 @every_wrapper
-async def test_a_loop_that_may_not_be_taken_is_refused_before_anything_starts(make: type[Rig]) -> None:
+@pytest.mark.parametrize(("budget", "lacks"), [(kt.Budget(loops=0), "at least 1 loop"), (kt.Budget(tokens=0), "token")])
+async def test_a_turn_that_may_not_be_taken_is_refused_before_anything_starts(
+    make: type[Rig], budget: kt.Budget, lacks: str
+) -> None:
     rig = make([Reply("never")])
-    result = await kt.run(kt.Team("team", [kt.Member("m", rig.agent())]), "g", budget=kt.Budget(loops=0))
-    assert "at least 1 loop" in (result.error or "")
+    result = await kt.run(kt.Team("team", [kt.Member("m", rig.agent())]), "g", budget=budget)
+    assert result.refused
+    assert lacks in (result.error or "")
     assert rig.asked == []
 
 
