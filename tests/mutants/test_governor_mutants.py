@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -76,9 +79,22 @@ def test_without_an_edit_every_killer_passes(copied: Path) -> None:
     assert killed(copied, ["test_where.py::test_where", *sorted(killers)], seconds=120) == set()
 
 
-@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name) for mutant in MUTANTS])
-def test_a_mutant_is_killed(mutant: Mutant, copied: Path, tmp_path: Path) -> None:
-    there = tmp_path / "mutant"
+@pytest.fixture(scope="module")
+def survivors(
+    copied: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Mapping[str, Future[set[str]]]]:
+    """The killers that each chosen mutant survives, by its name; as many are tried at once as there are cores."""
+    specs: list[Any] = [vars(item).get("callspec") for item in request.session.items]
+    asked = [spec.params.get("mutant") for spec in specs if spec is not None]
+    mutants = [one for one in asked if isinstance(one, Mutant)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {one.name: pool.submit(surviving, one, copied, tmp_path_factory.mktemp("mutant")) for one in mutants}
+        pool.shutdown(cancel_futures=True)
+
+
+def surviving(mutant: Mutant, copied: Path, directory: Path) -> set[str]:
+    """Make the edit in a copy, and return the killers that pass all the same."""
+    there = directory / "mutant"
     shutil.copytree(copied, there, symlinks=True)
     source = there / "kairo_team" / mutant.file
     text = source.read_text(encoding="utf-8")
@@ -87,7 +103,12 @@ def test_a_mutant_is_killed(mutant: Mutant, copied: Path, tmp_path: Path) -> Non
     alive = set(mutant.killed_by) - killed(there, mutant.killed_by)
     if any(test.startswith("test_law.py") for test in alive):
         alive -= killed(there, alive, "patient", 3 * SECONDS)
-    assert alive == set()
+    return alive
+
+
+@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name) for mutant in MUTANTS])
+def test_a_mutant_is_killed(mutant: Mutant, survivors: Mapping[str, Future[set[str]]]) -> None:
+    assert survivors[mutant.name].result() == set()
 
 
 def test_there_are_enough_mutants_and_each_has_a_name_of_its_own() -> None:
