@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
-from kairo_team.examples import guarded_tools
 from kairo_team.tools import as_tool
+
+guarded_tools = pytest.importorskip("kairo_team.examples.guarded_tools", reason="this example is no part of the wheel")
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "examples/guarded_tools.py"
