@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kairo_team.agents.alone import tell_nobody
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.carving import PLAN, Carving, root_budget
@@ -78,7 +79,7 @@ def _split(
 ) -> PlanCheck:
     policy = request.config.budget_policy
     root = Governor(root_budget(request.config), name=team.name, clock=_at_rest)
-    carving = Carving(root, policy, _tell_nobody)
+    carving = Carving(root, policy, tell_nobody)
     carving.set_aside(team)
     if plan is None:
         carving.purpose(PLAN)
@@ -99,7 +100,3 @@ def _split(
 def _at_rest() -> float:
     """Tell the time of a clock that stands: no second of the budget passes while it is split."""
     return 0.0
-
-
-def _tell_nobody(*_event: object) -> None:
-    """Take an event that nobody waits for."""

@@ -41,19 +41,10 @@ def quick(kind: type[T]) -> type[T]:
     The one it has sets each field through `object.__setattr__`. This one sets them as usual, on an object that is
     of an unfrozen class while it is filled. A subclass keeps the slow one.
     """
-    own_fields = fields(cast("Any", kind))
-    draft = type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN)
-    scope: dict[str, Any] = {
-        "kind": kind,
-        "draft": draft,
-        "slow": cast("Any", kind).__init__,
-        "put": object.__setattr__,
-    }
-    scope |= {f"default_{f.name}": f.default for f in own_fields if f.default is not MISSING}
-    if any(f.default_factory is not MISSING or f.kw_only or not f.init for f in own_fields):
+    if any(f.default_factory is not MISSING or f.kw_only or not f.init for f in fields(cast("Any", kind))):
         raise TypeError(f"{kind.__name__}: a quick value takes plain fields with plain defaults")
-    names = [f.name for f in own_fields]
-    asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
+    names, asked, scope = _signature(kind)
+    scope |= {"slow": cast("Any", kind).__init__, "put": object.__setattr__}
     lines = [
         f"def __init__(self, {asked}):",
         f"    if type(self) is not kind: return slow(self, {', '.join(names)})",
@@ -75,15 +66,8 @@ def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
     Takes the fields as the constructor does; with `packed`, those from that place on as one tuple, where a call with
     a star would cost as much as the filling. It costs two thirds of a `quick` constructor that checks nothing.
     """
-    own_fields = fields(cast("Any", kind))
-    scope: dict[str, Any] = {
-        "kind": kind,
-        "draft": type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN),
-        "new": object.__new__,
-    }
-    scope |= {f"default_{f.name}": f.default for f in own_fields if f.default is not MISSING}
-    names = [f.name for f in own_fields]
-    asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
+    names, asked, scope = _signature(kind)
+    scope["new"] = object.__new__
     single, rest = names[:packed], names[packed:] if packed is not None else []
     if rest:
         asked = ", ".join([*single, "rest"])
@@ -99,6 +83,18 @@ def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
     exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
     make: Callable[..., T] = scope["make"]
     return make
+
+
+def _signature(kind: type[T]) -> tuple[list[str], str, dict[str, Any]]:
+    """Return a dataclass's field names, the parameters that take them, and the names that code filling it refers to.
+
+    These are `kind`, `draft` (the same class, unfrozen) and the defaults of the parameters.
+    """
+    own_fields = fields(cast("Any", kind))
+    asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
+    scope: dict[str, Any] = {"kind": kind, "draft": type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN)}
+    scope |= {f"default_{f.name}": f.default for f in own_fields if f.default is not MISSING}
+    return [f.name for f in own_fields], asked, scope
 
 
 _UNFROZEN: Final = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}

@@ -67,7 +67,7 @@ async def run_alone(
         prompts=Prompts(),
         journal=MemoryJournal(),
         clock=clock,
-        emit=_tell_nobody,
+        emit=tell_nobody,
         permissions=permissions,
         guardrails=check_guardrails("run_alone", guardrails),
     )
@@ -124,5 +124,5 @@ def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) ->
     return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=str(cause))
 
 
-def _tell_nobody(*_event: object) -> None:
+def tell_nobody(*_event: object) -> None:
     """Take an event that nobody waits for."""

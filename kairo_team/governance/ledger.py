@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 COMPLETION: Final = 4
 COMMITTED: Final = 5
 USED: Final = 9
+NO_DIMENSION: Final = len(ALL_DIMENSIONS)  # above every dimension
 
 
 class Node:
@@ -206,7 +207,7 @@ class Node:
         if self.tree.overdrawn:
             walled = (dim for dim in ALL_DIMENSIONS if amounts[dim] and self.walled(dim, amounts[dim]) is not None)
             short = min(short, next(walled, short))
-        if short < len(amounts):
+        if short < NO_DIMENSION:
             tokens, picos, loops, tool_calls = amounts
             self.commit(-tokens, -picos, -loops, -tool_calls, False)
             raise self.insufficient(short, amounts[short])
@@ -214,9 +215,9 @@ class Node:
     def commit(self, tokens: int, picos: int, loops: int, tool_calls: int, checked: bool = True) -> int:
         """Commit so much more (below 0: less) here and above, all dimensions in one walk.
 
-        Return the first dimension in which a limit was passed, or the number of dimensions.
+        Return the first dimension in which a limit was passed, or `NO_DIMENSION`.
         """
-        short = len(ALL_DIMENSIONS)
+        short = NO_DIMENSION
         node: Node | None = self
         while node is not None:
             cells = node.cells
@@ -227,8 +228,8 @@ class Node:
                 cells[7] += loops
             if tool_calls:
                 cells[8] += tool_calls
-            if checked and node.limit is not UNLIMITED and node.passes(tokens, picos, loops, tool_calls) < short:
-                short = node.passes(tokens, picos, loops, tool_calls)
+            if checked and node.limit is not UNLIMITED:
+                short = min(short, node.passes(tokens, picos, loops, tool_calls))
             if node.guarantee is not NOTHING:  # the parent has committed that much already
                 floors = node.guarantee
                 tokens = tokens and beyond(floors[0], cells[5], tokens)
@@ -241,7 +242,7 @@ class Node:
         return short
 
     def passes(self, tokens: int, picos: int, loops: int, tool_calls: int) -> int:
-        """Return the first dimension in which the amounts just committed here passed the limit, or their number."""
+        """Return the first dimension in which the amounts just committed here passed the limit, or `NO_DIMENSION`."""
         cells, limit = self.cells, self.limit
         if tokens and (most := limit[0]) is not None and cells[5] > most:
             return TOKENS
@@ -251,7 +252,7 @@ class Node:
             return LOOPS
         if tool_calls and (most := limit[3]) is not None and cells[8] > most:
             return TOOL_CALLS
-        return 4
+        return NO_DIMENSION
 
     # -- what there is ------------------------------------------------------------------------
 

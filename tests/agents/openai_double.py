@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-import pytest
 from agents import Model, ModelResponse, ModelSettings, Usage, function_tool
 from openai.types.responses import (
     Response,
@@ -24,8 +23,6 @@ from openai.types.responses.response_usage import InputTokensDetails, OutputToke
 import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
-from kairo_team.testing import virtual_time
-from kairo_team.testing.clocks import Backend
 from kairo_team.tools.permissions import PermissionDecision
 
 Step = Any
@@ -41,13 +38,6 @@ def ask(tool: str, /, text: str = "", **arguments: Any) -> ResponseFunctionToolC
 def say(text: str) -> ResponseOutputMessage:
     part = ResponseOutputText(type="output_text", text=text, annotations=[])
     return ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[part])
-
-
-@pytest.fixture
-def asyncio_alone(request: pytest.FixtureRequest) -> Backend:
-    """The event loop of the library's tests: it runs on asyncio alone."""
-    real = any(request.node.get_closest_marker(marker) for marker in ("real_time", "local_model"))
-    return ("asyncio", {}) if real else virtual_time("asyncio")
 
 
 @function_tool

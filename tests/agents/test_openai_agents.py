@@ -29,14 +29,8 @@ import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, MissingExtra
 from kairo_team.testing import virtual_time
-from tests.agents.openai_double import (
-    Scripted,
-    ask,
-    asyncio_alone,
-    look,
-    raising,
-    work,
-)
+from tests.agents.loops import asyncio_alone
+from tests.agents.openai_double import Scripted, ask, look, raising, work
 
 pytestmark = pytest.mark.anyio
 anyio_backend = asyncio_alone

@@ -8,27 +8,13 @@ import pytest
 
 pytest.importorskip("agents", reason="the extra `openai-agents` is not installed")
 
-from agents import (
-    Agent,
-    GuardrailFunctionOutput,
-    function_tool,
-    input_guardrail,
-    output_guardrail,
-)
+from agents import Agent, GuardrailFunctionOutput, function_tool, input_guardrail, output_guardrail
 
 import kairo_team as kt
 from kairo_team.errors import GuardrailDenied
 from kairo_team.governance.guardrails import GuardrailPhase
-from tests.agents.openai_double import (
-    Guard,
-    Scripted,
-    ask,
-    asyncio_alone,
-    deny,
-    look,
-    mask,
-    work,
-)
+from tests.agents.loops import asyncio_alone
+from tests.agents.openai_double import Guard, Scripted, ask, deny, look, mask, work
 
 pytestmark = pytest.mark.anyio
 anyio_backend = asyncio_alone

@@ -24,12 +24,8 @@ from openai import APIStatusError, AsyncOpenAI
 import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
-from tests.agents.openai_double import (
-    Scripted,
-    Witness,
-    asyncio_alone,
-    work,
-)
+from tests.agents.loops import asyncio_alone
+from tests.agents.openai_double import Scripted, Witness, work
 
 pytestmark = pytest.mark.anyio
 anyio_backend = asyncio_alone

@@ -11,27 +11,13 @@ import pytest
 
 pytest.importorskip("agents", reason="the extra `openai-agents` is not installed")
 
-from agents import (
-    Agent,
-    FunctionTool,
-    Runner,
-    ToolOutputText,
-    function_tool,
-)
+from agents import Agent, FunctionTool, Runner, ToolOutputText, function_tool
 
 import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.governance.guardrails import GuardrailPhase
-from tests.agents.openai_double import (
-    Guard,
-    Permit,
-    Scripted,
-    ask,
-    asyncio_alone,
-    look,
-    mask,
-    work,
-)
+from tests.agents.loops import asyncio_alone
+from tests.agents.openai_double import Guard, Permit, Scripted, ask, look, mask, work
 
 pytestmark = pytest.mark.anyio
 anyio_backend = asyncio_alone

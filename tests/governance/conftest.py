@@ -1,6 +1,10 @@
-"""The helpers of this room: their asserts say as much as a test's, and a profile for the mutants of the governor."""
+"""The helpers of this room: their asserts say as much as a test's, profiles for mutants, and packages with plug-ins."""
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
@@ -17,3 +21,21 @@ settings.register_profile(
 )
 # What a state machine draws depends on every constant of the library, so a kill may come later after an edit.
 settings.register_profile("patient", settings.get_profile("mutants"), max_examples=400)
+
+
+@pytest.fixture
+def published(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install packages, as pip would, that publish the `PLUGIN` of a test's module in its `GROUP` of entry points."""
+    group, source = request.module.GROUP, request.module.PLUGIN
+
+    def publish(package: str, module: str, **points: str) -> None:
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{package}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        lines = [f"{name.replace('_', '-')} = {module}:{target}" for name, target in points.items()]
+        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
+
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return publish

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +81,7 @@ def test_a_bad_configuration_says_what_is_wrong(entries: Any, message: str) -> N
         ConstraintChain.from_config(entries)
 
 
+GROUP = "kairo_team.constraints"
 PLUGIN = """
 from kairo_team.governance import ResourceAction, ResourceValidation
 
@@ -99,23 +98,6 @@ class OfficeHours:
 def nothing():
     return None
 """
-
-
-@pytest.fixture
-def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Install packages that publish constraints, as pip would."""
-
-    def publish(package: str, module: str, **points: str) -> None:
-        (tmp_path / f"{module}.py").write_text(PLUGIN)
-        info = tmp_path / f"{package}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        lines = [f"{name.replace('_', '-')} = {module}:{target}" for name, target in points.items()]
-        (info / "entry_points.txt").write_text("\n".join(["[kairo_team.constraints]", *lines]))
-
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    return publish
 
 
 async def test_a_published_constraint_is_loaded_by_name(published: Callable[..., None]) -> None:

@@ -334,11 +334,8 @@ async def test_an_address_falls_back_to_another(server: Server) -> None:
 
 
 @pytest.fixture
-def embedded() -> OpenAICompatible:
-    from kairo_team.models import local
-
-    engine = local._engine("local:smollm2")
-    return OpenAICompatible("smollm2", f"{engine._server.listening_address}/v1", engine._key)
+def embedded(loopback_server: tuple[str, str]) -> OpenAICompatible:
+    return OpenAICompatible("smollm2", *loopback_server)
 
 
 @pytest.mark.local_model

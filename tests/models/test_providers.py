@@ -274,13 +274,11 @@ async def test_a_team_works_on_it_under_a_budget() -> None:
 
 
 @pytest.fixture
-def loopback(monkeypatch: pytest.MonkeyPatch) -> ProviderModel:
-    """OpenAI's client, pointed at the embedded model's own server on loopback."""
-    from kairo_team.models import local
-
-    engine = local._engine("local:smollm2")
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{engine._server.listening_address}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", engine._key)
+def loopback(loopback_server: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> ProviderModel:
+    """OpenAI's client, pointed at the embedded model."""
+    url, key = loopback_server
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    monkeypatch.setenv("OPENAI_API_KEY", key)
     return provider_model("openai-chat:smollm2")
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from kairo_team.tools.connections import Connections
 from kairo_team.tools.tool import Tool
+from tests.tools.mcp_rig import served
 
 pytestmark = pytest.mark.anyio
 
@@ -55,15 +56,6 @@ class Source:
 
     async def _look(self, arguments: Mapping[str, Any]) -> str:
         return "seen"
-
-
-@asynccontextmanager
-async def served() -> AsyncGenerator[Connections]:
-    connections = Connections()
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(connections.serve)
-        yield connections
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_source_is_connected_once_however_many_ask() -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import json
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Generator
 from typing import Any
 
 import anyio
@@ -17,44 +12,10 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 
-from kairo_team.tools.connections import Connections
 from kairo_team.tools.mcp import McpServer
-from kairo_team.tools.tool import Tool
+from tests.tools.mcp_rig import MCP_MARKS, SERVERS, by_tool, called, served, started_http, stopped
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.real_time,
-    pytest.mark.slow,
-    # The SDK leaves a streamed reply when it has what it waited for; trio says so of each generator in it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
-
-SERVERS = Path(__file__).parent / "mcp_servers"
-
-
-def by_tool(tools: Any) -> dict[str, Tool]:
-    return {tool.server_tool: tool for tool in tools}
-
-
-async def called(tool: Tool, **arguments: Any) -> Any:
-    assert tool.check is not None
-    return await tool.call(tool.check(arguments))
-
-
-@asynccontextmanager
-async def served() -> AsyncGenerator[Connections]:
-    connections = Connections()
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(connections.serve)
-        yield connections
-        tasks.cancel_scope.cancel()
-
-
-@pytest.fixture(autouse=True)
-def _tidy() -> Generator[None]:
-    """Let those generators be collected here, not in somebody else's test."""
-    yield
-    gc.collect()
+pytestmark = MCP_MARKS
 
 
 @pytest.fixture
@@ -67,20 +28,6 @@ def web() -> Generator[Any]:
     spec.loader.exec_module(module)
     with module.serving() as server:
         yield server
-
-
-def started_http(port: int = 0) -> tuple[subprocess.Popen[str], int]:
-    command = [sys.executable, str(SERVERS / "sdk.py"), "http", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    return process, int(process.stdout.readline())
-
-
-def stopped(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
 
 
 async def test_an_http_server_that_goes_away_and_comes_back() -> None:
