@@ -1,4 +1,4 @@
-"""The commands `kairo demo`, `kairo run` and `kairo check`, and the one place where a mistake becomes a sentence."""
+"""The commands `kairo demo`, `run`, `check` and `graph`, and the one place where a mistake becomes a sentence."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import typer
 from kairo_team.cli.budgets import with_limits
 from kairo_team.cli.desk import USAGE_ERROR, Desk
 from kairo_team.cli.exits import QuietEnd
+from kairo_team.cli.graph import check_place
 from kairo_team.cli.interrupts import LEFT
 from kairo_team.cli.job import Job
 from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
@@ -135,8 +136,28 @@ def check(
         return desk.check(job)
 
 
+@app.command(epilog="Exit codes: 0 drawn, 2 it cannot be.")
+def graph(
+    context: typer.Context,
+    file: TeamFile,
+    goal: Goal = None,
+    *,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Draw an SVG picture there; default: Mermaid on stdout.")
+    ] = None,
+) -> int:
+    """Draw the plan that a run would follow; calls no agent, no planner and no model."""
+    desk = cast("Desk", context.obj)
+    if svg is None:
+        desk.begin_chart()
+    else:
+        check_place(svg, read_spec(file).file)
+    with loaded(file, goal) as job:
+        return desk.graph(job, svg)
+
+
 @contextmanager
-def loaded(file: str, goal: str | None, budget: str | None, model: str | None) -> Generator[Job]:
+def loaded(file: str, goal: str | None, budget: str | None = None, model: str | None = None) -> Generator[Job]:
     """Build the job that a file and the command line describe; the file's own imports work inside the block."""
     spec = read_spec(file)
     with importable(spec.file):

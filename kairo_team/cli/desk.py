@@ -7,13 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
 from kairo_team.cli.document import write_check, write_refusal, write_result
+from kairo_team.cli.graph import known_plan, write_picture
 from kairo_team.cli.job import EXIT_CODES, check, execute, unreplaced
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
+from kairo_team.views.graph_chart import make_chart
+from kairo_team.views.graph_mermaid import draw_mermaid, mermaid_limits
+from kairo_team.views.graph_svg import draw_svg
 from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kairo_team.cli.job import Job
 
 USAGE_ERROR: Final = 2
@@ -27,6 +33,7 @@ class Desk:
     def __init__(self) -> None:
         self._screen: Screen | None = None
         self._write: Callable[[str], None] | None = None
+        self._json = False
         self._lost: OSError | None = None
 
     @property
@@ -39,7 +46,11 @@ class Desk:
     def begin(self, *, json: bool) -> None:
         """Say whether stdout is for a document."""
         if json and self._write is None:
-            self._write = claim_stdout()
+            self._write, self._json = claim_stdout("--json writes to stdout"), True
+
+    def begin_chart(self) -> None:
+        """Keep stdout for a chart; refusals go to stderr alone."""
+        self._write = claim_stdout("the chart goes to stdout")
 
     def run(self, job: Job) -> int:
         """Run a job, show what came of it and return the exit code."""
@@ -71,9 +82,23 @@ class Desk:
             self.screen.tell("can start")
         return code
 
+    def graph(self, job: Job, svg: Path | None) -> int:
+        """Write a job's plan to stdout as a Mermaid flowchart, or to a file as a picture; return the exit code."""
+        plan = known_plan(job)
+        chart = make_chart(plan, job.team)
+        if svg is None:
+            text = draw_mermaid(chart)
+            self._put(text)
+            for sentence in mermaid_limits(chart, text):
+                self.say(f"{sentence}: --svg PATH draws all of it")
+            return 0
+        write_picture(svg, draw_svg(chart, plan))
+        self.say(f"the plan of team {job.team.name!r} ({chart.size}) is drawn in {svg}")
+        return 0
+
     def refuse(self, sentence: str) -> int:
         """Say why nothing can be started and return the exit code."""
-        if self._write is not None:
+        if self._json:
             self._put(write_refusal(sentence, USAGE_ERROR))
         self.say(sentence)
         return USAGE_ERROR

@@ -80,17 +80,17 @@ def silence(stream: IO[str] | None) -> None:
         os.close(nowhere)
 
 
-def claim_stdout() -> Callable[[str], None]:
+def claim_stdout(what: str) -> Callable[[str], None]:
     """Keep stdout for one document and return how to write it; whatever else is printed there goes to stderr.
 
     That holds for the rest of the process, for native code and child processes too: a thread that was left to itself
-    may still print when the document is out.
+    may still print when the document is out. `what` begins the sentence that says stdout is closed.
     """
     try:
         sys.stdout.flush()
         own = os.dup(_STDOUT)
     except (OSError, AttributeError):
-        raise Refusal("--json writes to stdout, which is closed") from None
+        raise Refusal(f"{what}, which is closed") from None
     try:
         os.dup2(_STDERR, _STDOUT)
     except OSError:  # there is no stderr

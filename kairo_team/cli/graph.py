@@ -1,0 +1,84 @@
+"""`kairo graph`: find the plan a run would follow, asking nobody, and where its picture may go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team import front
+from kairo_team.binding import bind, plan_problems
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.errors import PlanRefused
+from kairo_team.tasks import TaskGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kairo_team.cli.job import Job
+
+_MOST_PROBLEMS: Final = 3
+
+
+def known_plan(job: Job) -> TaskGraph:
+    """Return the plan the job's run would follow; `Refusal` when only a planner knows it, or nobody can do it."""
+    plan = _preview(job)
+    if plan is None:
+        raise Refusal(
+            f"the plan of team {job.team.name!r} is known only once its planner was asked, which kairo graph does not "
+            "do: let the file build a `plan` (kt.TaskGraph), or a `request` with one"
+        )
+    if not isinstance(plan, TaskGraph):
+        raise Refusal(f"the coordinator's preview must return a TaskGraph or None, not {plan!r:.80}")
+    problems = plan_problems(plan, job.team, bind(plan, job.team))
+    if problems:
+        raise Refusal(f"the plan cannot be carried out: {_listed(problems)}")
+    return plan
+
+
+def _preview(job: Job) -> Any:
+    """Return what the coordinator would run, where it says so before; else the request's own plan, which may be None.
+
+    The coordinator has the first word, as in `kairo check`: it need not follow the request's plan.
+    """
+    team, request = replace(job.team, runtime=None), job.request
+    coordinator = front.pick_coordinator(team, request, job.coordinator)
+    preview = getattr(coordinator, "preview", None)
+    try:
+        plan = None if preview is None else preview(request, team)
+    except PlanRefused as refused:
+        raise Refusal(f"the plan cannot be carried out: {_listed(refused.problems)}") from None
+    except Exception as error:
+        raise Refusal(f"the plan cannot be previewed: {explain(error)}") from error
+    return request.plan if plan is None else plan
+
+
+def _listed(problems: Sequence[str]) -> str:
+    left_out = len(problems) - _MOST_PROBLEMS
+    listed = "; ".join(problems[:_MOST_PROBLEMS])
+    return f"{listed}; and {left_out:,} more, which kairo check lists" if left_out > 0 else listed
+
+
+def check_place(svg: Path, file: Path) -> None:
+    """Refuse a place where no picture can be, and the place of the team's own file."""
+    try:
+        if svg.is_dir():
+            raise Refusal(f"--svg {str(svg)!r} is a directory: give the path of a file, such as plan.svg")
+        if not svg.parent.is_dir():
+            raise Refusal(f"--svg {str(svg)!r}: there is no directory {str(svg.parent)!r}: make it first")
+        if svg.exists() and svg.samefile(file):
+            raise Refusal(f"--svg {str(svg)!r} is the team's own file: give another path, such as plan.svg")
+    except OSError as error:
+        raise _unwritable(svg, error) from None
+
+
+def write_picture(svg: Path, picture: str) -> None:
+    """Write the picture's file."""
+    try:
+        svg.write_text(picture, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise _unwritable(svg, error) from None
+
+
+def _unwritable(svg: Path, error: OSError) -> Refusal:
+    return Refusal(f"--svg {str(svg)!r} cannot be written: {error.strerror or error}: name another place")

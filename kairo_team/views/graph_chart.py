@@ -1,0 +1,84 @@
+"""What a chart of a plan shows, however it is drawn: each task, who does it, and what else is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.binding import bind
+from kairo_team.views.text import count, one_line
+
+if TYPE_CHECKING:
+    from kairo_team.tasks import Task, TaskGraph
+    from kairo_team.team import Team
+
+_MOST_NAMES: Final = 6
+"""Names in a row after which the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One task in words: plain text, in one line each, not yet escaped for any format."""
+
+    id: str
+    who: str
+    """The member, else the role, else the capabilities it needs; then the able members when their names say more."""
+    remark: str
+    """Its evaluator, its output type and its `needs`; empty when it has none of them."""
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A plan in words."""
+
+    title: str
+    """The team's name."""
+    nodes: tuple[Node, ...]
+    """In plan order."""
+    edges: tuple[tuple[str, str], ...]
+    """From a task to one that depends on it, by id; in the order of the dependents."""
+
+    @property
+    def size(self) -> str:
+        """How much there is: `3 tasks, 2 dependencies`."""
+        dependencies = "1 dependency" if len(self.edges) == 1 else f"{len(self.edges):,} dependencies"
+        return f"{count(len(self.nodes), 'task')}, {dependencies}"
+
+
+def make_chart(plan: TaskGraph, team: Team) -> Chart:
+    """Put a plan and who may do what in it into words."""
+    bound = bind(plan, team)
+    nodes = [
+        Node(task.id, one_line(_who(task, bound[task.id])), one_line(_remark(task)), one_line(task.description))
+        for task in plan.tasks
+    ]
+    edges = [(dependency, task.id) for task in plan.tasks for dependency in task.depends_on]
+    return Chart(one_line(team.name), tuple(nodes), tuple(edges))
+
+
+def _who(task: Task, able: Sequence[str]) -> str:
+    if task.member is not None:
+        return task.member
+    asked = task.role or _names(sorted(task.requires), " + ")
+    if not asked:
+        return _names(able, " or ")
+    return asked if list(able) == [asked] else f"{asked}: {_names(able, ' or ')}"
+
+
+def _names(names: Sequence[str], between: str) -> str:
+    left_out = len(names) - _MOST_NAMES
+    listed = between.join(names[:_MOST_NAMES])
+    return f"{listed} and {left_out:,} more" if left_out > 0 else listed
+
+
+def _remark(task: Task) -> str:
+    remarks: list[str] = []
+    if task.needs != "all":
+        remarks.append(f"needs={task.needs} of {len(task.depends_on)}")
+    if task.evaluator is not None:
+        remarks.append(f"review: {task.evaluator}")
+    if task.output_type is not None:
+        remarks.append(f"gives: {task.output_type}")
+    return ", ".join(remarks)

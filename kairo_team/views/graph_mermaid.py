@@ -1,0 +1,53 @@
+"""A plan as a Mermaid flowchart, which GitHub and many editors draw."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kairo_team.views.graph_chart import Chart, Node
+
+MOST_EDGES: Final = 500
+"""Edges that Mermaid draws unless its own configuration, which no chart can change, allows more (`maxEdges`)."""
+MOST_CHARACTERS: Final = 50_000
+"""Length of a chart that Mermaid reads unless its own configuration allows more (`maxTextSize`)."""
+
+_PLAIN: Final = r"[^\W_]|[ ,?!'(=/]|(?<=[^\W\d_])[.)](?=\s|$)|(?<=[^\W_])[-_](?=[^\W_])"
+_CHARACTER: Final = re.compile(f"({_PLAIN})|(.)", re.DOTALL)
+"""What stands for itself wherever it stands in a label, and everything else: quotes and brackets, which are Mermaid's,
+tags, which are HTML's, and marks that begin a list, a heading, an emphasis or an entity."""
+
+
+def draw_mermaid(chart: Chart) -> str:
+    """Return the flowchart's text, from left to right; tasks are `t1`, `t2` and so on, in plan order."""
+    names = {node.id: f"t{number}" for number, node in enumerate(chart.nodes, 1)}
+    lines = ["---", f"title: {_write_title(chart.title)}", "---", "flowchart LR"]
+    lines += [f'    {names[node.id]}["{_label(node)}"]' for node in chart.nodes]
+    lines += [f"    {names[before]} --> {names[after]}" for before, after in chart.edges]
+    return "\n".join(lines) + "\n"
+
+
+def _write_title(title: str) -> str:
+    """Write a YAML string on one line; as in JSON, with nothing in it that looks like a tag."""
+    return json.dumps(title, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _label(node: Node) -> str:
+    return "<br/>".join(_escape(line) for line in (node.id, node.who, node.remark) if line)
+
+
+def _escape(text: str) -> str:
+    """Write as `#NN;` every character that could be more than itself."""
+    return _CHARACTER.sub(lambda found: found[1] or f"#{ord(found[2])};", text)
+
+
+def mermaid_limits(chart: Chart, text: str) -> Iterator[str]:
+    """Yield a sentence for each limit of Mermaid's that the chart is over."""
+    if len(chart.edges) > MOST_EDGES:
+        yield f"the chart has {len(chart.edges):,} edges, and Mermaid draws {MOST_EDGES} unless its maxEdges is raised"
+    if len(text) > MOST_CHARACTERS:
+        size, most = f"{len(text):,}", f"{MOST_CHARACTERS:,}"
+        yield f"the chart has {size} characters, and Mermaid reads {most} unless its maxTextSize is raised"

@@ -1,0 +1,145 @@
+"""A plan as one SVG picture that needs nothing else: no font, no script, no style from outside.
+
+Its colours are readable on a light and on a dark page: boxes bring their own ground, the rest is a grey between.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len, chop_cells
+
+from kairo_team.views.graph_layout import lay_out
+
+if TYPE_CHECKING:
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.views.graph_chart import Chart, Node
+    from kairo_team.views.graph_layout import Box, Layout, Point
+
+_CELL: Final = 7.3
+"""Width of a character in a monospaced font of 12 pixels; rounded up, so that no text leaves its box."""
+_MOST_CELLS: Final = 30
+_FEWEST_CELLS: Final = 12
+_LINE: Final = 16.0
+_PADDING: Final = 10.0
+_MARGIN: Final = 20.0
+_HEAD: Final = 34.0
+"""Height of the title's line."""
+_TITLE_CELL: Final = 9.0
+
+_GREY: Final = "#7a8490"
+"""4 to 1 against white and against near-black."""
+_INK: Final = "#16202c"
+_GROUNDS: Final = ("#d6e8f7", "#fbe3c8", "#d3efe2", "#f3daea", "#f6f0b8", "#e2dcf5", "#dfe3e8", "#cfeef2")
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_STYLE: Final = f"""<style>
+text {{ font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: {_INK}; white-space: pre }}
+.title {{ font-size: 15px; font-weight: bold; fill: {_GREY} }}
+.size {{ fill: {_GREY} }}
+.id {{ font-weight: bold }}
+.remark {{ font-style: italic }}
+.edge {{ fill: none; stroke: {_GREY}; stroke-width: 1.4 }}
+.task rect {{ stroke: {_GREY} }}
+</style>"""
+_ARROW: Final = (
+    '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
+    f'<path d="M0,0.5 L8,4 L0,7.5 z" fill="{_GREY}"/></marker></defs>'
+)
+
+
+def draw_svg(chart: Chart, plan: TaskGraph) -> str:
+    """Return the picture's text: the chart of this plan, from left to right, one box for each task."""
+    cells = max(cell_len(line) for node in chart.nodes for line in _lines(node))
+    cells = min(max(cells, _FEWEST_CELLS), _MOST_CELLS)
+    heights = {node.id: 2 * _PADDING - 4 + _LINE * len(_lines(node)) for node in chart.nodes}
+    layout = lay_out(plan.dag, cells * _CELL + 2 * _PADDING, heights)
+    parts = [*_head(chart, layout), *_edges(chart, layout), *_boxes(chart, layout, cells)]
+    return "\n".join([*parts, "</g>", "</svg>", ""])
+
+
+def _lines(node: Node) -> list[str]:
+    return [line for line in (node.id, node.who, node.remark) if line]
+
+
+def _head(chart: Chart, layout: Layout) -> Iterator[str]:
+    title = _cut(chart.title, 48)
+    wide = max(layout.width, cell_len(title) * _TITLE_CELL + cell_len(chart.size) * _CELL + 24)
+    width, height = round(wide + 2 * _MARGIN), round(layout.height + _HEAD + 2 * _MARGIN)
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+    yield f"<title>{_escape(chart.title)}: {chart.size}</title>"
+    yield _STYLE
+    yield _ARROW
+    yield f'<text x="{_MARGIN:g}" y="{_MARGIN + 12:g}" class="title">{_escape(title)}</text>'
+    after = _MARGIN + cell_len(title) * _TITLE_CELL + 24
+    yield f'<text x="{after:g}" y="{_MARGIN + 12:g}" class="size">{chart.size}</text>'
+    yield f'<g transform="translate({_MARGIN:g},{_MARGIN + _HEAD:g})">'
+
+
+def _edges(chart: Chart, layout: Layout) -> Iterator[str]:
+    for edge in chart.edges:
+        before, after = map(_escape, edge)
+        path = _path(layout.routes[edge])
+        yield (
+            f'<path class="edge" data-from="{before}" data-to="{after}" d="{path}" marker-end="url(#arrow)">'
+            f"<title>{before} to {after}</title></path>"
+        )
+
+
+def _path(corners: tuple[Point, ...]) -> str:
+    """Write a curve through each space between two columns, and a straight line along each lane."""
+    parts = [f"M{_point(corners[0])}"]
+    for number, ((x, y), (next_x, next_y)) in enumerate(pairwise(corners)):
+        if number % 2:
+            parts.append(f"H{next_x:.0f}")
+        else:
+            half = (x + next_x) / 2
+            parts.append(f"C{_point((half, y))} {_point((half, next_y))} {_point((next_x, next_y))}")
+    return " ".join(parts)
+
+
+def _point(point: Point) -> str:
+    return f"{point[0]:.0f},{point[1]:.0f}"
+
+
+def _boxes(chart: Chart, layout: Layout, cells: int) -> Iterator[str]:
+    workers = {who: number for number, who in enumerate(dict.fromkeys(node.who for node in chart.nodes))}
+    for node in chart.nodes:
+        yield from _box(node, layout.boxes[node.id], _GROUNDS[workers[node.who] % len(_GROUNDS)], cells)
+
+
+def _box(node: Node, box: Box, ground: str, cells: int) -> Iterator[str]:
+    yield f'<g class="task" data-task="{_escape(node.id)}">'
+    yield f"<title>{_escape(chr(10).join([*_lines(node), node.description]))}</title>"
+    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+    yield f'<rect {place} rx="6" fill="{ground}"/>'
+    lines = [("id", _cut_middle(node.id, cells)), ("who", _cut(node.who, cells)), ("remark", _cut(node.remark, cells))]
+    for number, (kind, line) in enumerate(entry for entry in lines if entry[1]):
+        place = f'x="{box.x + _PADDING:.1f}" y="{box.y + _PADDING + 9 + number * _LINE:.1f}"'
+        yield f'<text {place} class="{kind}">{_escape(line)}</text>'
+    yield "</g>"
+
+
+# ---------------------------------------------------------------- text
+
+
+def _cut(text: str, cells: int) -> str:
+    """Cut a text to this many columns of a monospaced font."""
+    return text if cell_len(text) <= cells else chop_cells(text, cells - 1)[0] + "…"
+
+
+def _cut_middle(task_id: str, cells: int) -> str:
+    """Cut an id where it tells least: ids of many tasks often differ at their ends."""
+    if len(task_id) <= cells:
+        return task_id
+    end = cells // 2
+    return f"{task_id[: cells - end - 1]}…{task_id[-end:]}"
+
+
+def _escape(text: str) -> str:
+    return html.escape(_NOT_XML.sub("?", text))
