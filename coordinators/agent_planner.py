@@ -26,7 +26,8 @@ class AgentPlanner:
     What it proposes must have a valid shape, known members, no cycle, a member able to do every task, and fit the
     budget: each task is at least one loop and one token. A plan that does not is sent back once, with everything that
     is wrong with it; that turn is paid like the first, from the share of planning. `NoPlan` is raised when the second
-    is no better. `max_tasks` is the most tasks of a plan; `settings` are the model's sampling settings.
+    is no better. A request that has a plan asks for more tasks beside those that stay. `max_tasks` is the most tasks of
+    a plan; `settings` are the model's sampling settings.
     """
 
     def __init__(
@@ -60,12 +61,13 @@ class AgentPlanner:
         """Return the plan that the model wrote; `NoPlan` with all that is wrong with it."""
         try:
             proposal = _Proposal.model_validate_json(text)
-            graph = TaskGraph([task.as_task() for task in proposal.tasks])
+            kept = request.plan.tasks if request.plan is not None else ()
+            graph = TaskGraph([*kept, *(task.as_task() for task in proposal.tasks)])
         except ValidationError as error:
             raise NoPlan(_sentences(error)) from None
         problems = plan_problems(graph, team, bind(graph, team)) + _too_much(graph, request.config.budget)
-        if len(graph) > self.max_tasks:
-            problems.append(f"the plan has {len(graph)} tasks, at most {self.max_tasks} are allowed")
+        if len(proposal.tasks) > self.max_tasks:
+            problems.append(f"the plan has {len(proposal.tasks)} tasks, at most {self.max_tasks} are allowed")
         if problems:
             raise NoPlan(problems)
         return graph

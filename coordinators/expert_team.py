@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.plan_making import PlanMaking
 from kairo_team.coordinators.planners import RolePlanner
 from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.errors import HaltError, PlanRefused, innermost, known
+from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.prompts import Prompts
-from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
 from kairo_team.team_run import TeamRun
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import EvaluationStrategy, Planner
+    from kairo_team.contracts import EvaluationStrategy, HumanGate, Planner
     from kairo_team.results import TeamResult
+    from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamExecutionRequest
 
 
@@ -26,9 +27,11 @@ class ExpertTeamCoordinator:
 
     `planner` is asked when the request has no plan; None is `RolePlanner()`. When it fails the run fails too
     (`PlannerFailureMode.FAIL_FAST`), or one task takes the place of the plan and the run is DEGRADED at best
-    (`SINGLE_TASK_FALLBACK`). `evaluator` reviews every task that
-    names none of its own: a strategy or rubric, or the name of one of the team's; None checks that the artifact is not
-    blank. `templates` replace the packaged prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
+    (`SINGLE_TASK_FALLBACK`). With `plan_approval` a person approves the plan before any work starts. `evaluator`
+    reviews every task that names none of its own: a strategy or rubric, or the name of one of the team's; None checks
+    that the artifact is not blank. `gate` asks people; None takes the runtime's, if it has one. With `replan` the
+    planner may once replace what has not started, when a task is about to fail. `templates` replace the packaged
+    prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
     """
 
     def __init__(
@@ -36,26 +39,40 @@ class ExpertTeamCoordinator:
         *,
         planner: Planner | None = None,
         evaluator: EvaluationStrategy | str | None = None,
+        gate: HumanGate | None = None,
         planner_failure_mode: PlannerFailureMode = PlannerFailureMode.FAIL_FAST,
+        plan_approval: bool = False,
         failure_policy: FailurePolicy = FailurePolicy(),
+        replan: bool = False,
         templates: Mapping[str, str] | None = None,
     ) -> None:
         self.planner: Planner = planner or RolePlanner()
         self.evaluator = evaluator if evaluator is not None else SimpleEvaluationStrategy()
+        self.gate = gate
         self.planner_failure_mode = PlannerFailureMode(planner_failure_mode)
+        self.plan_approval = plan_approval
         self.failure_policy = failure_policy
+        self.replan = replan
         self.templates = dict(templates or {})
         _check_has("planner", self.planner, "plan")
         if not isinstance(self.evaluator, str):
             _check_has("evaluator", self.evaluator, "evaluate")
+        if gate is not None:
+            _check_has("gate", gate, "decide")
+        for name in ("plan_approval", "replan"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"ExpertTeamCoordinator.{name} must be True or False, not {getattr(self, name)!r}")
+        if replan and planner is None:
+            raise ValueError("replan=True needs a planner= that can plan again, such as AgentPlanner(model)")
         Prompts(self.templates)  # refuses unknown names
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
         """Return the plan it will run, if that is known without asking anybody.
 
-        Raises `PlanRefused` for an evaluator the team does not have.
+        Raises `PlanRefused` for an evaluator the team does not have, and for an approval that nobody can give.
         """
         self._evaluator(team)
+        self._check_gate(team)
         if request.plan is not None:
             return request.plan
         preview = getattr(self.planner, "preview", None)
@@ -63,35 +80,15 @@ class ExpertTeamCoordinator:
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
-        async with TeamRun.open(request, team, templates=self.templates) as run:
-            work = TaskWork(run, self.failure_policy, self._evaluator(team))
-            graph = await self._plan(run)
+        async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
+            evaluator = self._evaluator(team)
+            self._check_gate(team)
+            making = PlanMaking(run, self.planner, self.planner_failure_mode)
+            graph = await (making.plan_until_approved() if self.plan_approval else making.plan())
+            work = TaskWork(run, self.failure_policy, evaluator, making.replan if self.replan else None)
             async for task in run.ready(graph):
                 run.go(work.do, task)
         return run.result
-
-    async def _plan(self, run: TeamRun) -> TaskGraph:
-        """Plan the run; what keeps the planner from it is recorded, for a replay asks no planner."""
-        plan, failures = run.request.plan, list[str]()
-        if plan is not None:
-            return await run.plan(lambda: plan)
-        graph = await run.plan(lambda: self._ask_planner(run, failures))
-        if self.planner_failure_mode is PlannerFailureMode.FAIL_FAST:
-            return graph
-        failure = await run.step("fallback:1", lambda: failures[0] if failures else "")
-        if failure:
-            run.degrade(f"planning failed, one task takes the place of the plan: {failure}")
-        return graph
-
-    async def _ask_planner(self, run: TeamRun, failures: list[str]) -> TaskGraph:
-        try:
-            return await self.planner.plan(run.request, run.team, run.context("plan"))
-        except Exception as error:
-            cause = innermost(error)
-            if self.planner_failure_mode is PlannerFailureMode.FAIL_FAST or isinstance(cause, HaltError):
-                raise
-            failures.append(str(cause) or type(cause).__name__)
-            return TaskGraph([Task("task", run.request.goal)])
 
     def _evaluator(self, team: Team) -> EvaluationStrategy:
         if not isinstance(self.evaluator, str):
@@ -100,6 +97,14 @@ class ExpertTeamCoordinator:
             raise PlanRefused([f"the evaluator {self.evaluator!r} is unknown; the team has {known(team.evaluators)}"])
         named: EvaluationStrategy = team.evaluators[self.evaluator]
         return named
+
+    def _check_gate(self, team: Team) -> None:
+        runtime: Any = team.runtime
+        if self.plan_approval and self.gate is None and (runtime is None or runtime.gate is None):
+            problem = (
+                "plan_approval=True, and nobody can be asked: give the coordinator or the Runtime a gate=, such as"
+            )
+            raise PlanRefused([f"{problem} kt.ConsoleGate()"])
 
 
 def _check_has(what: str, plug_in: object, method: str) -> None:

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
-    """Retries of a failed attempt on the same member; a halt, a block or a wrong type is never retried."""
+    """What follows a failed attempt: retries on the same member, then other members, then the task is FAILED.
+
+    A halt, a block or a wrong type is never retried on the same member.
+    """
 
     retries: int = 2
     """Tries after the first one, anew for every artifact asked for."""
@@ -17,6 +20,10 @@ class FailurePolicy:
     """Seconds before the first retry; doubled for each one after it."""
     backoff_max: float = 30.0
     """Most seconds before a retry."""
+    try_others: bool = True
+    """Give the task to the other members that may do it, one after the other, before it fails."""
+    abort_team: bool = False
+    """End the whole run as FAILED when a task fails."""
 
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
@@ -25,6 +32,9 @@ class FailurePolicy:
             seconds = getattr(self, name)
             if not math.isfinite(seconds) or seconds < 0:
                 raise ValueError(f"FailurePolicy.{name} must be a finite number of seconds >= 0, not {seconds!r}")
+        for name in ("try_others", "abort_team"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"FailurePolicy.{name} must be True or False, not {getattr(self, name)!r}")
 
     def delay(self, retry: int, seed: str) -> float:
         """Return the seconds before retry number `retry` (from 1): exponential, with jitter down to half of it.

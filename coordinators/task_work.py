@@ -1,17 +1,16 @@
-"""What both coordinators do with one task: try, try again, review, revise, and decide what a verdict leads to."""
+"""What both coordinators do with one task: try, try again, try others, review, revise, and act on the verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kairo_team import events
+from kairo_team.budget import HaltReason
+from kairo_team.coordinators.escalation import Escalation
 from kairo_team.coordinators.progress import Progress
-from kairo_team.team import RiskProfile
-from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kairo_team.attempts import Attempt
     from kairo_team.contracts import EvaluationStrategy
     from kairo_team.coordinators.failure_policy import FailurePolicy
@@ -19,77 +18,115 @@ if TYPE_CHECKING:
     from kairo_team.team_run import TeamRun
     from kairo_team.verdicts import Finding
 
+Replan = Callable[["Task", str], Awaitable[None]]
+"""Asked once a task is about to fail, with the reason, before its dependents are skipped."""
+
 
 class TaskWork:
     """The body of every task of one run. `evaluator` reviews tasks that name none; None reviews nothing else."""
 
-    def __init__(self, run: TeamRun, policy: FailurePolicy, evaluator: EvaluationStrategy | None = None) -> None:
-        self._run = run
+    def __init__(
+        self,
+        run: TeamRun,
+        policy: FailurePolicy,
+        evaluator: EvaluationStrategy | None = None,
+        replan: Replan | None = None,
+    ) -> None:
+        self.run = run
         self._policy = policy
         self._evaluator = evaluator
+        self._replan = replan
 
     async def do(self, task: Task) -> None:
         """Bring one task to its end."""
-        evaluator = self._run.team.evaluators[task.evaluator] if task.evaluator is not None else self._evaluator
-        progress = Progress(self._run.config.max_feedback_rounds)
-        attempt = await self._try(task, progress)
-        while attempt is not None:
-            if evaluator is None:
-                self._run.accept(task, attempt)
-                return
-            verdict = progress.standing(attempt)
-            if verdict is None:
-                verdict = await self._run.review(task, attempt, evaluator, prior=progress.verdicts)
-            verdict = progress.add(attempt, verdict)
+        run = self.run
+        evaluator = run.team.evaluators[task.evaluator] if task.evaluator is not None else self._evaluator
+        progress = Progress(run.config.max_feedback_rounds)
+        attempt = await self.try_until_made(task, progress)
+        if evaluator is None and attempt.error is None:
+            run.accept(task, attempt)
+            return
+        while attempt.error is None:
+            verdict = await self.review(task, progress, attempt, evaluator)
             if verdict.outcome is not VerdictOutcome.REVISE:
-                self._settle(task, progress, verdict)
+                await Escalation(self, task, progress, evaluator).settle(verdict)
                 return
-            attempt = await self._try(task, progress, attempt, verdict.findings)
+            attempt = await self.try_until_made(task, progress, attempt, verdict.findings)
+        best, last = progress.best() if progress.reviewed else (attempt, None)
+        await self.fail(task, attempt.error, best=best, verdict=last)
 
-    async def _try(
+    async def review(
+        self, task: Task, progress: Progress, attempt: Attempt, evaluator: EvaluationStrategy | None
+    ) -> EvaluationVerdict:
+        """Return what an attempt's review leads to; one that was reviewed before keeps its verdict."""
+        verdict = progress.standing(attempt)
+        if verdict is None:
+            verdict = await self.run.review(task, attempt, evaluator, prior=progress.verdicts)
+        return progress.add(attempt, verdict)
+
+    async def fail(
+        self, task: Task, error: str, *, best: Attempt | None = None, verdict: EvaluationVerdict | None = None
+    ) -> None:
+        """End a task that cannot be accepted, and with it the run if the policy says so."""
+        if self._replan is not None and self.run.governor.halted is None:
+            await self._replan(task, error)
+        failed = self.run.fail(task, error, best=best, verdict=verdict)
+        if failed and self._policy.abort_team:
+            self.run.abort(f"task {task.id!r} failed: {error}")
+
+    # ------------------------------------------------------------------ tries
+
+    async def try_until_made(
         self, task: Task, progress: Progress, previous: Attempt | None = None, findings: Sequence[Finding] = ()
-    ) -> Attempt | None:
-        """Attempt the next artifact, with retries; when it cannot be had the task is failed and None returned."""
+    ) -> Attempt:
+        """Attempt the next artifact, with retries and others; one with an error is the last that could be made."""
+        others = None
+        while True:
+            attempt = await self._try_member(task, progress, previous, findings)
+            if attempt.error is None or not self._policy.try_others or self._is_over(attempt):
+                return attempt
+            others = list(self.run.others(task)) if others is None else others
+            if not await self._hand_over(task, others):
+                return attempt
+
+    async def _hand_over(self, task: Task, others: list[str]) -> bool:
+        """Give the task to the next of the others that has budget for it; they are used up."""
+        while others:
+            if await self.run.hand_over(task, others.pop(0)):
+                return True
+        return False
+
+    def _is_over(self, attempt: Attempt) -> bool:
+        """Say whether nobody else could do better: a person or an emergency ended it, or the team has nothing left."""
+        ended = attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
+        return ended or self.run.governor.halted is not None
+
+    async def _try_member(
+        self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding]
+    ) -> Attempt:
+        """Let one member try, and try again as often as the policy says."""
         retry = 0
         while True:
-            progress.tries += 1
-            attempt = await self._run.attempt(
-                task,
-                progress.tries,
-                artifact_number=len(progress.reviewed) + 1,
-                previous=previous.artifact if previous else None,
-                findings=findings,
-            )
-            if attempt.error is None:
+            attempt = await self.try_once(task, progress, previous, findings)
+            if attempt.error is None or attempt.interrupted is not None:
                 return attempt
-            if attempt.halt is not None and await self._run.top_up(task, attempt):
+            if attempt.halt is not None and await self.run.top_up(task, attempt):
                 continue
             if attempt.final or retry >= self._policy.retries:
-                self._give_up(task, progress, attempt)
-                return None
+                return attempt
             retry += 1
-            await self._run.pause(self._policy.delay(retry, f"{self._run.request.run_id}:{task.id}:{progress.tries}"))
+            seed = f"{self.run.request.run_id}:{task.id}:{progress.tries}"
+            await self.run.pause(task, self._policy.delay(retry, seed))
 
-    def _give_up(self, task: Task, progress: Progress, attempt: Attempt) -> None:
-        best, verdict = progress.best() if progress.reviewed else (attempt, None)
-        self._run.fail(task, attempt.error or "the attempt failed", best=best, verdict=verdict)
-
-    def _settle(self, task: Task, progress: Progress, verdict: EvaluationVerdict) -> None:
-        """Act on a verdict that leads to no further attempt."""
-        attempt = progress.reviewed[-1][0]
-        if verdict.outcome is VerdictOutcome.PASS:
-            self._run.accept(task, attempt, verdict)
-            return
-        assert verdict.cause is not None, "only PASS and REVISE have no cause"
-        if verdict.cause in _USED_UP:
-            attempt, _ = progress.best()
-        self._run.emit(events.TaskEscalated, task.id, attempt.member, verdict.cause)
-        if self._run.config.risk_profile is RiskProfile.LOW and verdict.cause not in NEVER_BY_RISK:
-            self._run.accept(task, attempt, verdict)
-        else:
-            reason = verdict.feedback or "the review did not pass it"
-            self._run.fail(task, f"not accepted ({verdict.cause.value}): {reason}", best=attempt, verdict=verdict)
-
-
-_USED_UP = frozenset({Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE})
-"""Causes for which the best attempt is taken, not the last."""
+    async def try_once(
+        self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding]
+    ) -> Attempt:
+        """Let the task's member try once."""
+        progress.tries += 1
+        return await self.run.attempt(
+            task,
+            progress.tries,
+            artifact_number=len(progress.reviewed) + 1,
+            previous=previous.artifact if previous else None,
+            findings=findings,
+        )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kairo_team.contracts import Agent as Agent
     from kairo_team.contracts import ChatModel as ChatModel
     from kairo_team.contracts import EvaluationStrategy as EvaluationStrategy
+    from kairo_team.contracts import HumanGate as HumanGate
     from kairo_team.contracts import MemberContext as MemberContext
     from kairo_team.contracts import Planner as Planner
     from kairo_team.contracts import TeamCoordinator as TeamCoordinator
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
     from kairo_team.front import check as check
     from kairo_team.front import run as run
     from kairo_team.front import run_sync as run_sync
+    from kairo_team.gates import CallbackGate as CallbackGate
+    from kairo_team.gates import ConsoleGate as ConsoleGate
+    from kairo_team.gates import DeferGate as DeferGate
     from kairo_team.governance.pricing import Price as Price
+    from kairo_team.human import HumanDecision as HumanDecision
+    from kairo_team.human import HumanRequest as HumanRequest
     from kairo_team.messages import Message as Message
     from kairo_team.messages import ToolCall as ToolCall
     from kairo_team.messages import ToolSpec as ToolSpec
@@ -47,7 +53,7 @@ if TYPE_CHECKING:
     from kairo_team.results import TaskOutcome as TaskOutcome
     from kairo_team.results import TeamResult as TeamResult
     from kairo_team.results import TeamStatus as TeamStatus
-    from kairo_team.runtime import Run as Run
+    from kairo_team.runs import Run as Run
     from kairo_team.runtime import Runtime as Runtime
     from kairo_team.tasks import Assignment as Assignment
     from kairo_team.tasks import Task as Task
@@ -79,9 +85,12 @@ __all__ = [
     "Budget",
     "BudgetNode",
     "BudgetPolicy",
+    "CallbackGate",
     "Cause",
     "ChatModel",
+    "ConsoleGate",
     "CriterionResult",
+    "DeferGate",
     "EvaluationContext",
     "EvaluationStrategy",
     "EvaluationVerdict",
@@ -89,6 +98,9 @@ __all__ = [
     "Finding",
     "HaltError",
     "HaltReason",
+    "HumanDecision",
+    "HumanGate",
+    "HumanRequest",
     "InsufficientBudget",
     "KairoError",
     "Member",
@@ -139,18 +151,21 @@ _HOMES = {
     "kairo_team.agents.mini": "MiniAgent",
     "kairo_team.budget": "Budget BudgetPolicy HaltReason Usage",
     "kairo_team.budget_tree": "BudgetNode",
-    "kairo_team.contracts": "Agent ChatModel EvaluationStrategy MemberContext Planner TeamCoordinator",
+    "kairo_team.contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
     "kairo_team.errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
     "kairo_team.checking": "PlanCheck",
     "kairo_team.front": "check run run_sync",
+    "kairo_team.gates": "CallbackGate ConsoleGate DeferGate",
     "kairo_team.governance.pricing": "Price",
+    "kairo_team.human": "HumanDecision HumanRequest",
     "kairo_team.messages": "Message ToolCall ToolSpec",
     "kairo_team.models.chat_model": "ModelRequest ModelResponse",
     "kairo_team.models.fallback": "Fallback",
     "kairo_team.models.limits": "ModelLimit",
     "kairo_team.models.retries": "ModelRetry",
     "kairo_team.results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
-    "kairo_team.runtime": "Run Runtime",
+    "kairo_team.runs": "Run",
+    "kairo_team.runtime": "Runtime",
     "kairo_team.tasks": "Assignment Task TaskGraph TaskStatus",
     "kairo_team.team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
     "kairo_team.team_run": "TeamRun",

@@ -26,6 +26,7 @@ from kairo_team.output_types import check_output
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 
 if TYPE_CHECKING:
+    from kairo_team.human import HumanRequest
     from kairo_team.leash import Leashes
     from kairo_team.tasks import Assignment
     from kairo_team.team import Member
@@ -58,6 +59,8 @@ class Attempt(NamedTuple):
     """All the task has spent so far, this try included."""
     warnings: tuple[str, ...] = ()
     """What constraints warned of."""
+    interrupted: str | HumanRequest | None = None
+    """What ended it from outside: why the task was cancelled, or the question whose answer it waits for."""
 
     @property
     def artifact(self) -> Artifact | None:
@@ -117,7 +120,7 @@ async def run_attempt(
             def stopped() -> bool:
                 return scope.stopped
 
-            context.stop_when(stopped)
+            context.stop_when(stopped, scope.cancel)
             if constraints is None:
                 raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, stopped)
                 if rest is not None:  # what ended in its first step can no longer be late
@@ -130,13 +133,30 @@ async def run_attempt(
                 raw = await constraints.around(
                     lambda: leashes.hold(worker.invoke(assignment, context), worker.name, stopped)
                 )
-        if timeout is not None and scope.cancelled:
-            raise TimedOut(timeout)
+        if scope.cancelled:
+            if context.interrupted is not None:
+                partial = context.partial(AgentStatus.HALTED)
+                by = context.interrupted
+                return cancelled_attempt(assignment.task.id, number, worker.name, by, governor.usage, partial)
+            raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
         end = _explain_failure(context, innermost(error))
     warnings = () if constraints is None else constraints.warnings
-    return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings))
+    return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, None))
+
+
+def cancelled_attempt(
+    task_id: str,
+    number: int,
+    member: str,
+    by: str | HumanRequest,
+    usage: Usage,
+    output: AgentOutput | None = None,
+) -> Attempt:
+    """Describe a try that was ended from outside, or for that reason never begun."""
+    error = by if isinstance(by, str) else f"waits for a person: {by.text}"
+    return Attempt(task_id, number, member, output, error, final=True, usage=usage, interrupted=by)
 
 
 class TimedOut(KairoError):
@@ -154,20 +174,9 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     elif isinstance(raw, str):
         raw = Artifact(raw)
     if isinstance(raw, Artifact):
-        return _output(context, raw) if context.turns else _make_output(raw)
+        return context.output(raw) if context.turns else _make_output(raw)
     what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
-
-
-def _output(
-    context: WorkContext,
-    artifact: Artifact,
-    status: AgentStatus = _COMPLETED,
-    error: str | None = None,
-) -> AgentOutput:
-    """Return an output with what was counted beside the agent."""
-    usage = context.usage
-    return AgentOutput(artifact, status, context.turns, None, usage.tool_calls, usage, error=error)
 
 
 _End = tuple[AgentOutput | None, str | None, HaltReason | None, str | None, bool]
@@ -196,8 +205,7 @@ def _failed(
 ) -> _End:
     """Describe a failed try; what the member kept is its partial artifact."""
     status = AgentStatus.HALTED if halt else status
-    kept = _output(context, Artifact(context.kept, partial=True), status, error) if context.kept else None
-    return _end(kept, error, halt, origin, final=final or halt is not None)
+    return _end(context.partial(status, error), error, halt, origin, final=final or halt is not None)
 
 
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
@@ -214,7 +222,7 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
     constraints = context.constraints
     if constraints is not None and constraints.refusal is not None:  # however the agent passed it on
         kept = Artifact(context.kept, partial=True)
-        return _judge_text(context, _output(context, kept, AgentStatus.GRACEFUL_EXIT, str(constraints.refusal)))
+        return _judge_text(context, context.output(kept, AgentStatus.GRACEFUL_EXIT, str(constraints.refusal)))
     _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
     return _failed(context, f"{type(error).__name__}: {error}")
 

@@ -92,7 +92,7 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
     ]
     problems += _guardrail_problems(team)
     problems += _tool_problems(team)
-    for member in team.members:
+    for member in team.everyone:
         ask = getattr(member.agent, "preflight", None)
         if ask is not None:
             found: Sequence[str] = ask(member.role, models, _ceiling(member, config.budget))
@@ -102,7 +102,7 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
 
 def _guardrail_problems(team: Team) -> Iterator[str]:
     owners = [(f"team {team.name!r}", team.guardrails)]
-    owners += [(f"member {member.id!r}", member.guardrails) for member in team.members]
+    owners += [(f"member {member.id!r}", member.guardrails) for member in team.everyone]
     for owner, policies in owners:
         try:
             GuardrailChain(policies)
@@ -115,7 +115,7 @@ def _tool_problems(team: Team) -> Iterator[str]:
     if permissions is not None and not isinstance(permissions, ToolPermissions):
         yield f"Team.permissions must be a ToolPermissions, such as kt.ToolPermissions(guard=...), not {permissions!r}"
         return
-    for member in team.members:
+    for member in team.everyone:
         tools: Any = getattr(member.agent, "tools", ())
         if isinstance(tools, tuple):
             given = cast("tuple[Any, ...]", tools)  # type: ignore[redundant-cast]  # pyright needs it
@@ -123,7 +123,7 @@ def _tool_problems(team: Team) -> Iterator[str]:
 
 
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
-    for member in team.members:
+    for member in team.everyone:
         model: Any = getattr(member.agent, "model", None)
         if _ceiling(member, budget).dollars is None or not (isinstance(model, str) or hasattr(model, "complete")):
             continue
@@ -147,7 +147,7 @@ def evaluator_problems(team: Team) -> list[str]:
 def _budget_problems(team: Team, budget: Budget) -> Iterator[str]:
     for field in ("tokens", "dollars", "loops", "tool_calls"):
         limit = getattr(budget, field)
-        asked = [getattr(m.budget, field) or 0 for m in team.members if m.budget is not None]
+        asked = [getattr(m.budget, field) or 0 for m in team.everyone if m.budget is not None]
         if limit is not None and sum(asked) > limit:
             yield f"the members' budgets add up to {sum(asked)} {field}, the team has {limit}"
     if budget.loops == 0:

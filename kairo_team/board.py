@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -110,6 +110,23 @@ class TaskBoard:
                 elif not dependent.open_needs:
                     heappush(self._ready, dependent.queued)
 
+    def retire(self, entry: Entry) -> None:
+        """End a task that has not started, with all its dependents: another plan takes their place."""
+        self._book_end(entry, accepted=False)
+
+    def extend(self, tasks: Sequence[Task], candidates: Mapping[str, tuple[str, ...]]) -> list[Entry]:
+        """Put more tasks on the board; they may depend on what is there, and must be able to start one day."""
+        added = [Entry(task, len(self.entries) + place, candidates[task.id]) for place, task in enumerate(tasks)]
+        self.entries |= {entry.task.id: entry for entry in added}
+        self.unended += len(added)
+        for entry in added:
+            _connect(entry, self.entries)
+        _set_priorities(self.entries)
+        for entry in added:
+            if entry.ready:
+                heappush(self._ready, entry.queued)
+        return added
+
     def _book_end(self, entry: Entry, accepted: bool) -> Entry:
         entry.ended, entry.accepted = True, accepted
         self.unended -= 1
@@ -175,16 +192,26 @@ class TaskBoard:
 def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
     entries = {task.id: Entry(task, index, candidates[task.id]) for index, task in enumerate(graph.tasks)}
     for entry in entries.values():
-        entry.needed, entry.open_needs = entry.task.needed, len(entry.task.depends_on)
-        for dependency in entry.task.depends_on:
-            entries[dependency].dependents.append(entry)
+        _connect(entry, entries)
     _set_priorities(entries)
     return entries
+
+
+def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
+    """Make a task a dependent of those it needs, some of which may have ended."""
+    entry.needed = entry.task.needed
+    for name in entry.task.depends_on:
+        dependency = entries[name]
+        dependency.dependents.append(entry)
+        entry.open_needs += not dependency.ended
+        entry.accepted_needs += dependency.accepted
 
 
 def _set_priorities(entries: Mapping[str, Entry]) -> None:
     """Walk from the ends to the starts (Kahn's order, reversed), adding up the heaviest path."""
     left = {entry.task.id: len(entry.dependents) for entry in entries.values()}
+    for entry in entries.values():
+        entry.priority = 0.0
     ends = [entry for entry in entries.values() if not entry.dependents]
     while ends:
         entry = ends.pop()

@@ -99,15 +99,63 @@ class _Mailbox:
         await self._subscriber(self.buffer.popleft())
 
 
+class EventLog:
+    """The events of a run from some number on, kept for watchers who come later."""
+
+    __slots__ = ("_before", "_events", "_news", "closed")
+
+    def __init__(self, before: int) -> None:
+        """Begin after the event of number `before`."""
+        self._before = before
+        self._events: list[Event] = []
+        self._news: anyio.Event | None = None
+        self.closed = False
+
+    def put(self, event: Event) -> None:
+        """Keep an event; the watchers see it at their next turn."""
+        self._events.append(event)
+        self._tell()
+
+    def open(self) -> None:
+        """Go on: the run was resumed."""
+        self.closed = False
+
+    def close(self) -> None:
+        """Let the watchers end once they have seen everything."""
+        self.closed = True
+        self._tell()
+
+    async def read(self, after: int) -> AsyncGenerator[Event]:
+        """Go through the events above number `after`, and wait for more until the log is closed."""
+        place = max(0, after - self._before)
+        while True:
+            while place < len(self._events):
+                yield self._events[place]
+                place += 1
+            if self.closed:
+                return
+            self._news = self._news or anyio.Event()
+            await self._news.wait()
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+
 class Bus:
     """One run's events. Built only when somebody listens; otherwise an event costs a counter."""
 
-    def __init__(self, run_id: str, subscribers: Sequence[Subscriber] = ()) -> None:
+    def __init__(
+        self, run_id: str, subscribers: Sequence[Subscriber] = (), *, seq: int = 0, log: EventLog | None = None
+    ) -> None:
+        """Go on from event number `seq`; `log` keeps every event."""
         self.run_id = run_id
-        self.seq = 0
+        self.seq = seq
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
-        self._listeners: list[Listener] = [*(mailbox.put for mailbox in self._mailboxes), *plain]
+        logs = [log.put] if log is not None else []
+        self._listeners: list[Listener] = [*logs, *(mailbox.put for mailbox in self._mailboxes), *plain]
         self._waiting: deque[Event] = deque()
         """Events not yet told: more than one when a listener emits while it is told of one."""
         self._telling = False
@@ -147,6 +195,10 @@ class Bus:
                 event = waiting.popleft()
         finally:
             self._telling = False
+
+    def keep(self, log: EventLog) -> None:
+        """Keep every event from now on."""
+        self._listeners = [log.put, *self._listeners]
 
     def _drop(self, listener: Listener, error: Exception) -> None:
         self._listeners = [other for other in self._listeners if other is not listener]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.budget import Budget, to_dollars, to_picodollars
+from kairo_team.budget import Budget, Usage, difference, to_dollars, to_picodollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.events import BudgetCarved
 from kairo_team.governance.governor import Governor
@@ -30,16 +30,17 @@ def root_budget(config: TeamConfig) -> Budget:
 
 
 def open_governor(
-    shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float]
+    shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float], spent: Usage
 ) -> tuple[Governor, str | None]:
     """Return a run's governor, carved from the one its runtime shares out; and why that cannot be, if so.
 
-    What cannot be paid for gets a governor that lets nothing through.
+    `spent` is what earlier sessions of it have spent. What cannot be paid for gets a governor that lets nothing
+    through.
     """
     if shared is None:
-        return Governor(budget, name=name, clock=clock), None
+        return Governor(budget, name=name, clock=clock, restored_usage=spent), None
     try:
-        return shared.carve(name, budget), None
+        return shared.carve_again(name, budget, spent), None
     except (InsufficientBudget, HaltError, GovernorClosed) as short:
         nothing = Budget(tokens=0, dollars=0, loops=0, tool_calls=0)
         return Governor(nothing, name=name, clock=clock), f"the runtime's budget does not cover this run: {short}"
@@ -57,7 +58,7 @@ class Carving:
 
     def set_aside(self, team: Team) -> None:
         """Carve the members' governors: a budget of their own is theirs from now on."""
-        for member in team.members:
+        for member in team.everyone:
             if member.id in self.members:
                 continue
             self.members[member.id] = self.root.carve(member.id, member.budget or Budget())
@@ -95,6 +96,40 @@ class Carving:
 
     def _tell(self, member: str | None, budget: Budget) -> None:
         self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
+
+
+class Earlier:
+    """What earlier sessions of a run have spent: booked on the run, until it is known on which task."""
+
+    def __init__(self, governor: Governor, usage: Usage) -> None:
+        self._governor = governor
+        self._left = usage
+
+    def book(self, governor: Governor, spent: Usage) -> None:
+        """Book what a recorded step spent; the run's own account gives back what it holds of it."""
+        governor.restore(spent)
+        self._give_back(spent)
+
+    def book_again(self, governor: Governor, spent: Usage) -> None:
+        """Book what a step spent that is now made anew: its recorded calls cost nothing, its loops are counted anew."""
+        governor.restore(replace(spent, loops=0))
+        self._give_back(spent)
+
+    def _give_back(self, spent: Usage) -> None:
+        moved = _least(spent, self._left)
+        if moved != Usage():
+            self._left = difference(self._left, moved, 0.0)
+            self._governor.unbook(moved)
+
+
+def _least(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        min(one.prompt_tokens, other.prompt_tokens),
+        min(one.completion_tokens, other.completion_tokens),
+        min(one.dollars, other.dollars),
+        min(one.loops, other.loops),
+        min(one.tool_calls, other.tool_calls),
+    )
 
 
 def _part(limit: int | None, left: int | None, part: float) -> int | None:

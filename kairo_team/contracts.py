@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision
+    from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
     from kairo_team.results import AgentOutput, Artifact, TeamResult
     from kairo_team.runtime import Runtime
@@ -230,6 +231,21 @@ class ToolSource(Protocol):
 
     def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
         """Connect, and yield the tools; raises when that is not possible."""
+        ...
+
+
+@runtime_checkable
+class HumanGate(Protocol):
+    """Asks a person, for one run or many.
+
+    C1. `decide` returns what the person decided about this question; it changes nothing itself.
+    C2. It never approves by itself: to give up, or to have waited long enough, is to return None or to raise.
+    C3. It may be asked several questions at once.
+    C4. Cancellation passes through: the run has ended.
+    """
+
+    async def decide(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask one question; None is silence."""
         ...
 
 

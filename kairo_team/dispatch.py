@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
 from kairo_team import events
-from kairo_team.budget import HaltReason
+from kairo_team.budget import HaltReason, Usage
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.units import DIMENSIONS, NOTHING
-from kairo_team.states import CANCELLED, COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskState
+from kairo_team.states import CANCELLED, COMPLETED, FAILED, IN_FLIGHT, PENDING, SUSPENDED, TaskState
 from kairo_team.task_record import TaskRecord
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamConfig
 
 Emit = Callable[..., None]
+Bound = Mapping[str, tuple[str, ...]]
+"""The members that may do each task, by task id."""
+T = TypeVar("T")
 
 _RETRY_SHORT: Final = 8
 """Tasks that waited for budget and are looked at again when some comes back."""
@@ -36,6 +39,7 @@ _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
     TaskState.FAILED: events.TaskFailed,
     TaskState.SKIPPED: events.TaskSkipped,
     TaskState.CANCELLED: events.TaskCancelled,
+    TaskState.SUSPENDED: events.TaskSuspended,
 }
 
 
@@ -52,9 +56,13 @@ class Dispatcher:
     ) -> None:
         """Take the members' governors by name."""
         self.board = board
-        self.records = {task_id: TaskRecord(entry) for task_id, entry in board.entries.items()}
+        self.records = {task_id: TaskRecord(entry, recorded) for task_id, entry in board.entries.items()}
         self.active = 0
         """Tasks dispatched and not ended."""
+        self.stuck = 0
+        """Of those, the ones that a replay leaves as they were when the recorded run was cut short."""
+        self.over: Callable[[], None] = _nothing
+        """Called when no task can start any more."""
         self._governors = governors
         self._emit = emit
         self._recorded = recorded
@@ -65,6 +73,8 @@ class Dispatcher:
         self._slot_waiters: deque[anyio.Event] = deque()
         self._short: deque[TaskRecord] = deque()
         """Ready tasks for which there was no budget."""
+        self._resting = 0
+        """Tasks that stay as they are until the run ends: suspended, or held back by a replay."""
         self._sleeper: anyio.Event | None = None
         self._returns: list[anyio.Event] = []
         """One for each task in flight that waits for others to give budget back."""
@@ -75,18 +85,21 @@ class Dispatcher:
         return self
 
     async def __anext__(self) -> Task:
-        """Return the next task that can start; the iteration is over when every task has ended."""
+        """Return the next task that can start; the iteration is over when none can start any more."""
         while self.board.unended:
             record = self._next()
             if record is not None:
                 return record.task
-            if self.active:
+            if self.active > self.stuck:
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
             elif self._short:
                 self._requeue(len(self._short))
+            elif self._resting or self.stuck:
+                break
             elif self.board.unended:
                 raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
+        self.over()
         raise StopAsyncIteration
 
     def _next(self) -> TaskRecord | None:
@@ -96,22 +109,26 @@ class Dispatcher:
                 return None
             entry, member = taken
             record = self.records[entry.task.id]
-            if self._start(record, member):
+            if record.steps.holds_back(record.task.id):
+                self.board.release(member)
+                self._resting += 1
+            elif self._start(record, member):
                 return record
         return None
 
     def _start(self, record: TaskRecord, member: str) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
-        unpaid = self._recorded.unpaid(record.task.id) if self._recorded.replaying else None
+        unpaid = record.steps.unpaid(record.task.id) if record.steps.replaying else None
         if unpaid is not None:
             self.board.release(member)
             self._fail_unpaid(record, unpaid.error, halted=unpaid.halted)
             return False
-        got = self._carve(record, member)
+        free = record.steps.was_tried(record.task.id)
+        got = self._carve(record, member, free=free)
         for other in record.entry.candidates if isinstance(got, InsufficientBudget) else ():
             if other != member and self.board.try_lease(other):  # whoever is free and has budget may do it
                 self.board.release(member)
-                member, got = other, self._carve(record, other)
+                member, got = other, self._carve(record, other, free=free)
                 if not isinstance(got, InsufficientBudget):
                     break
         if isinstance(got, InsufficientBudget):
@@ -120,7 +137,7 @@ class Dispatcher:
                 self._short.append(record)
             else:
                 halt = _find_halt(self._governors[member], got)
-                self._recorded.put_unpaid(record.task.id, str(halt or got), halted=halt is not None)
+                record.steps.put_unpaid(record.task.id, str(halt or got), halted=halt is not None)
                 self._fail_unpaid(record, str(halt or got), halted=halt is not None)
             return False
         record.member = record.leased = member
@@ -128,18 +145,23 @@ class Dispatcher:
         self._weight_left -= record.task.weight
         self.active += 1
         self._slots_taken += 1
+        record.has_slot = True
         self._emit(events.TaskAssigned, record.task.id, member)
         self._emit(events.BudgetCarved, record.task.id, member, got[0] or None, got[1] or None)
         return True
 
-    def _carve(self, record: TaskRecord, member: str) -> Units | InsufficientBudget:
-        """Set the task's budget aside with a member: its guarantee, or what is lacking."""
+    def _carve(self, record: TaskRecord, member: str, *, free: bool) -> Units | InsufficientBudget:
+        """Set the task's budget aside with a member: its guarantee, or what is lacking.
+
+        `free`: nothing has to be set aside, for a replay spends nothing.
+        """
         task = record.task
-        part = task.weight / self._weight_left
+        weight_left = self._weight_left if record.state is PENDING else self._weight_left + task.weight
+        part = task.weight / weight_left
         try:
             record.governor, guarantee = self._governors[member].carve_share(task.id, task.budget, part, self._reserve)
         except InsufficientBudget as short:
-            if not self._recorded.was_tried(task.id):
+            if not free:
                 return short
             record.governor = self._governors[member].carve(task.id)
             return NOTHING
@@ -153,28 +175,68 @@ class Dispatcher:
         for _ in range(count):
             self.board.make_ready(self._short.popleft().entry)
 
+    # ------------------------------------------------------------------ over
+
+    def hand_over(self, record: TaskRecord, member: str, *, free: bool) -> bool:
+        """Give a task in flight to another member, with a budget from that one's; False when there is none."""
+        self.release_lease(record)
+        old = record.governor
+        got = self._carve(record, member, free=free)
+        if isinstance(got, InsufficientBudget):
+            return False
+        if old is not None:
+            record.before = record.usage = (record.before or Usage()) + old.usage
+            old.close()
+            self._tell_return(record)
+        record.member = member
+        self._emit(events.BudgetCarved, record.task.id, member, got[0] or None, got[1] or None)
+        return True
+
+    def replace(self, replaced: Collection[str], tasks: Sequence[Task], bound: Bound, recorded: TaskRecords) -> None:
+        """Put new tasks in the place of some that have not started."""
+        for task_id in replaced:
+            record = self.records[task_id]
+            record.superseded = True
+            self.board.retire(record.entry)
+            self._skip(record.entry, "another plan took its place")
+        self._short = deque(record for record in self._short if not record.superseded)
+        self._recorded = recorded
+        for entry in self.board.extend(tasks, recorded.bound(bound)):
+            self.records[entry.task.id] = TaskRecord(entry, recorded)
+            self._weight_left += entry.task.weight
+        self.wake()
+
     # ------------------------------------------------------------------ back
 
     def end(self, record: TaskRecord, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
         """Book a task's end: give everything back, tell, skip what can no longer start, and wake the ready loop."""
-        dispatched = record.state is not PENDING
+        in_flight, pending = record.in_flight, record.state is PENDING
         record.move(to)
         record.error = reason
-        if dispatched:
+        if in_flight:
             self._give_back(record, to)
-        else:
+        elif pending:
             self._weight_left -= record.task.weight
-        self._tell_end(record, to, reason, verdict)
+        self.tell_end(record, verdict)
         for entry, cause in self.board.end(record.entry, accepted=to is COMPLETED):
             self._skip(entry, f"it needs {cause.task.id!r}, which was not accepted")
         self.wake()
 
-    def _tell_end(self, record: TaskRecord, to: TaskState, reason: str | None, verdict: str | None) -> None:
+    def suspend(self, record: TaskRecord, reason: str) -> None:
+        """Let a task wait for a person: it gives everything back, and its dependents wait with it."""
+        record.move(SUSPENDED)
+        record.error = reason
+        self._give_back(record, SUSPENDED)
+        self._resting += 1
+        self.wake()
+
+    def tell_end(self, record: TaskRecord, verdict: str | None = None) -> None:
+        """Emit a task's last event."""
         task_id, member, attempts = record.task.id, record.member, record.attempts
-        if to is COMPLETED:
-            self._emit(events.TaskCompleted, task_id, member, attempts, reason, verdict)
+        if record.state is COMPLETED:
+            self._emit(events.TaskCompleted, task_id, member, attempts, record.error, verdict)
         else:
-            self._emit(_ENDED[to], task_id, member, attempts, reason)
+            self._emit(_ENDED[TaskState(record.state)], task_id, member, attempts, record.error)
 
     def _skip(self, entry: Entry, reason: str) -> None:
         record = self.records[entry.task.id]
@@ -189,14 +251,24 @@ class Dispatcher:
         if record.governor is not None:
             record.governor.close()
             if to is CANCELLED:  # an attempt was cut short and has not reported
-                record.usage = record.governor.usage
-            self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
-            for returned in self._returns:
-                returned.set()
-            if self._short:
-                self._requeue(min(len(self._short), _RETRY_SHORT))
+                spent = record.governor.usage
+                record.usage = spent if record.before is None else record.before + spent
+            self._tell_return(record)
         self.active -= 1
-        self._release_slot()
+        if record.has_slot:
+            self._release_slot(record)
+
+    def _tell_return(self, record: TaskRecord) -> None:
+        """Tell that a task's budget came back, also to those that wait for some."""
+        self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
+        self.budget_came_back()
+
+    def budget_came_back(self) -> None:
+        """Let the tasks that wait for budget look again."""
+        for returned in self._returns:
+            returned.set()
+        if self._short:
+            self._requeue(min(len(self._short), _RETRY_SHORT))
 
     def wake(self) -> None:
         """Let the ready loop look again."""
@@ -237,7 +309,7 @@ class Dispatcher:
         if governor is None or dimension is None or origin == governor.name:  # its own ceiling stays
             return False
         had = getattr(governor.remaining, dimension)
-        while governor.halted is None:
+        while governor.halted is None and record.interrupted is None:
             if getattr(governor.remaining, dimension) > had:
                 part = record.task.weight / (self._weight_left + record.task.weight)
                 got = governor.top_up_share(dimension, part)
@@ -245,7 +317,7 @@ class Dispatcher:
                 return True
             if self.active <= len(self._returns) + 1:  # all the others wait like this one
                 return False
-            await self._without_slot(self._wait_for_return)
+            await self.without_slot(record, self._wait_for_return)
         return False
 
     async def _wait_for_return(self) -> None:
@@ -256,29 +328,57 @@ class Dispatcher:
         finally:
             self._returns.remove(returned)
 
-    async def pause(self, seconds: float) -> None:
-        """Sleep without a slot: what is ready may use it meanwhile."""
-        await self._without_slot(anyio.sleep, seconds)
+    async def without_slot(self, record: TaskRecord, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+        """Await something for a task without its slot: what is ready may use it meanwhile.
 
-    async def _without_slot(self, wait: Callable[..., Awaitable[None]], *args: float) -> None:
-        self._release_slot()
+        None when the task was cancelled while it waited.
+        """
+        self._release_slot(record)
         self.wake()
-        await wait(*args)
+        waited: T | None = None
+        with anyio.CancelScope() as record.wait:
+            waited = await wait(*args)
+            await self._take_slot(record)
+        record.wait = None
+        return waited
+
+    async def _take_slot(self, record: TaskRecord) -> None:
         if self._slots is not None and self._slots_taken >= self._slots:
             turn = anyio.Event()
             self._slot_waiters.append(turn)
-            await turn.wait()
+            try:
+                await turn.wait()
+            except BaseException:
+                if turn.is_set():
+                    self._pass_slot_on()
+                else:
+                    self._slot_waiters.remove(turn)
+                raise
         else:
             self._slots_taken += 1
+        record.has_slot = True
 
-    def _release_slot(self) -> None:
+    def _release_slot(self, record: TaskRecord) -> None:
+        record.has_slot = False
+        self._pass_slot_on()
+
+    def _pass_slot_on(self) -> None:
         if self._slot_waiters:
             self._slot_waiters.popleft().set()
         else:
             self._slots_taken -= 1
 
+    def stay(self) -> None:
+        """Leave one more task in flight as it is: the recorded run was cut short there."""
+        self.stuck += 1
+        self.wake()
+
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.records.values() if not r.ended)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _find_halt(governor: Governor, short: InsufficientBudget) -> HaltError | None:

@@ -6,22 +6,29 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team import events
 from kairo_team.board import Entry
-from kairo_team.errors import HaltError, PlanRefused, innermost
-from kairo_team.results import Artifact, TaskOutcome, TeamStatus
-from kairo_team.states import COMPLETED, TaskState
-from kairo_team.status import RunFacts, decide_status
+from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
+from kairo_team.journal import MemoryJournal
+from kairo_team.recorded import EarlyEnd, TaskRecords
+from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
+from kairo_team.states import COMPLETED, PENDING, SUSPENDED, TaskState
+from kairo_team.status import EXHAUSTED, RunFacts, decide_status
 from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
 
 if TYPE_CHECKING:
+    import anyio
+
     from kairo_team.budget import HaltReason
+    from kairo_team.dispatch import Dispatcher
+    from kairo_team.human import HumanRequest
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamConfig
+    from kairo_team.team_run import TeamRun
 
 _logger = logging.getLogger("kairo_team")
 
@@ -32,8 +39,12 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
     TeamStatus.FAILED: events.TeamFailed,
     TeamStatus.TIMEOUT: events.TeamTimedOut,
     TeamStatus.CANCELLED: events.TeamCancelled,
+    TeamStatus.SUSPENDED: events.TeamSuspended,
 }
 """The last event of a run, by its status."""
+
+
+_NO_STEPS: Final = TaskRecords(MemoryJournal(), 0, replaying=False)
 
 
 @dataclass(slots=True)
@@ -49,6 +60,10 @@ class Ending:
     warnings: list[str] = field(default_factory=list[str])
     makeshift: bool = False
     """The run goes on with less than was asked for, such as a plan that stands in for one that could not be made."""
+    aborted: bool = False
+    """The failure policy, or the coordinator, ended it."""
+    question: HumanRequest | None = None
+    """What is asked about the plan and waits for an answer."""
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -56,8 +71,10 @@ class Ending:
         try:
             yield
         except Exception as error:
-            self.error = innermost(error)
-            _logger.debug("a run ended early", exc_info=True)
+            cause = innermost(error)
+            if self.question is None or not isinstance(cause, Interrupted):
+                self.error = self.error or cause
+                _logger.debug("a run ended early", exc_info=True)
         except BaseException as error:
             self.caller_cancelled = True
             if isinstance(error, BaseExceptionGroup):  # the caller gets its cancellation, not what failed beside it
@@ -72,7 +89,7 @@ class Ending:
 
     def end_of_cut_short(self) -> TaskState:
         """How a task in flight ends when the run is cut short."""
-        if self.caller_cancelled or self.error is None or isinstance(self.error, HaltError):
+        if self.caller_cancelled or self.error is None or isinstance(self.error, HaltError | TeamAborted):
             return TaskState.CANCELLED
         return TaskState.FAILED
 
@@ -86,8 +103,11 @@ class Ending:
             return str(self.error) or type(self.error).__name__
         return f"the team was halted: {halt.value}" if halt is not None else None
 
-    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome]) -> str:
+    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], *, waiting: bool) -> str:
         """Say in a sentence why the run did not complete."""
+        if waiting:
+            asleep = [f"task {o.task_id!r} {o.error}" for o in outcomes if o.status is TaskStatus.SUSPENDED]
+            return "; ".join(asleep) or "the plan waits for a person"
         failed = [outcome for outcome in outcomes if outcome.status is TaskStatus.FAILED]
         if failed and self.cut_short_by(None) is None:
             more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
@@ -104,8 +124,10 @@ class Ending:
         lost = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
         return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *closed, *of_tasks, *lost]))
 
-    def status(self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig) -> TeamStatus:
-        """Decide the status."""
+    def status(
+        self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig, *, waiting: bool
+    ) -> TeamStatus:
+        """Decide the status; `waiting`: a person is to decide something."""
         accepted = [record for record in records if record.state is COMPLETED]
         missing = [record for record in records if record.state is not COMPLETED]
         suspects = [one for one in accepted if one.verdict is not None or (one.artifact and one.artifact.partial)]
@@ -115,6 +137,7 @@ class Ending:
             caller_cancelled=self.caller_cancelled,
             broken=self.error is not None and not (halt is not None and isinstance(self.error, HaltError)),
             ended_for_halt=any(record.for_halt for record in missing),
+            waiting=waiting,
             accepted=len(accepted),
             lost=len(missing) - dispensable,
             dispensable=dispensable,
@@ -126,9 +149,11 @@ class Ending:
 
 
 def _is_dispensable(record: TaskRecord) -> bool:
-    """Say whether it has dependents, and all of them met their needs without it."""
+    """Say whether it has dependents, and all of them met their needs without it, or a later plan does without it."""
     dependents = record.entry.dependents
-    return bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
+    return record.superseded or (
+        bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
+    )
 
 
 def _is_blemished(record: TaskRecord) -> bool:
@@ -153,9 +178,82 @@ def join_output(records: Sequence[TaskRecord]) -> Artifact | None:
 
 def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRecord]:
     """Skip every task of a plan, if there is one, that was never bound."""
-    records = [TaskRecord(Entry(task, index, ())) for index, task in enumerate(graph.tasks if graph else ())]
+    records = [TaskRecord(Entry(task, index, ()), _NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
     for record in records:
         record.move(TaskState.SKIPPED)
         record.error = "the run ended before it started"
         emit(events.TaskSkipped, record.task.id, None, 0, record.error)
     return records
+
+
+def finish(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn: Sequence[str]) -> TeamResult:
+    """End every task, decide the status, and put the result together."""
+    halt = _final_halt(run, ending)
+    waiting = ending.question is not None
+    if dispatcher is None:
+        records = skip_unbound(run.graph, run.emit)
+    else:
+        records = list(dispatcher.records.values())
+        waiting = waiting or any(record.state is SUSPENDED for record in records)
+        waiting = waiting and ending.status(halt, records, run.config, waiting=True) is TeamStatus.SUSPENDED
+        _end_tasks(dispatcher, ending, run.governor.halted, waiting=waiting)
+    usage = run.governor.usage
+    status = ending.status(halt, records, run.config, waiting=waiting)
+    run.governor.close()
+    outcomes = tuple(record.outcome() for record in records)
+    error = None
+    if status not in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
+        error = ending.explain(halt, outcomes, waiting=waiting)
+    return TeamResult(
+        run_id=run.request.run_id,
+        status=status,
+        outcomes=outcomes,
+        artifact=run.output or join_output(records),
+        plan=run.graph,
+        usage=usage,
+        budget=run.governor.tree(),
+        duration=run.clock() - run.started,
+        warnings=ending.all_warnings(error, stubborn, outcomes),
+        error=error,
+        halt=halt,
+        refused=ending.refused,
+    )
+
+
+def _final_halt(run: TeamRun, ending: Ending) -> HaltReason | None:
+    """Return why the run's governor stopped; recorded, for a replay spends nothing and nobody kills it."""
+    halt = run.governor.halted
+    if halt in EXHAUSTED:
+        run.journal.put("halt", halt)
+    elif halt is not None or ending.aborted:
+        run.journal.put("end", EarlyEnd(halt, ending.reason, ending.aborted))
+    return halt or cast("HaltReason | None", run.journal.get("halt", None))
+
+
+def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None, *, waiting: bool) -> None:
+    """End what has not ended: never started is SKIPPED, in flight is cut short.
+
+    When the run waits for a person, what waits and what depends on it stays as it is.
+    """
+    reason = ending.cut_short_by(halted) or "the run ended"
+    for record in list(dispatcher.records.values()):
+        if waiting and record.state is SUSPENDED:
+            dispatcher.tell_end(record)
+        elif record.ended or waiting:
+            continue
+        elif record.state is PENDING:
+            dispatcher.end(record, TaskState.SKIPPED, reason)
+        else:
+            dispatcher.end(record, ending.end_of_cut_short(), reason)
+
+
+def end_early(run: TeamRun, ending: Ending, group: anyio.abc.TaskGroup | None) -> None:
+    """End a replay where the recorded run was cut short."""
+    early: Any = run.journal.get("end", None)
+    if not isinstance(early, EarlyEnd):
+        return
+    ending.reason = early.reason
+    if early.halt is not None:
+        run.governor.cancel(early.halt)
+    elif group is not None:
+        group.cancel_scope.cancel()

@@ -8,6 +8,8 @@ KairoError
 |  +- GovernorClosed      a governor or reservation used after its end
 |  +- RunExists           a run id used twice
 |  +- RunNotFound, RunFinished
+|  +- NoQuestion          an answer to a question nobody asks
+|  +- PlanMismatch        a suspended run was resumed with something else than it was begun with
 +- Outcome                how work can end although everybody did their part
 |  +- HaltError           a limit, the clock or the kill switch said stop
 |  +- InsufficientBudget  this call does not fit now; nobody was halted
@@ -16,6 +18,9 @@ KairoError
 |  +- ModelCallError      a provider did not answer a call; `kind` says why
 |  +- UnpricedModel       a dollar limit, and a model whose price nobody knows
 |  +- NoPlan              a model was asked for a plan, and none of its answers can be run
+|  +- Interrupted         a task was cancelled, or waits for a person
+|  +- TeamAborted         the failure policy ended the run
+|  +- PlanRejected        a person rejected the plan
 |  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
 +- ContractBreach         a plug-in or the library broke its contract
@@ -116,6 +121,41 @@ class RunFinished(Misuse, RuntimeError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(f"run {run_id!r} has ended already")
+
+
+class NoQuestion(Misuse, KeyError):
+    """No open question of that id in this runtime."""
+
+    def __init__(self, question_id: str, open_ids: Iterable[str]) -> None:
+        self.question_id = question_id
+        self.message = f"no open question {question_id!r} in this runtime; open now: {known(open_ids)}"
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class PlanMismatch(Misuse, ValueError):
+    """A suspended run was resumed with something that is not what it was begun with; `field` says what."""
+
+    def __init__(self, run_id: str, field: str, was: object, now: object) -> None:
+        self.field = field
+        super().__init__(
+            f"run {run_id!r} cannot go on: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with what "
+            "it was begun with, or begin a new run"
+        )
+
+
+class Interrupted(Outcome):
+    """Work on a task was ended from outside: it was cancelled, or waits for a person. Let it pass."""
+
+
+class TeamAborted(Outcome):
+    """The failure policy, or the coordinator, ended the whole run."""
+
+
+class PlanRejected(Outcome):
+    """A person rejected the plan."""
 
 
 class HaltError(Outcome):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, cast
 from kairo_team.budget import Usage
 from kairo_team.errors import known
 from kairo_team.frozen import freeze, quick
+from kairo_team.human import HumanRequest
 from kairo_team.results import TeamStatus, adapter
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
@@ -57,6 +58,16 @@ class TeamStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TeamResumed(Event):
+    """First event of a session that goes on with a suspended run."""
+
+    type: ClassVar[str] = "team.resumed"
+    team: str
+    goal: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TeamEnded(Event):
     """Base of the last event of a run; exactly one is emitted."""
 
@@ -93,6 +104,13 @@ class TeamCancelled(TeamEnded):
     """The run was killed, or its caller was cancelled."""
 
     type: ClassVar[str] = "team.cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamSuspended(TeamEnded):
+    """The run waits for a person: `error` says for what; it can be resumed."""
+
+    type: ClassVar[str] = "team.suspended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +157,14 @@ class TaskEscalated(TaskEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSteered(WorkEvent):
+    """Whoever steers the run gave a directive, to one task or, without `task_id`, to all."""
+
+    type: ClassVar[str] = "task.steered"
+    directive: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskEnded(TaskEvent):
     """Base of a task's terminal event."""
 
@@ -174,9 +200,17 @@ class TaskSkipped(TaskEnded):
 @quick
 @dataclass(frozen=True, slots=True)
 class TaskCancelled(TaskEnded):
-    """The task was in flight when the run was killed or reached its deadline."""
+    """The task was in flight when it, or the run, was cancelled, or when the run reached its deadline."""
 
     type: ClassVar[str] = "task.cancelled"
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class TaskSuspended(TaskEnded):
+    """The task waits for a person, and its run with it; its last event in this session."""
+
+    type: ClassVar[str] = "task.suspended"
 
 
 @quick
@@ -248,8 +282,8 @@ class BudgetCarved(WorkEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetToppedUp(TaskEvent):
-    """More was set aside for a task that ran out; None is nothing of that kind."""
+class BudgetToppedUp(WorkEvent):
+    """More was set aside for a task that ran out, or, without `task_id`, given to the run; None is nothing of it."""
 
     type: ClassVar[str] = "budget.topped_up"
     tokens: int | None
@@ -264,6 +298,17 @@ class BudgetReturned(TaskEvent):
 
     type: ClassVar[str] = "budget.returned"
     usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetWarned(WorkEvent):
+    """The run has used most of one of its limits; told once for each dimension."""
+
+    type: ClassVar[str] = "budget.warned"
+    dimension: str
+    """Which limit: tokens, dollars, loops or tool_calls."""
+    share: float
+    """How much of it is spent, from 0 to 1 (above 1: a truth booked late passed it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +386,27 @@ class GuardrailDecided(WorkEvent):
     reason: str
     target: str
     """Name of the model or tool."""
+
+
+# ---------------------------------------------------------------- people
+
+
+@dataclass(frozen=True, slots=True)
+class HumanRequested(WorkEvent):
+    """A person is asked to decide."""
+
+    type: ClassVar[str] = "human.requested"
+    question: HumanRequest
+
+
+@dataclass(frozen=True, slots=True)
+class HumanDecided(WorkEvent):
+    """A person decided; `silent`: nobody answered, or the gate failed, which decides nothing."""
+
+    type: ClassVar[str] = "human.decided"
+    question_id: str
+    action: Literal["approve", "revise", "reject", "defer", "silent"]
+    feedback: str
 
 
 EVENT_TYPES: dict[str, type[Event]] = {

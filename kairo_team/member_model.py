@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,12 +18,21 @@ from kairo_team.governance.guardrails import (
     ModelInput,
     ModelOutput,
 )
+from kairo_team.messages import Message
 
 if TYPE_CHECKING:
     from kairo_team.governance.guardrails import GuardrailPayload
     from kairo_team.models.admission import GovernedModel
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
     from kairo_team.work_context import WorkContext
+
+
+def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelRequest:
+    """Add what was asked for since the prompt was made; the request of the record stays what the member asked."""
+    if not directives:
+        return request
+    told = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
+    return replace(request, messages=(*request.messages, told))
 
 
 class MemberModel:
@@ -74,7 +83,7 @@ class MemberModel:
             return response
         turn = await constraints.begin_turn(request) if constraints is not None else 0
         try:
-            passed = await self._guard_request(request)
+            passed = await self._guard_request(_with_directives(request, context.directives))
             journal.put(key, None)
             response = await (self._model.complete(passed) if tell is None else self._model.stream(passed, tell))
             context.turns += 1

@@ -1,14 +1,18 @@
-"""What a run's journal says of its tasks: keys, who tried what, and which task could not be paid for."""
+"""What a run's journal says of its tasks: keys, who tried what, and how the run came to its end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.attempts import Attempt
 
 if TYPE_CHECKING:
+    from kairo_team.budget import HaltReason
     from kairo_team.contracts import Journal
+
+MISSING: Final = object()
+"""Nothing is recorded."""
 
 
 class Unpaid(NamedTuple):
@@ -19,20 +23,53 @@ class Unpaid(NamedTuple):
     """A budget was used up; otherwise it was there, but set aside for others."""
 
 
+class CutShort(NamedTuple):
+    """An attempt or a review that the end of the whole run interrupted; a recorded step."""
+
+    member: str
+
+
+class TaskCancelled(NamedTuple):
+    """A task was cancelled before it started, or in a review; a recorded step."""
+
+    reason: str
+
+
+class EarlyEnd(NamedTuple):
+    """What ended a run before all its tasks had ended; a recorded step."""
+
+    halt: HaltReason | None
+    reason: str | None
+    """Why it was killed or aborted, in words."""
+    aborted: bool
+
+
 class TaskRecords:
     """The recorded steps of one plan's tasks. Without `replaying` there are none yet, and none is looked for."""
 
-    __slots__ = ("_journal", "_plan", "replaying")
+    __slots__ = ("_journal", "_plan", "early_end", "replaced", "replaying")
 
     def __init__(self, journal: Journal, plan: int, *, replaying: bool) -> None:
         self._journal = journal
         self._plan = plan
         self.replaying = replaying
         """Some steps may be recorded already."""
+        self.early_end: Any = journal.get("end", None) if replaying else None
+        """How the recorded run ended, if that was before its time."""
+        self.replaced: Collection[str] = ()
+        """Tasks that the recorded run never started: a later plan took their place."""
 
-    def attempt_key(self, task_id: str, number: int) -> str:
-        """Name a try; `number` counts every try of the task and never restarts."""
-        return f"attempt:{self._plan}:{task_id}:{number}"
+    def key(self, kind: str, task_id: str, number: int) -> str:
+        """Name a step of a task; `number` counts every try of the task and never restarts."""
+        return f"{kind}:{self._plan}:{task_id}:{number}"
+
+    def recall(self, key: str) -> Any:
+        """Return what is recorded, or `MISSING`."""
+        return self._journal.get(key, MISSING) if self.replaying else MISSING
+
+    def put(self, key: str, made: object) -> None:
+        """Record a step."""
+        self._journal.put(key, made)
 
     def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         """Leave each task that was tried before to the member that tried it: others might be free in a replay."""
@@ -45,18 +82,35 @@ class TaskRecords:
         """Say whether a try of the task is recorded."""
         return self.replaying and self._first_member(task_id) is not None
 
+    def holds_back(self, task_id: str) -> bool:
+        """Say whether the recorded run ended, or was planned anew, without the task having been started."""
+        if not self.replaying:
+            return False
+        if task_id in self.replaced:
+            return True
+        return self.early_end is not None and self.unpaid(task_id) is None and not self.was_tried(task_id)
+
     def unpaid(self, task_id: str) -> Unpaid | None:
         """Return why the task could not be paid for, if that is recorded."""
-        found = self._journal.get(self._unpaid_key(task_id), None) if self.replaying else None
+        found = self.recall(self._task_key("unpaid", task_id))
         return found if isinstance(found, Unpaid) else None
 
     def put_unpaid(self, task_id: str, error: str, *, halted: bool) -> None:
         """Record that the task could not be paid for."""
-        self._journal.put(self._unpaid_key(task_id), Unpaid(error, halted))
+        self.put(self._task_key("unpaid", task_id), Unpaid(error, halted))
 
-    def _unpaid_key(self, task_id: str) -> str:
-        return f"unpaid:{self._plan}:{task_id}"
+    def cancelled(self, task_id: str) -> TaskCancelled | None:
+        """Return why the task was cancelled before it started, if that is recorded."""
+        found = self.recall(self._task_key("cancelled", task_id))
+        return found if isinstance(found, TaskCancelled) else None
+
+    def put_cancelled(self, task_id: str, reason: str) -> None:
+        """Record that the task was cancelled before it started."""
+        self.put(self._task_key("cancelled", task_id), TaskCancelled(reason))
+
+    def _task_key(self, kind: str, task_id: str) -> str:
+        return f"{kind}:{self._plan}:{task_id}"
 
     def _first_member(self, task_id: str) -> str | None:
-        first = self._journal.get(self.attempt_key(task_id, 1), None)
-        return first.member if isinstance(first, Attempt) else None
+        first = self.recall(self.key("attempt", task_id, 1))
+        return first.member if isinstance(first, Attempt | CutShort) else None

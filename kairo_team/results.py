@@ -129,6 +129,8 @@ class TeamStatus(StrEnum):
     FAILED = "failed"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
+    """A person is to decide something; the run can be resumed."""
 
 
 @quick

@@ -12,22 +12,24 @@ from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.leash import Leashes
+    from kairo_team.task_record import TaskRecord
     from kairo_team.verdicts import EvaluationContext
 
 _logger = logging.getLogger("kairo_team")
 
 
 async def review_artifact(
-    evaluator: Any, context: EvaluationContext, timeout: float | None, leashes: Leashes
+    evaluator: Any, context: EvaluationContext, timeout: float | None, leashes: Leashes, record: TaskRecord
 ) -> EvaluationVerdict:
     """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
 
-    `timeout` is in seconds. Never raises but for cancellation.
+    `timeout` is in seconds. Never raises but for cancellation. Cancelling `record.wait` ends it early.
     """
     name = type(evaluator).__name__
     verdict: object = None
     try:
         with anyio.move_on_after(timeout) as scope:
+            record.wait = scope
             verdict = await leashes.hold(evaluator.evaluate(context), name, lambda: scope.cancel_called)
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
@@ -36,7 +38,7 @@ async def review_artifact(
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {type(error).__name__}: {error}")
     if scope.cancelled_caught:
         return EvaluationVerdict.review_exceeded(
-            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout:g} seconds"
+            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout or 0:g} seconds"
         )
     if not isinstance(verdict, EvaluationVerdict):
         problem = f"{name} returned {verdict!r:.200} instead of an EvaluationVerdict"

@@ -40,7 +40,7 @@ class RunConstraints:
         self._warn = run.warn
         self._emit = run.emit
         self._of_team = ConstraintChain(team.constraints)
-        chains = {one.id: ConstraintChain((*team.constraints, *one.constraints)) for one in team.members}
+        chains = {one.id: ConstraintChain((*team.constraints, *one.constraints)) for one in team.everyone}
         self._chains = {member: chain for member, chain in chains.items() if chain.constraints}
         self._warned: set[tuple[str | None, int]] = set()
 

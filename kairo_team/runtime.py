@@ -1,12 +1,17 @@
-"""`Runtime`: what runs share - subscribers, models, prices - and the handles to cancel them."""
+"""`Runtime`: what runs share - subscribers, models, prices, a gate - and the way to start, watch and resume them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
-from typing import TYPE_CHECKING
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from kairo_team.errors import RunExists, RunFinished, RunNotFound
+import anyio
+
+from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.journal import MemoryJournal
@@ -14,84 +19,26 @@ from kairo_team.models.admission import CallRules
 from kairo_team.models.limits import ModelLimits
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.models.retries import check_retry
+from kairo_team.opening import begun_with
+from kairo_team.runs import Run, Runs
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import ChatModel, Journal, Subscriber
+    from kairo_team.contracts import ChatModel, HumanGate, Journal, Subscriber, TeamCoordinator
     from kairo_team.governance.pricing import Price
+    from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
-
-
-class Run:
-    """A handle on a run in progress."""
-
-    __slots__ = ("_cancel", "run_id")
-
-    def __init__(self, run_id: str, cancel: Callable[[str], None]) -> None:
-        self.run_id = run_id
-        self._cancel: Callable[[str], None] | None = cancel
-
-    def cancel(self, reason: str = "the run was cancelled") -> None:
-        """Kill the run: in-flight work is interrupted, what was kept comes back. From any thread or signal handler.
-
-        Raises `RunFinished` once it has ended.
-        """
-        cancel = self._cancel
-        if cancel is None:
-            raise RunFinished(self.run_id)
-        cancel(reason)
-
-    def end(self) -> None:
-        """Let go of the run: it has ended."""
-        self._cancel = None
-
-    def __repr__(self) -> str:
-        return f"<Run {self.run_id!r} {'running' if self._cancel else 'ended'}>"
-
-
-class Runs(Mapping[str, Run]):
-    """The runs in progress, by run id; iterates over those, and remembers the ids of the ended ones."""
-
-    def __init__(self) -> None:
-        self._active: dict[str, Run] = {}
-        self._ended: set[str] = set()
-
-    def __getitem__(self, run_id: str) -> Run:
-        """Return the run of that id; raises `RunFinished` or `RunNotFound`."""
-        if run_id in self._active:
-            return self._active[run_id]
-        if run_id in self._ended:
-            raise RunFinished(run_id)
-        raise RunNotFound(run_id, self._active)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._active))
-
-    def __len__(self) -> int:
-        return len(self._active)
-
-    def __contains__(self, run_id: object) -> bool:
-        return run_id in self._active
-
-    def check_new(self, run_id: str) -> None:
-        """Raise `RunExists` for an id that is running or has run."""
-        if run_id in self._active or run_id in self._ended:
-            raise RunExists(run_id)
-
-    def enter(self, run: Run) -> None:
-        """Register a run."""
-        self.check_new(run.run_id)
-        self._active[run.run_id] = run
-
-    def leave(self, run_id: str) -> None:
-        """Forget a run that has ended, but for its id."""
-        self._active.pop(run_id).end()
-        self._ended.add(run_id)
+    from kairo_team.results import TeamResult
+    from kairo_team.team import Team, TeamExecutionRequest
 
 
 class Runtime:
-    """What the runs of one program share. Nothing of one run leaks into another."""
+    """What the runs of one program share. Nothing of one run leaks into another.
+
+    `async with Runtime(...)` is needed by `start` and `stream` alone: leaving the block waits for the runs they began,
+    or cancels them when it is left by an exception.
+    """
 
     def __init__(
         self,
@@ -103,6 +50,7 @@ class Runtime:
         secrets: Iterable[str] = (),
         model_limits: Mapping[str, ModelLimit] | None = None,
         model_retry: ModelRetry | None = None,
+        gate: HumanGate | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -112,7 +60,8 @@ class Runtime:
         runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked in what tools
         return. `model_limits` says how many calls of a model may be made at once and begun in a minute, such as
         `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together. `model_retry` says which
-        failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is none.
+        failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is none. `gate` asks people
+        about plans, reviews and tools, such as `ConsoleGate()`.
         """
         unfit = [subscriber for subscriber in subscribers if not callable(subscriber)]
         if unfit:
@@ -124,7 +73,130 @@ class Runtime:
         """What every run is carved from; None: each run has just its own budget."""
         self.secrets = _check_secrets(secrets)
         self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
+        if gate is not None and (isinstance(gate, type) or not callable(getattr(gate, "decide", None))):
+            raise ValueError(f"Runtime.gate must have an async decide(question), such as ConsoleGate(), not {gate!r}")
+        self.gate = gate
         self.runs = Runs()
+        self._group: anyio.abc.TaskGroup | None = None
+
+    # ------------------------------------------------------------------ live runs
+
+    async def __aenter__(self) -> Self:
+        if self._group is not None:
+            raise Misuse("this runtime is entered already: one `async with` serves all its runs")
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        group, self._group = self._group, None
+        assert group is not None, "it was entered"
+        return await group.__aexit__(kind, error, trace)
+
+    async def start(
+        self, team: Team, request: TeamExecutionRequest, *, coordinator: TeamCoordinator | None = None
+    ) -> Run:
+        """Begin a run beside the caller and return its handle, which keeps all its events.
+
+        `coordinator` as in `kairo_team.run`. Raises `RunExists` for a request that was run before here, and `Misuse`
+        outside `async with Runtime(...)`.
+        """
+        if self._group is None:
+            raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
+        execute = self._executing(team, request, coordinator)
+        run = self.runs.prepare(request.run_id)
+        self._group.start_soon(self._serve, run, execute)
+        return run
+
+    @asynccontextmanager
+    async def stream(
+        self, team: Team, request: TeamExecutionRequest, *, coordinator: TeamCoordinator | None = None
+    ) -> AsyncGenerator[Run]:
+        """Begin a run like `start`, for a block: leaving it before the run has ended cancels the run and waits for it.
+
+        Used as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
+        """
+        run = await self.start(team, request, coordinator=coordinator)
+        try:
+            yield run
+        finally:
+            if run.live:
+                run.cancel("whoever watched the run has left")
+            with anyio.CancelScope(shield=True):
+                await run.wait()
+
+    async def resume(
+        self,
+        run_id: str,
+        team: Team,
+        *,
+        coordinator: TeamCoordinator | None = None,
+        budget: Budget | None = None,
+    ) -> TeamResult:
+        """Go on with a suspended run: finished work is not repeated, and what is still open suspends it again.
+
+        `team` and `coordinator` are those it was begun with; `budget` replaces the run's, what was spent counts. Raises
+        `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team with other roles.
+        """
+        run = self.runs[run_id]
+        earlier = run.suspension
+        if earlier is None or run.resuming or run.live:
+            raise (
+                RunFinished(run_id)
+                if not run.live
+                else Misuse(f"run {run_id!r} is running: there is nothing to resume")
+            )
+        for field, was in earlier.begun_with.items():
+            now = begun_with(earlier.request, team)[field]
+            if was != now:
+                raise PlanMismatch(run_id, field, was, now)
+        run.suspension = earlier if budget is None else earlier._replace(budget=budget)
+        execute = self._executing(team, earlier.request, coordinator)
+        run.resuming = True
+        try:
+            result: TeamResult = await execute()
+        finally:
+            run.resuming = False
+        return result
+
+    def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
+        """Return the questions that wait for an answer, of one run or of all suspended ones, oldest first."""
+        runs = [self.runs[run_id]] if run_id is not None else [self.runs[one] for one in self.runs]
+        return tuple(one for run in runs if run.suspension for one in run.suspension.inbox.open.values())
+
+    def answer(self, question_id: str, decision: HumanDecision) -> None:
+        """Answer a question of a suspended run; the answer holds for what was asked about, and is void if that changes.
+
+        In any order, from any thread; the same answer twice is one. Raises `NoQuestion` for an id that is not open,
+        `Misuse` for another answer than the first.
+        """
+        for run_id in self.runs:
+            suspension = self.runs[run_id].suspension
+            if suspension is not None and question_id in suspension.inbox:
+                suspension.inbox.answer(question_id, decision)
+                return
+        raise NoQuestion(question_id, [one.id for one in self.pending()])
+
+    def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Any:
+        """Return the call that executes a request of a team in this runtime."""
+        from kairo_team.front import bind_runtime, make_request, pick_coordinator
+
+        request = make_request(request)
+        return partial(pick_coordinator(team, request, coordinator).execute, request, bind_runtime(team, self))
+
+    async def _serve(self, run: Run, execute: Any) -> None:
+        """Execute a run that was begun here, and see to it that its handle learns of the end."""
+        try:
+            run.end(await execute())
+        except Exception as error:  # noqa: BLE001 - whoever waits for the result gets it
+            run.end(None, error)
+        except BaseException as error:
+            run.end(None, error)
+            raise
+        finally:
+            self.runs.leave(run)
 
     def beneath(self, governor: Governor) -> Runtime:
         """Return a runtime like this one whose runs are carved from `governor`: a team inside a task of another."""

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Journal, Models
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
+    from kairo_team.human import HumanRequest
     from kairo_team.prompts import Prompts
+    from kairo_team.questions import Questions
     from kairo_team.run_constraints import RunConstraints
     from kairo_team.runtime import Runtime
+    from kairo_team.steering import Steering
 
 Emit = Callable[..., None]
 
@@ -31,8 +34,8 @@ class Services:
 
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "clock", "constraints",
-         "journal", "models", "nest", "permissions", "prices", "prompts", "rules", "run_id", "secrets",
-        "withheld",
+        "journal", "models", "nest", "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets",
+        "steering", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +54,8 @@ class Services:
         nest: Callable[[Governor], Runtime] | None = None,
         guardrails: Sequence[GuardrailPolicy] = (),
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
+        questions: Questions | None = None,
+        steering: Steering | None = None,
     ) -> None:
         """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name."""
         self.run_id = run_id
@@ -64,6 +69,10 @@ class Services:
         self.secrets = secrets
         self.nest = nest
         """Makes the runtime of a team inside a task; None where there is no run around."""
+        self.questions = questions
+        """Asks people; None where there is no run around."""
+        self.steering = steering
+        """Knows the directives given to the run; None where there is no run around."""
         self.constraints: RunConstraints | None = None
         """None where neither the team nor a member has any: then they cost nothing."""
         self.withheld: set[tuple[str, str | None]] = set()
@@ -78,10 +87,18 @@ class Services:
 
     def emit(self, *event: Any) -> None:
         """Emit an event, from the run's event loop or from a worker thread."""
+        self.call(self._emit, *event)
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the run's event loop, from there or from any other thread, and wait until it is done."""
         if threading.get_ident() == self._thread:
-            self._emit(*event)
+            function(*args)
         else:
-            from_thread.run_sync(self._emit, *event, token=self._token)
+            from_thread.run_sync(function, *args, token=self._token)
+
+    def is_answered(self, question: HumanRequest) -> bool:
+        """Say whether a question that was put off has its answer now."""
+        return self.questions is not None and self.questions.inbox.is_answered(question)
 
     def guardrails_of(self, member: str | None) -> GuardrailChain | None:
         """Return the guardrails of a member, or of work that is nobody's; None where there are none."""

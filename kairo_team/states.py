@@ -21,6 +21,7 @@ class RunState(StrEnum):
     FAILED = "failed"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
 
 
 class TaskState(StrEnum):
@@ -34,6 +35,7 @@ class TaskState(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
 
 
 PENDING: Final = TaskState.PENDING
@@ -42,28 +44,32 @@ GENERATING: Final = TaskState.GENERATING
 COMPLETED: Final = TaskState.COMPLETED
 FAILED: Final = TaskState.FAILED
 CANCELLED: Final = TaskState.CANCELLED
+SUSPENDED: Final = TaskState.SUSPENDED
 """The states every task meets: reading a member of an enum costs ten times a global, and a task does it often."""
 
 _R, _T = RunState, TaskState
-_CUT_SHORT = frozenset({_R.FAILED, _R.TIMEOUT, _R.CANCELLED})
+_CUT_SHORT = frozenset({_R.FAILED, _R.TIMEOUT, _R.CANCELLED, _R.SUSPENDED})
 
 RUN_MOVES: Final[Mapping[str, frozenset[RunState]]] = {
     _R.IDLE: frozenset({_R.PLANNING}),
     _R.PLANNING: frozenset({_R.PLAN_READY, _R.RUNNING}) | _CUT_SHORT,
     _R.PLAN_READY: frozenset({_R.PLANNING, _R.RUNNING}) | _CUT_SHORT,
     _R.RUNNING: frozenset({_R.COMPLETED, _R.DEGRADED}) | _CUT_SHORT,
+    _R.SUSPENDED: frozenset({_R.PLANNING}),
 }
 """From a run state to the states that may follow; what is not listed is final."""
 
-_TASK_ENDS = frozenset({_T.COMPLETED, _T.FAILED, _T.CANCELLED})
+_TASK_ENDS = frozenset({_T.COMPLETED, _T.FAILED, _T.CANCELLED, _T.SUSPENDED})
 
 TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {
     _T.PENDING: frozenset({_T.IN_FLIGHT, _T.SKIPPED, _T.FAILED}),
     _T.IN_FLIGHT: frozenset({_T.GENERATING, _T.SKIPPED}) | _TASK_ENDS,
     _T.GENERATING: frozenset({_T.GENERATING, _T.EVALUATING}) | _TASK_ENDS,
     _T.EVALUATING: frozenset({_T.GENERATING, _T.EVALUATING}) | _TASK_ENDS,
+    _T.SUSPENDED: frozenset({_T.CANCELLED, _T.FAILED}),
 }
-"""From a task state to the states that may follow; what is not listed is final."""
+"""From a task state to the states that may follow; what is not listed is final. A task that waits for a person is over
+for this session: it ends otherwise only when the whole run does, and a resumed run begins it anew."""
 
 
 def check_move(name: str, history: list[str], to: str, moves: Mapping[str, frozenset[RunState | TaskState]]) -> None:

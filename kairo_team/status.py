@@ -26,9 +26,11 @@ class RunFacts:
     """Why the team's own governor stopped."""
     caller_cancelled: bool
     broken: bool
-    """Planning or binding failed, or the coordinator itself raised."""
+    """Planning or binding failed, the failure policy ended the run, or the coordinator itself raised."""
     ended_for_halt: bool
     """Some task ended because the team's budget was exhausted."""
+    waiting: bool
+    """A task, or the plan, waits for a person."""
     accepted: int
     lost: int
     """Tasks not accepted that somebody needed."""
@@ -51,7 +53,7 @@ def decide_status(facts: RunFacts) -> TeamStatus:
     if facts.halt in EXHAUSTED and facts.ended_for_halt:
         lenient = facts.risk is RiskProfile.LOW and facts.accepted
         return TeamStatus.DEGRADED if lenient else TeamStatus.FAILED
-    return _decide_by_tasks(facts)
+    return TeamStatus.SUSPENDED if facts.waiting else _decide_by_tasks(facts)
 
 
 def _decide_by_tasks(facts: RunFacts) -> TeamStatus:

@@ -14,13 +14,18 @@ from kairo_team.states import PENDING, TASK_MOVES, TaskState
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
+    import anyio
+
     from kairo_team.board import Entry
     from kairo_team.governance.governor import Governor
+    from kairo_team.human import HumanRequest
+    from kairo_team.recorded import TaskRecords
     from kairo_team.tasks import Task
     from kairo_team.verdicts import EvaluationVerdict
     from kairo_team.work_context import WorkContext
 
 _NOTHING = Usage()
+_IN_FLIGHT = frozenset({TaskState.IN_FLIGHT, TaskState.GENERATING, TaskState.EVALUATING})
 _make_outcome = maker(TaskOutcome)
 _STATUS = {status.value: status for status in TaskStatus}
 
@@ -30,6 +35,8 @@ class TaskRecord:
     """One task's state, tries and outcome."""
 
     entry: Entry
+    steps: TaskRecords
+    """The recorded steps of the plan it is part of."""
     task: Task = field(init=False)
     state: str = PENDING
     """Where it stands."""
@@ -48,12 +55,26 @@ class TaskRecord:
     warnings: tuple[str, ...] = ()
     error: str | None = None
     top_ups: int = 0
+    before: Usage | None = None
+    """What was spent with members that handed it over."""
+    has_slot: bool = False
+    wait: anyio.CancelScope | None = None
+    """Around what the task waits for between its attempts, such as a review."""
+    interrupted: str | HumanRequest | None = None
+    """Why it was cancelled, or the question whose answer it waits for."""
+    superseded: bool = False
+    """A later plan does without it."""
     for_halt: bool = False
     """It ended because a budget was exhausted."""
 
     def __post_init__(self) -> None:
         self.task = self.entry.task
         self.history = [PENDING]
+
+    @property
+    def in_flight(self) -> bool:
+        """Dispatched, and neither ended nor suspended: it holds a slot and a budget."""
+        return self.state in _IN_FLIGHT
 
     @property
     def ended(self) -> bool:

@@ -42,6 +42,7 @@ class TaskStatus(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
 
 
 def _unique(ids: Sequence[str]) -> tuple[str, ...]:
@@ -177,3 +178,5 @@ class Assignment:
     """The artifact a revision starts from."""
     findings: Sequence[Finding] = ()
     """What a reviewer wants changed in `previous`."""
+    directives: Sequence[str] = ()
+    """What whoever steers the run asked for, oldest first."""

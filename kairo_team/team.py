@@ -104,6 +104,8 @@ class Member:
     """Guard every attempt of this member, after the team's; none replaces what the agent itself limits."""
     guardrails: tuple[GuardrailPolicy, ...]
     """Look at every model and tool call of this member, after the team's."""
+    senior: Member | None
+    """Gets one attempt at what a review of this member's work leaves open; stands outside the team's list."""
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Member:
         max_concurrency: int | None = None,
         constraints: Iterable[ResourceConstraint] = (),
         guardrails: Iterable[GuardrailPolicy] = (),
+        senior: Member | None = None,
     ) -> None:
         role = Role(role) if isinstance(role, str) else role
         if not isinstance(role, Role):
@@ -135,9 +138,11 @@ class Member:
             raise ValueError(f"Member.budget must be a Budget or None, not {budget!r}")
         if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
             raise ValueError(f"Member.max_concurrency must be a whole number >= 1 or None, not {max_concurrency!r}")
+        if senior is not None and not isinstance(senior, Member):
+            raise ValueError(f"Member.senior must be a Member or None, not {senior!r}")
         owner = f"member {name or role.id!r}"
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
-        items = (role, agent, name, budget, max_concurrency, guards, rails)
+        items = (role, agent, name, budget, max_concurrency, guards, rails, senior)
         for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
 
@@ -155,22 +160,50 @@ class Member:
         return None if reentrant else 1
 
 
+def _with_seniors(members: Sequence[Member]) -> list[Member]:
+    """Return the members, then their seniors, and theirs, each once."""
+    found = list(members)
+    for member in found:  # grows while it is walked
+        if member.senior is not None and not any(member.senior is one for one in found):
+            found.append(member.senior)
+    return found
+
+
 def _named(members: Sequence[Member]) -> tuple[Member, ...]:
-    """Give every member a name of its own; refuse a name given twice."""
+    """Give every member, and every senior, a name of its own; refuse a name given twice, and a senior in the list."""
+    inside = [one.senior.id for one in members if one.senior is not None and any(one.senior is m for m in members)]
+    if inside:
+        raise ValueError(f"a senior stands outside the team's list of members: take {inside[0]!r} out of it")
+    everyone = _with_seniors(members)
+    names = _names(everyone)
+    seniors: dict[int, Member] = {}
+    for senior, name in reversed(list(zip(everyone, names, strict=True))[len(members) :]):
+        seniors[id(senior)] = _rename(senior, name, seniors)  # one's senior comes after it, and is named before it
+    return tuple(_rename(member, name, seniors) for member, name in zip(members, names, strict=False))
+
+
+def _rename(member: Member, name: str, seniors: Mapping[int, Member]) -> Member:
+    """Return the member under its name, and its senior under its own."""
+    senior = None if member.senior is None else seniors[id(member.senior)]
+    same = member.name == name and senior is member.senior
+    return member if same else replace(member, name=name, senior=senior)
+
+
+def _names(members: Sequence[Member]) -> list[str]:
     taken = {member.name for member in members if member.name is not None}
     explicit = [member.name for member in members if member.name is not None]
     if len(explicit) != len(taken):
         twice = {name for name in explicit if explicit.count(name) > 1}
         raise ValueError(f"member names must be unique in a team; given twice: {known(twice)}")
-    named: list[Member] = []
+    names: list[str] = []
     for member in members:
         name, number = member.name or member.role.id, 1
         while member.name is None and name in taken:
             number += 1
             name = f"{member.role.id}-{number}"
         taken.add(name)
-        named.append(member if member.name == name else replace(member, name=name))
-    return tuple(named)
+        names.append(name)
+    return names
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -220,12 +253,18 @@ class Team:
         for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
 
+    @property
+    def everyone(self) -> tuple[Member, ...]:
+        """The members, then their seniors."""
+        return tuple(_with_seniors(self.members))
+
     def member(self, name: str) -> Member:
-        """Return the member of that name; `KeyError` lists the names there are."""
-        for member in self.members:
+        """Return the member, or senior, of that name; `KeyError` lists the names there are."""
+        everyone = self.everyone
+        for member in everyone:
             if member.name == name:
                 return member
-        raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.members)}")
+        raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in everyone)}")
 
 
 @no_other_fields

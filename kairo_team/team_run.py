@@ -4,54 +4,55 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from kairo_team import events
-from kairo_team.attempts import Attempt, Worker, run_attempt
-from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
+from kairo_team.attempts import Attempt
+from kairo_team.binding import able_members
 from kairo_team.board import TaskBoard
-from kairo_team.budget import HaltReason, Usage, difference
+from kairo_team.budget import HaltReason, Usage
 from kairo_team.bus import Bus
-from kairo_team.carving import PLAN, Carving, open_governor, root_budget
+from kairo_team.carving import Carving, Earlier, open_governor, root_budget
 from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
-from kairo_team.ending import LAST_EVENT, Ending, join_output, skip_unbound
-from kairo_team.errors import ContractBreach, HaltError, Misuse, PlanRefused
-from kairo_team.frozen import maker
+from kairo_team.ending import LAST_EVENT, Ending, end_early, finish
+from kairo_team.errors import ContractBreach, Interrupted, Misuse, TeamAborted
+from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.leash import Leashes
-from kairo_team.opening import open_services
+from kairo_team.opening import begun_with, interruptible, open_services
+from kairo_team.planning import Planning
 from kairo_team.prompts import Prompts
-from kairo_team.recorded import TaskRecords
+from kairo_team.questions import Inbox, Questions
+from kairo_team.recorded import MISSING
 from kairo_team.results import Artifact, TeamResult, TeamStatus
-from kairo_team.reviews import review_artifact
 from kairo_team.runners import Runners, beside
-from kairo_team.runtime import Run, Runtime
-from kairo_team.states import COMPLETED, FAILED, GENERATING, PENDING, RUN_MOVES, RunState, TaskState, check_move
-from kairo_team.status import EXHAUSTED
-from kairo_team.task_record import TaskRecord, upstream_of
-from kairo_team.tasks import Assignment, Task, TaskGraph
+from kairo_team.runs import Suspension
+from kairo_team.runtime import Runtime
+from kairo_team.states import CANCELLED, COMPLETED, FAILED, RUN_MOVES, RunState, TaskState, check_move
+from kairo_team.steering import Steering
+from kairo_team.task_record import TaskRecord
+from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import Role
 from kairo_team.timeouts import Timeouts
-from kairo_team.verdicts import EvaluationContext, EvaluationVerdict, VerdictOutcome
+from kairo_team.tries import Tries
+from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 from kairo_team.work_context import WorkContext
 
 if TYPE_CHECKING:
-    from kairo_team.governance.governor import Governor
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import HumanGate
+    from kairo_team.runs import Run
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.verdicts import Finding
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
-_MISSING: Final = object()
-
-_make_assignment: Final = maker(Assignment)
-"""Makes an assignment of values that were checked before."""
 
 
 class TeamRun:
@@ -62,29 +63,44 @@ class TeamRun:
     """
 
     def __init__(
-        self, request: TeamExecutionRequest, team: Team, runtime: Runtime, *, tolerate_failures: bool, prompts: Prompts
+        self,
+        request: TeamExecutionRequest,
+        team: Team,
+        runtime: Runtime,
+        handle: Run,
+        *,
+        tolerate_failures: bool,
+        prompts: Prompts,
+        gate: HumanGate | None,
     ) -> None:
+        earlier = handle.suspension
         self.request = request
         self.team = team
         self.config = request.config
         self.clock = LoopClock()
         self.started = self.clock()
-        self.governor, self._unfunded = open_governor(runtime.governor, team.name, root_budget(self.config), self.clock)
-        self.bus = Bus(request.run_id, runtime.subscribers)
+        self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
+        budget, spent = (root_budget(self.config), Usage()) if earlier is None else (earlier.budget, earlier.usage)
+        self.governor, self._unfunded = open_governor(runtime.governor, team.name, budget, self.clock, spent)
+        self.bus = Bus(request.run_id, runtime.subscribers, seq=earlier.seq if earlier else 0, log=handle.log)
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
-        self._services = open_services(self, runtime, prompts)
+        self._handle = handle
+        self._earlier = Earlier(self.governor, spent)
+        self._leashes = Leashes(self.clock, self.config.cancel_grace)
+        self._steering = Steering(self.governor, self.journal, self.emit)
+        inbox = earlier.inbox if earlier else Inbox()
+        self._questions = Questions(request.run_id, gate, inbox, self.journal, self._leashes, self.emit)
+        self._services = open_services(self, runtime, prompts, self._questions, self._steering)
         self._timeouts = Timeouts(self.clock.read)
         self._carving = Carving(self.governor, self.config.budget_policy, self.emit)
-        self._leashes = Leashes(self.clock, self.config.cancel_grace)
-        self._history: list[str] = [RunState.IDLE]
+        self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
         self._ending = Ending(tolerate_failures=tolerate_failures)
-        self._plan_number = 0
-        self._recorded = TaskRecords(self._services.journal, 0, replaying=False)
-        self._graph: TaskGraph | None = request.plan
-        self._workers: dict[str, Worker] = {}
+        self._planning = Planning(self, self._carving, self._services, self._leashes, self._earlier, self._unfunded)
         self._dispatcher: Dispatcher | None = None
+        self._tries: Tries | None = None
         self._records: Mapping[str, TaskRecord] = {}
+        self._group: anyio.abc.TaskGroup | None = None
         self._runners: Runners | None = None
         self._output: Artifact | None = None
         self._result: TeamResult | None = None
@@ -100,97 +116,65 @@ class TeamRun:
         *,
         tolerate_failures: bool = False,
         templates: Mapping[str, str] | None = None,
+        gate: HumanGate | None = None,
     ) -> AsyncGenerator[TeamRun]:
         """Open a run: its governor, deadline and first event; on leaving the block its result and last event.
 
         Whatever the block raises becomes a FAILED result, but for the caller's own cancellation, which is raised again
         once everything in flight has ended. With `tolerate_failures` a task that was not accepted makes the run
-        DEGRADED instead of FAILED. Raises `RunExists` for a run id that was used before.
+        DEGRADED instead of FAILED. `gate` asks people; None takes the runtime's, if it has one. Raises `RunExists` for
+        a run id that was used before.
         """
         runtime: Runtime = team.runtime or Runtime()
-        runtime.runs.check_new(request.run_id)
-        run = cls(request, team, runtime, tolerate_failures=tolerate_failures, prompts=Prompts(templates))
-        runtime.runs.enter(Run(request.run_id, run.cancel))
+        handle = runtime.runs.enter(request.run_id)
+        run: TeamRun | None = None
         try:
+            run = cls(
+                request,
+                team,
+                runtime,
+                handle,
+                tolerate_failures=tolerate_failures,
+                prompts=Prompts(templates),
+                gate=gate or runtime.gate,
+            )
+            handle.begin(run)
             async with run.bus.pumping(run.config.cancel_grace):
                 try:
                     with run._ending.watching():
                         run._begin()
                         async with (
-                            run._interruptible(),
+                            interruptible(run.governor),
                             beside(run._leashes.watch, run._timeouts.watch, *run._services.watches),
                             anyio.create_task_group() as group,
                         ):
-                            run._runners = Runners(group)
+                            run._group, run._runners = group, Runners(group)
                             yield run
                 finally:
                     run._finish()
         finally:
-            runtime.runs.leave(request.run_id)
+            handle.end(None if run is None else run._result)
+            runtime.runs.leave(handle)
 
     def _begin(self) -> None:
+        resumed = self._history[0] == RunState.SUSPENDED
         self._move(RunState.PLANNING)
-        self.emit(events.TeamStarted, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
-
-    @asynccontextmanager
-    async def _interruptible(self) -> AsyncGenerator[None]:
-        """End the block at the deadline or a kill; without any time at all it is cancelled from its first await on."""
-        entered = False
-        try:
-            async with self.governor.scope():
-                entered = True
-                yield
-        except HaltError:
-            if not entered:
-                with anyio.CancelScope() as scope:
-                    scope.cancel()
-                    yield
-            raise
+        first = events.TeamResumed if resumed else events.TeamStarted
+        self.emit(first, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
 
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
-        records = self._end_tasks()
-        usage, halt = self.governor.status()
-        key = f"halt:{self._plan_number}"
-        if halt in EXHAUSTED:  # a replay asks nothing of the budget, so nothing would halt it
-            self._services.journal.put(key, halt)
-        halt = halt or cast("HaltReason | None", self._services.journal.get(key, None))
-        status = self._ending.status(halt, records, self.config)
-        self.governor.close()
-        outcomes = tuple(record.outcome() for record in records)
-        error = None
-        if status not in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
-            error = self._ending.explain(halt, outcomes)
-        self._result = TeamResult(
-            run_id=self.request.run_id,
-            status=status,
-            outcomes=outcomes,
-            artifact=self._output or join_output(records),
-            plan=self._graph,
-            usage=usage,
-            budget=self.governor.tree(),
-            duration=self.clock() - self.started,
-            warnings=self._ending.all_warnings(error, self._leashes.stubborn, outcomes),
-            error=error,
-            halt=halt,
-            refused=self._ending.refused,
-        )
-        self._move(RunState(status))
-        self.emit(LAST_EVENT[status], status, self._result.duration, usage, error)
+        self._result = result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn)
+        self._handle.suspension = self._suspension() if result.status is TeamStatus.SUSPENDED else None
+        self._move(RunState(result.status))
+        self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
 
-    def _end_tasks(self) -> list[TaskRecord]:
-        """End what has not ended: never started is SKIPPED, in flight is cut short."""
-        if self._dispatcher is None:
-            return skip_unbound(self._graph, self.emit)
-        records = list(self._dispatcher.records.values())
-        reason = self._ending.cut_short_by(self.governor.halted) or "the run ended"
-        for record in records:
-            if record.state is PENDING:
-                self._dispatcher.end(record, TaskState.SKIPPED, reason)
-            elif not record.ended:
-                self._dispatcher.end(record, self._ending.end_of_cut_short(), reason)
-        return records
+    def _suspension(self) -> Suspension:
+        """Return what the run goes on from."""
+        inbox, usage = self._questions.inbox, self.governor.usage
+        same = begun_with(self.request, self.team)
+        return Suspension(self.request, same, self.journal, usage, self.governor.budget, self.bus.seq + 1, inbox)
 
     def _move(self, to: RunState) -> None:
         check_move(self.request.run_id, self._history, to, RUN_MOVES)
@@ -199,6 +183,15 @@ class TeamRun:
         """Kill the run: what is in flight is interrupted and what was kept comes back. From any thread."""
         self._ending.reason = self._ending.reason or reason
         self.governor.cancel()
+
+    def abort(self, reason: str) -> None:
+        """End the run as FAILED: what is in flight is interrupted and what was kept comes back."""
+        if self._ending.aborted:
+            return
+        self._ending.error = self._ending.error or TeamAborted(reason)
+        self._ending.aborted = True
+        if self.journal.get("end", None) is None and self._group is not None:  # else a replay comes to it in time
+            self._group.cancel_scope.cancel()
 
     @property
     def result(self) -> TeamResult:
@@ -216,6 +209,16 @@ class TeamRun:
     def output(self, value: Artifact | str) -> None:
         self._output = Artifact(value) if isinstance(value, str) else value
 
+    @property
+    def graph(self) -> TaskGraph | None:
+        """The plan as it stands; None before there is one."""
+        return self._planning.graph
+
+    @property
+    def gated(self) -> bool:
+        """Whether there is somebody to ask."""
+        return self._questions.gate is not None
+
     def warn(self, text: str) -> None:
         """Put a warning into the result and the log."""
         self._ending.warnings.append(text)
@@ -225,6 +228,20 @@ class TeamRun:
         """Go on with less than was asked for: the run ends DEGRADED at best, and says why."""
         self._ending.makeshift = True
         self.warn(warning)
+
+    # ------------------------------------------------------------------ from outside
+
+    def cancel_task(self, task_id: str, reason: str = "the task was cancelled") -> None:
+        """End one task; see `Run.cancel_task`."""
+        self._services.call(self._steering.cancel_task, task_id, reason)
+
+    def steer(self, directive: str, task_id: str | None = None) -> None:
+        """Give a directive to one task or to all; see `Run.steer`."""
+        self._services.call(self._steering.steer, directive, task_id)
+
+    def top_up_run(self, budget: Budget) -> None:
+        """Raise the run's limits; see `Run.top_up`."""
+        self._services.call(self._steering.top_up, budget)
 
     # ------------------------------------------------------------------ recorded steps
 
@@ -238,66 +255,72 @@ class TeamRun:
         Whatever a coordinator learns from outside goes through here (attempts and reviews do by themselves), so that
         running its code again on the records decides the same. `returns`: the type the value must have.
         """
-        recorded = self._services.journal.get(key, _MISSING)
-        if recorded is not _MISSING:
+        recorded = self.journal.get(key, MISSING)
+        if recorded is not MISSING:
             return recorded
         made: Any = make()
         if inspect.isawaitable(made):
             made = await made
         if returns is not None and not isinstance(made, returns):
             raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
-        self._services.journal.put(key, made)
+        self.journal.put(key, made)
         return made
 
+    async def ask(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask the run's human gate; None when there is none, or nobody answers. Recorded.
+
+        The task gives its slot back meanwhile. A question that is put off ends the task's body, or for a plan the
+        whole block, by `Interrupted`, to be let pass: the run ends SUSPENDED once everything independent is done.
+        """
+        if question.task_id is None:
+            decision = await self._questions.ask(f"human:{self._planning.number}:plan", question)
+            if decision is not None and decision.action == "defer":
+                self._ending.question = question
+                raise Interrupted("the plan waits for a person")
+            return decision
+        record = self._record(self._task(question.task_id))
+        key = record.steps.key("human", question.task_id, question.attempt) + f":{question.kind}"
+        assert self._dispatcher is not None
+        if record.interrupted is None:
+            decision = await self._dispatcher.without_slot(record, self._questions.ask, key, question)
+            if record.interrupted is None and (decision is None or decision.action != "defer"):
+                return decision
+            record.interrupted = record.interrupted or question
+        raise Interrupted(str(record.interrupted))
+
+    # ------------------------------------------------------------------ planning
+
     async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
-        """Plan the run and bind every task; raises `PlanRefused` for what cannot start: let it end the run."""
+        """Make the plan, check and bind it; recorded. `PlanRefused` says what is wrong with it, before any work.
+
+        May be called again as long as no task was taken: then the new plan counts.
+        """
         await checkpoint()
-        problems = team_problems(self.team, self.config, self._services.models, self._services.prices)
-        problems += evaluator_problems(self.team)
-        if self._unfunded or problems:
-            raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
-        self._carving.set_aside(self.team)
-        self._plan_number += 1
-        self._graph = graph = await self._make_plan(f"plan:{self._plan_number}", make)
-        bound = bind(graph, self.team)
-        problems = plan_problems(graph, self.team, bound)
-        if problems:
-            raise PlanRefused(problems)
-        self._set_up(graph, bound)
+        if self._history[-1] != RunState.PLANNING:
+            self._move(RunState.PLANNING)
+        graph, bound = await self._planning.plan(make)
+        steps = self._planning.recorded
+        board = TaskBoard(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
+        self._dispatcher = Dispatcher(board, self._carving.members, self.config, self.emit, steps)
+        self._records = self._dispatcher.records
+        self._steering.begin(self._dispatcher)
+        parts = (self._services, self._dispatcher, self._steering, self._earlier, self.emit)
+        self._tries = Tries(self.request, self.team, *parts, self._timeouts, self._leashes)
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph
 
-    async def _make_plan(self, key: str, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
-        """Get the plan, and record what it cost: a replay asks nobody and books the same."""
-        before = self.governor.usage
-        replaying = self._services.journal.get(key, _MISSING) is not _MISSING
-        self._recorded = TaskRecords(self._services.journal, self._plan_number, replaying=replaying)
-        try:
-            graph: TaskGraph = await self.step(key, lambda: self._ask_planner(make), returns=TaskGraph)
-        finally:
-            self._carving.close_purpose(PLAN)
-        spent = difference(self.governor.usage, before, 0.0)
-        if spent != Usage():
-            self._services.journal.put(f"{key}:usage", spent)
-        else:
-            recorded = self._services.journal.get(f"{key}:usage", None)
-            self.governor.restore(cast("Usage", recorded or Usage()))
-        return graph
+    async def replan(
+        self, failing: Task, make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
+    ) -> TaskGraph | None:
+        """Put a new plan in the place of what has not started, once in a run, because a task is about to fail.
 
-    async def _ask_planner(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
-        made = make()
-        if not inspect.isawaitable(made):
-            return made
-        graph: TaskGraph = await self._leashes.hold(made, "the planner", lambda: False)
-        return graph
-
-    def _set_up(self, graph: TaskGraph, bound: Mapping[str, tuple[str, ...]]) -> None:
-        members = self.team.members
-        board = TaskBoard(graph, self._recorded.bound(bound), {member.id: member.concurrency for member in members})
-        self._workers = {member.id: Worker.of(member) for member in members}
-        self._dispatcher = Dispatcher(board, self._carving.members, self.config, self.emit, self._recorded)
-        self._records = self._dispatcher.records
+        `make` gets the plan's part that stays and returns it with new tasks, under ids of their own. The new plan is
+        checked and bound like the first, and recorded. Returns the whole plan; None when there was a new plan already,
+        or the one that was made cannot be run: then everything stays as it is, and a warning says why.
+        """
+        assert self._dispatcher is not None
+        return await self._planning.replan(self._record(failing), self._dispatcher, make)
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
@@ -308,9 +331,11 @@ class TeamRun:
 
     def ready(self, graph: TaskGraph) -> AsyncIterator[Task]:
         """Iterate over tasks as their needs, a slot, a member and budget are there, until all have ended."""
-        if self._dispatcher is None or graph is not self._graph:
+        if self._dispatcher is None or graph is not self._planning.graph:
             raise Misuse("plan first: `ready` takes the graph that `plan` returned")
         self._move(RunState.RUNNING)
+        self._planning.hold_back(self._dispatcher)
+        self._dispatcher.over = partial(end_early, self, self._ending, self._group)
         return self._dispatcher
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -324,6 +349,8 @@ class TeamRun:
     async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
         try:
             await body(*args)
+        except Interrupted as interrupted:
+            problem = str(interrupted)
         except Exception as error:
             _logger.exception("the coordinator's body of task %r raised", record.task.id)
             problem = f"the coordinator raised {type(error).__name__}: {error}"
@@ -331,10 +358,10 @@ class TeamRun:
             if record.ended:
                 return
             problem = "the coordinator's body returned without accepting, failing or skipping it"
-        if not record.ended:
+        if record.in_flight:
             self._end(record, FAILED, problem)
 
-    async def attempt(
+    def attempt(
         self,
         task: Task,
         number: int,
@@ -342,92 +369,24 @@ class TeamRun:
         artifact_number: int = 1,
         previous: Artifact | None = None,
         findings: Sequence[Finding] = (),
-    ) -> Attempt:
+    ) -> Coroutine[Any, Any, Attempt]:
         """Let the task's member try; never raises but for cancellation. Recorded.
 
         `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
         `previous` is the last one and `findings` what a review wants changed.
         """
-        record, dispatcher = self._record(task), self._dispatcher
-        member, governor = record.member, record.governor
-        assert dispatcher is not None
-        assert member is not None, "a task has its member from dispatch on"
-        assert governor is not None
-        record.move(GENERATING)
-        record.attempts += 1
-        self.emit(events.AttemptStarted, task.id, member, number)
-        key = self._recorded.attempt_key(task.id, number)
-        attempt: Attempt | Any = self._services.journal.get(key, _MISSING) if self._recorded.replaying else _MISSING
-        if attempt is _MISSING:
-            assignment = self._assignment(task, artifact_number, previous, findings)
-            if record.leased != member:
-                await dispatcher.lease(record, member)
-            worker = self._workers[member]
-            record.context = context = self._attempt_context(record, worker, governor, key)
-            timeout = task.timeout if task.timeout is not None else self.config.task_timeout
-            try:
-                attempt = await run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
-            finally:
-                dispatcher.release_lease(record)
-            self._services.journal.put(key, attempt)
-        else:
-            governor.restore(difference(attempt.usage, record.usage, 0.0))
-        self._take_over(record, attempt)
-        return attempt
+        assert self._tries is not None, "a task comes from `ready`"
+        return self._tries.attempt(self._record(task), number, artifact_number, previous, findings)
 
-    def _attempt_context(self, record: TaskRecord, worker: Worker, governor: Governor, key: str) -> WorkContext:
-        task, member = record.task, worker.member
-        # by position: keywords cost as much as all the rest of it
-        context = WorkContext(self._services, governor, member.role, key, task.id, member.id, record.usage)
-        if task.output_type is not None:
-            context.output_type = self.team.output_types[task.output_type]
-        return context
-
-    def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
-        """Book what an attempt brought."""
-        record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
-        record.context = None
-        record.artifact = attempt.artifact or record.artifact
-        record.for_halt = attempt.halt is not None
-        if attempt.halt is not None:
-            self.emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
-        status = attempt.output.status if attempt.output else "failed"
-        self.emit(
-            events.AttemptFinished, record.task.id, record.member, attempt.number, status, attempt.usage, attempt.error
-        )
-
-    def _assignment(
-        self, task: Task, number: int, previous: Artifact | None, findings: Sequence[Finding]
-    ) -> Assignment:
-        upstream = upstream_of(task, self._records) if task.depends_on else {}
-        request = self.request
-        return _make_assignment(
-            task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings)
-        )
-
-    async def review(
+    def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
-    ) -> EvaluationVerdict:
-        """Have an attempt's artifact reviewed; never raises but for cancellation, always a verdict. Recorded."""
-        record = self._record(task)
-        record.move(TaskState.EVALUATING)
-        self.emit(events.EvaluationStarted, task.id, record.member, attempt.number)
-        key = f"review:{self._plan_number}:{task.id}:{attempt.number}"
-        verdict: EvaluationVerdict = await self.step(key, lambda: self._judge(task, attempt, evaluator, prior))
-        record.verdict = verdict
-        self.emit(events.EvaluationResult, task.id, record.member, attempt.number, verdict)
-        return verdict
+    ) -> Coroutine[Any, Any, EvaluationVerdict]:
+        """Have an attempt's artifact reviewed: always a verdict. Recorded.
 
-    async def _judge(
-        self, task: Task, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
-    ) -> EvaluationVerdict:
-        if attempt.artifact is None:
-            raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
-        upstream = upstream_of(task, self._records)
-        context = EvaluationContext(
-            task, attempt.artifact, len(prior) + 1, tuple(prior), self.request.goal, upstream, self.config
-        )
-        return await review_artifact(evaluator, context, self.config.review_timeout, self._leashes)
+        Raises nothing but cancellation, and `Interrupted`, to be let pass, when the task was cancelled meanwhile.
+        """
+        assert self._tries is not None, "a task comes from `ready`"
+        return self._tries.review(self._record(task), attempt, evaluator, prior)
 
     async def top_up(self, task: Task, attempt: Attempt) -> bool:
         """Set more aside for a task whose attempt ran short; say whether another try makes sense. Recorded.
@@ -438,22 +397,45 @@ class TeamRun:
         if dispatcher is None or halt is None or record.top_ups >= self.config.budget_policy.top_ups:
             return False
         record.top_ups += 1
-        key = f"top_up:{self._plan_number}:{task.id}:{attempt.number}"
+        key = record.steps.key("top_up", task.id, attempt.number)
         return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
 
-    async def pause(self, seconds: float) -> None:
+    def others(self, task: Task) -> tuple[str, ...]:
+        """Return who else may do a task, by its own binding, in the team's order."""
+        member = self._record(task).member
+        return tuple(name for name in able_members(task, self.team) if name != member)
+
+    async def hand_over(self, task: Task, member: str) -> bool:
+        """Give a task to another member; False when there is no budget for it with that one. Recorded."""
+        record, dispatcher = self._record(task), self._dispatcher
+        assert dispatcher is not None
+        key = record.steps.key("hand_over", task.id, record.attempts + 1)
+        recorded = record.steps.recall(key)
+        if recorded is MISSING:
+            recorded = dispatcher.hand_over(record, member, free=False)
+            record.steps.put(key, recorded)
+        elif recorded:
+            dispatcher.hand_over(record, member, free=True)
+        return bool(recorded)
+
+    async def pause(self, task: Task, seconds: float) -> None:
         """Wait inside a task's body without holding its slot, as between two tries."""
+        record = self._record(task)
         assert self._dispatcher is not None
-        await self._dispatcher.pause(seconds)
+        if record.interrupted is None:
+            await self._dispatcher.without_slot(record, anyio.sleep, seconds)
 
     # ------------------------------------------------------------------ ends
 
-    def accept(self, task: Task, attempt: Attempt, verdict: EvaluationVerdict | None = None) -> None:
-        """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status."""
+    def accept(
+        self, task: Task, attempt: Attempt, verdict: EvaluationVerdict | None = None, *, by: str | None = None
+    ) -> None:
+        """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status. `by`: who did."""
         record = self._record(task)
         record.artifact, record.verdict = attempt.artifact, verdict
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
-            record.warnings += (f"accepted without a PASS: {verdict.cause or verdict.outcome.value}",)
+            whose = f" by {by}" if by else ""
+            record.warnings += (f"accepted{whose} without a PASS: {verdict.cause or verdict.outcome.value}",)
         outcome = verdict.outcome.value if verdict else None
         self._end(record, COMPLETED, None, verdict=outcome)
 
@@ -464,22 +446,42 @@ class TeamRun:
         *,
         best: Attempt | None = None,
         verdict: EvaluationVerdict | None = None,
-    ) -> None:
-        """End a task that cannot be accepted; its best artifact so far comes back with it."""
+    ) -> bool:
+        """End a task that cannot be accepted; its best artifact so far comes back with it.
+
+        Returns whether it is FAILED: it may have been cancelled meanwhile.
+        """
         record = self._record(task)
         record.artifact = best.artifact if best is not None and best.artifact is not None else record.artifact
         record.verdict = verdict or record.verdict
         self._end(record, FAILED, error)
+        return record.state is FAILED
 
     def skip(self, task: Task, reason: str) -> None:
         """End a task without trying it."""
         self._end(self._record(task), TaskState.SKIPPED, reason)
 
     def _end(self, record: TaskRecord, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
-        assert self._dispatcher is not None
-        if to is FAILED and self.governor.stopped in _CUT_SHORT:
-            to = TaskState.CANCELLED
-        self._dispatcher.end(record, to, reason, verdict=verdict)
+        """End a task, as it was meant or as the person wants who interrupted it."""
+        dispatcher = self._dispatcher
+        assert dispatcher is not None
+        interrupted = record.interrupted
+        if isinstance(interrupted, HumanRequest):
+            dispatcher.suspend(record, f"waits for a person: {interrupted.text}")
+            return
+        if interrupted is not None:
+            to, reason = CANCELLED, interrupted
+        elif to is FAILED and self.governor.stopped in _CUT_SHORT:
+            to = CANCELLED
+        dispatcher.end(record, to, reason, verdict=verdict)
+        if record.usage.tokens:
+            self._steering.warn_of_budget()
+
+    def _task(self, task_id: str) -> Task:
+        graph = self._planning.graph
+        if graph is None:
+            raise Misuse(f"there is no task {task_id!r}: plan first")
+        return graph[task_id]
 
     def _record(self, task: Task) -> TaskRecord:
         try:

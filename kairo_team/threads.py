@@ -41,7 +41,7 @@ class _Call(Generic[T]):
     def __init__(self, make: Callable[[], T], on_late: OnLate | None) -> None:
         self._make = make
         self._on_late = on_late
-        self._post = _poster()
+        self._post = poster()
         self.event = Event()
         self.state: Literal["waiting", "running", "done", "abandoned"] = "waiting"
         self.result: T | None = None
@@ -188,7 +188,7 @@ class _Pool:
             call.wake()
 
 
-def _poster() -> Callable[[Callable[[], object]], object]:
+def poster() -> Callable[[Callable[[], object]], object]:
     """Say how another thread runs a callback in this event loop; `RuntimeError` once the loop is gone."""
     native: Any = current_token().native_token
     post: Callable[[Callable[[], object]], object]

@@ -7,14 +7,17 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from anyio import sleep_forever
+
 from kairo_team.budget import Usage, difference
 from kairo_team.errors import known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
 from kairo_team.frozen import freeze_json
 from kairo_team.governance.guardrails import GuardrailAction
+from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.member_model import MemberModel
 from kairo_team.models.admission import GovernedModel
-from kairo_team.results import adapter
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
 from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from kairo_team.runtime import Runtime
     from kairo_team.services import Services
     from kairo_team.team import Role
+    from kairo_team.tools.result import ToolResult
 
 _logger = logging.getLogger("kairo_team")
 
@@ -40,8 +44,8 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_step", "_stopped", "constraints", "denied", "governor",
-        "kept", "member", "output_type", "role", "services", "spent_before", "task_id", "turns",
+        "_brought", "_calls", "_pipeline", "_step", "_stop", "_stopped", "_told", "constraints", "denied", "governor",
+        "interrupted", "kept", "member", "output_type", "role", "services", "spent_before", "task_id", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -67,16 +71,39 @@ class WorkContext:
         self.denied: GuardrailDenied | None = None
         """The last refusal of a model call by a guardrail."""
         self.spent_before = spent_before
+        self._told = 0 if services.steering is None else len(services.steering.directives)
+        """How many directives the prompt has already."""
         self._step = step
         self._calls: dict[str, int] | None = None
         self._pipeline: ToolPipeline | None = None
         self._brought: dict[str, Tool] | None = None
         self._stopped = _never
+        self._stop: Callable[[], None] | None = None
+        self.interrupted: str | HumanRequest | None = None
+        """What ended the work from outside."""
         self.constraints = None if services.constraints is None else services.constraints.for_attempt(self)
 
-    def stop_when(self, stopped: Callable[[], bool]) -> None:
-        """Let `cancelled` say what `stopped` says."""
+    def stop_when(self, stopped: Callable[[], bool], stop: Callable[[], None]) -> None:
+        """Let `cancelled` say what `stopped` says, and `interrupt` end the work by `stop`."""
         self._stopped = stopped
+        self._stop = stop
+
+    def interrupt(self, by: str | HumanRequest) -> None:
+        """End the work from outside: its task was cancelled, or waits for a person."""
+        if self.interrupted is None and self._stop is not None:
+            self.interrupted = by
+            self._stop()
+
+    def output(
+        self, artifact: Artifact, status: AgentStatus = AgentStatus.COMPLETED, error: str | None = None
+    ) -> AgentOutput:
+        """Return an output with what was counted beside the agent."""
+        usage = self.usage
+        return AgentOutput(artifact, status, self.turns, None, usage.tool_calls, usage, error=error)
+
+    def partial(self, status: AgentStatus, error: str | None = None) -> AgentOutput | None:
+        """Return what was kept, as the partial artifact of work that failed; None when nothing was."""
+        return self.output(Artifact(self.kept, partial=True), status, error) if self.kept else None
 
     @property
     def remaining(self) -> Budget:
@@ -92,6 +119,14 @@ class WorkContext:
     def cancelled(self) -> bool:
         """True once the work is to end."""
         return self._stopped()
+
+    @property
+    def directives(self) -> Sequence[str]:
+        """What whoever steers the run asked for since this work began, oldest first."""
+        steering = self.services.steering
+        if steering is None or len(steering.directives) == self._told:
+            return ()
+        return steering.directives_for(self.task_id, after=self._told)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -150,10 +185,39 @@ class WorkContext:
 
     def call_key(self, request: ModelRequest) -> str:
         """Name this call in the journal: by what is asked, and how often it was asked before."""
-        digest = hashlib.sha256(_written(request)).hexdigest()[:16]
+        return self._call_key(_written(request))
+
+    def recall_tool(self, tool: str, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult | None]:
+        """Name this tool call in the journal, and return what came of it if it was made before."""
+        given = arguments if isinstance(arguments, str) else repr(sorted(arguments.items()))
+        key = self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass"))
+        recorded: Any = self.services.journal.get(key, None)
+        return key, recorded
+
+    def _call_key(self, asked: bytes) -> str:
+        digest = hashlib.sha256(asked).hexdigest()[:16]
         self._calls = self._calls or {}
         self._calls[digest] = number = self._calls.get(digest, 0) + 1
         return f"call:{self._step}:{digest}:{number}"
+
+    async def approve_tool(self, tool: str, arguments: Mapping[str, Any], reason: str) -> HumanDecision | None:
+        """Ask a person whether a tool call may be made; None when nobody can be asked, or nobody answers.
+
+        A question that is put off ends the attempt, to be made again once it is answered.
+        """
+        questions = self.services.questions
+        if questions is None or self.task_id is None:
+            return None
+        subject = f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+        attempt = int(self._step.rpartition(":")[2])
+        text = f"may {self.member!r} call {tool!r}? {reason}"
+        asked = HumanRequest("tool", text, subject, self.task_id, self.member, attempt)
+        key = f"human:{self._step.partition(':')[2]}:tool:{asked.digest[:16]}"
+        decision = await questions.ask(key, asked)
+        if decision is not None and decision.action == "defer":
+            self.interrupt(questions.identified(asked, key))
+            await sleep_forever()
+        return decision
 
     def report_ruling(self, phase: GuardrailPhase, target: str, ruling: GuardrailRuling) -> None:
         """Tell of what a guardrail decided, unless it plainly allowed."""
@@ -197,6 +261,9 @@ class WorkContext:
                 metadata=self.metadata,
                 on_call=self._report_tool,
                 on_decision=self.report_ruling,
+                approve=self.approve_tool if services.questions is not None and services.questions.gate else None,
+                recall=self.recall_tool if self.task_id is not None else None,
+                record=services.journal.put,
             )
         return self._pipeline
 

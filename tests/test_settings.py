@@ -42,6 +42,13 @@ async def bad(assignment: kt.Assignment) -> str:
     raise ValueError("cannot")
 
 
+class Unsure:
+    """Leaves every artifact to a higher authority."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.escalate(kt.Cause.LOW_CONFIDENCE)
+
+
 async def nap(assignment: kt.Assignment) -> str:
     await anyio.sleep(10)
     return "slept"
@@ -188,6 +195,27 @@ async def test_cancel_grace_is_the_time_for_clean_up(grace: float, tidied: bool)
 
 
 # ---------------------------------------------------------------- Member
+
+
+@shows(kt.Member, "senior")
+async def test_a_senior_gets_what_a_review_leaves_open() -> None:
+    asked: list[str] = []
+
+    async def lead(assignment: kt.Assignment) -> str:
+        asked.append(assignment.task.id)
+        return "better"
+
+    team = kt.Team("team", [kt.Member("a", good, senior=kt.Member("lead", lead))])
+    await ExpertTeamCoordinator(evaluator=Unsure()).execute(kt.TeamExecutionRequest("g"), team)
+    assert asked == ["a"]
+
+
+@shows(kt.Runtime, "gate")
+async def test_a_gate_is_asked_what_a_review_leaves_open() -> None:
+    gate = kt.CallbackGate(lambda question: question.cause is kt.Cause.LOW_CONFIDENCE)
+    team = kt.Team("team", [kt.Member("a", good)], runtime=kt.Runtime(gate=gate))
+    result = await ExpertTeamCoordinator(evaluator=Unsure()).execute(kt.TeamExecutionRequest("g"), team)
+    assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "made a")
 
 
 @shows(kt.Member, "role", "agent", "name")

@@ -20,6 +20,7 @@ from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said,
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
+from kairo_team.frozen import thaw
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import usage_of
@@ -216,6 +217,10 @@ class _ToolCall:
         """Return or raise what the library is to see: what the tool did, but for what guardrails changed."""
         if result.refused_by is not None:
             raise ToolFailed(result.text)
+        if not self.ran:  # what came of it was on record
+            if result.is_error:
+                raise ToolFailed(result.text)
+            return result.text if result.value is None else thaw(result.value)
         if isinstance(self._error, ModelRetry | ToolFailed):
             raise type(self._error)(result.text) if result.text != self._error.message else self._error
         if self._error is not None:

@@ -111,7 +111,7 @@ def unreplaced(job: Job) -> list[str]:
     """Return the members whose agents bring a model object, which no name replaces."""
     if job.model is None:
         return []
-    models = {member.id: getattr(member.agent, "model", None) for member in job.team.members}
+    models = {member.id: getattr(member.agent, "model", None) for member in job.team.everyone}
     return [name for name, model in models.items() if model is not None and not isinstance(model, str)]
 
 

@@ -13,6 +13,7 @@ from kairo_team.governance.holds import Reservation, holds_already, refusal, res
 from kairo_team.governance.ledger import COMMITTED, Node, plant
 from kairo_team.governance.report import guarantee_of, write_down
 from kairo_team.governance.scope import GovernorScope
+from kairo_team.governance.sessions import charge, restore
 from kairo_team.governance.tree import Tree
 from kairo_team.governance.units import (
     ALL_DIMENSIONS,
@@ -68,7 +69,7 @@ class Governor:
         tree = Tree(clock or time.monotonic)
         self._node = node = plant(tree, None, name, budget, limits_of(budget))
         if restored_usage is not None:
-            _restore(node, restored_usage)
+            restore(node, restored_usage)
         if restored_halt is not None:
             halts.stop(node, HaltReason(restored_halt))
 
@@ -187,7 +188,12 @@ class Governor:
     def restore(self, usage: Usage) -> None:
         """Book what an earlier session spent here, loops included; seconds aside. Nothing is checked, nobody halted."""
         with self._node.tree.lock:
-            _charge(self._node.nearest_open(), usage)
+            charge(self._node.nearest_open(), usage)
+
+    def unbook(self, usage: Usage) -> None:
+        """Take back what `restore` or `restored_usage` booked here: it was booked anew, below."""
+        with self._node.tree.lock:
+            charge(self._node.nearest_open(), usage, -1)
 
     def cancel(self, reason: HaltReason = HaltReason.CANCELLED) -> None:
         """Stop this governor and everything under it: from any task, thread or signal handler.
@@ -223,6 +229,18 @@ class Governor:
             child._node = node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
         finally:
             tree.release()
+        return child
+
+    def carve_again(self, name: str, budget: Budget, spent: Usage) -> Governor:
+        """Carve a child that was closed and goes on: what it spent here, seconds included, is its own again."""
+        with self._node.tree.lock:
+            charge(self._node.nearest_open(), spent, -1)
+            try:
+                child = self.carve(name, budget)
+            except BaseException:
+                charge(self._node.nearest_open(), spent)
+                raise
+            restore(child._node, spent)  # noqa: SLF001 - one of its own kind
         return child
 
     def carve_share(self, name: str, ceiling: Budget | None, part: float, reserve: float) -> tuple[Governor, Units]:
@@ -419,20 +437,6 @@ class Governor:
 
     def __repr__(self) -> str:
         return f"<Governor {self.path!r} {self.budget!r} halted={self.halted and str(self.halted)!r}>"
-
-
-def _restore(node: Node, usage: Usage) -> None:
-    """Charge what an earlier session spent, its active seconds included."""
-    _charge(node, usage)
-    node.started -= usage.seconds
-    if node.deadline is not None:
-        node.deadline -= usage.seconds
-
-
-def _charge(node: Node, usage: Usage) -> None:
-    node.spend(usage.tokens, usage.completion_tokens, picodollars(usage.dollars), usage.tool_calls)
-    node.move(LOOPS, usage.loops, usage.loops)
-    node.mark_overdrawn()
 
 
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:

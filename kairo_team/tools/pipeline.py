@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.guardrails import GuardrailOutcome, GuardrailPayload, GuardrailRuling
     from kairo_team.governance.policies.mcp import McpPolicy
+    from kairo_team.human import HumanDecision
     from kairo_team.tools.tool import Tool
 
 __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult", "Toolbox"]
@@ -41,6 +42,11 @@ OnCall = Callable[[str, Outcome, str | None, str | None], object]
 """Told of every call when it has ended: the tool's name, what came of it, what refused it, and why."""
 OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 """Told of every ruling of a guardrail other than plainly to allow: when, about which tool, what."""
+
+Approve = Callable[[str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
+"""Asks a person about a call: the tool's name, its arguments, and why it is asked. None is no answer."""
+Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | None]"]
+"""Names a call of a tool with these arguments, and finds its result where it was made before."""
 
 MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
@@ -57,8 +63,8 @@ class ToolPipeline:
     """
 
     __slots__ = (
-        "_allowed", "_guardrails", "_mcp", "_member", "_metadata", "_on_call", "_on_decision", "_permissions",
-        "_sanitize", "_with_mcp", "breakers", "governor",
+        "_allowed", "_approve", "_guardrails", "_mcp", "_member", "_metadata", "_on_call", "_on_decision",
+        "_permissions", "_recall", "_record", "_sanitize", "_with_mcp", "breakers", "governor",
     )  # fmt: skip
 
     def __init__(
@@ -74,11 +80,15 @@ class ToolPipeline:
         metadata: Mapping[str, Any] = EMPTY,
         on_call: OnCall | None = None,
         on_decision: OnDecision | None = None,
+        approve: Approve | None = None,
+        recall: Recall | None = None,
+        record: Callable[[str, ToolResult | None], None] | None = None,
     ) -> None:
         """Make the pipeline of one member, for one attempt.
 
         `allowed` are names of tools (of an MCP server's also `server/tool`); None is all. `breakers` are the run's, or
-        fresh ones. `metadata` is what guardrails are told of the work.
+        fresh ones. `metadata` is what guardrails are told of the work. `approve` asks a person. `recall` names a call
+        and finds what came of it when it was made before; `record` keeps what comes of it, under that name.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
@@ -90,6 +100,9 @@ class ToolPipeline:
         self._metadata = metadata
         self._on_call = on_call
         self._on_decision = on_decision
+        self._approve = approve
+        self._recall = recall
+        self._record = record
         self._mcp: McpPolicy | None = None
         self._with_mcp: GuardrailChain | None = None
 
@@ -109,6 +122,18 @@ class ToolPipeline:
         Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only where they leave the tool
         itself, which may call governed models, and `HaltError` from a governor that halted.
         """
+        if self._recall is None or self._record is None:
+            return await self._call(tool, arguments)
+        key, recorded = self._recall(tool.name, arguments)
+        if recorded is not None:
+            return recorded
+        self._record(key, None)
+        result = await self._call(tool, arguments)
+        if result.refused_by is None:
+            self._record(key, result)
+        return result
+
+    async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str) -> ToolResult:
         ticket = self.breakers.admit(tool.name)
         if ticket is None:
             return self.refuse(tool.name, "circuit-breaker", self._open_circuit())
@@ -162,6 +187,16 @@ class ToolPipeline:
                 f"only tools that read may be used while planning; {tool.name!r} is a {tool.side_effect} tool",
             )
 
+    async def _check_approved(self, tool: Tool, seen: Mapping[str, Any], by: str, reason: str) -> None:
+        """Raise unless a person approves the call."""
+        if self._approve is None:
+            raise CallRefusedError(by, f"this needs the approval of a human, and nobody can be asked: {reason}")
+        answer = await self._approve(tool.name, seen, reason)
+        if answer is None:
+            raise CallRefusedError(by, f"this needs the approval of a human, and nobody answered: {reason}")
+        if answer.action != "approve":
+            raise CallRefusedError(by, f"a human refused it: {answer.feedback or reason}")
+
     async def _check_permission(self, tool: Tool, seen: Mapping[str, Any]) -> None:
         """Raise unless the permission guard allows the call; one that fails does not."""
         guard = self._permissions.guard
@@ -185,9 +220,7 @@ class ToolPipeline:
         if decision.action == "deny":
             raise CallRefusedError(by, decision.reason)
         if decision.action == "ask":
-            raise CallRefusedError(
-                by, f"this needs the approval of a human, and nobody can be asked: {decision.reason}"
-            )
+            await self._check_approved(tool, seen, by, decision.reason)
 
     async def _look_at_arguments(self, tool: Tool, seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Ask the guardrails; return the arguments as they changed them, None if they did not."""

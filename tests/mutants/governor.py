@@ -31,6 +31,7 @@ LEDGER = "governance/ledger.py"
 HOLDS = "governance/holds.py"
 HALTS = "governance/halts.py"
 SCOPE = "governance/scope.py"
+SESSIONS = "governance/sessions.py"
 UNITS = "governance/units.py"
 WAITING = "governance/waiting.py"
 
@@ -45,7 +46,7 @@ MUTANTS = [
         LEDGER,
         "            node = node.parent\n        if not fits:\n            self.move(",
         "            node = None\n        if not fits:\n            self.move(",
-        (LAW, "test_guards.py::test_reserve_holds_everything_on_the_whole_path_or_nothing"),
+        (LAW, "test_reservations.py::test_reserve_holds_everything_on_the_whole_path_or_nothing"),
     ),
     Mutant(
         "guarantee counted twice",
@@ -62,7 +63,7 @@ MUTANTS = [
         LEDGER,
         "self.move(TOKENS, spent - hold, spent, completion)",
         "self.move(TOKENS, max(0, spent - hold), spent, completion)",
-        (LAW, "test_guards.py::test_kf_b18_holds_come_back_at_settle"),
+        (LAW, "test_reservations.py::test_kf_b18_holds_come_back_at_settle"),
     ),
     Mutant(
         "`>=` for `>` in claim",
@@ -78,7 +79,7 @@ MUTANTS = [
         LEDGER,
         "claim(DOLLARS, picos):\n            self.move(TOKENS, -tokens, 0)\n            return False",
         "claim(DOLLARS, picos):\n            return False",
-        ("test_guards.py::test_reserve_holds_everything_on_the_whole_path_or_nothing",),
+        ("test_reservations.py::test_reserve_holds_everything_on_the_whole_path_or_nothing",),
     ),
     Mutant(
         "no wall",
@@ -86,7 +87,7 @@ MUTANTS = [
         LEDGER,
         "if self.tree.overdrawn and self.walled(dim, amount) is not None:\n            return False",
         "if self.tree.overdrawn and False:\n            return False",
-        (LAW, "test_guards.py::test_a_guarantee_is_not_honoured_with_money_that_an_overshoot_has_spent"),
+        (LAW, "test_reservations.py::test_a_guarantee_is_not_honoured_with_money_that_an_overshoot_has_spent"),
     ),
     Mutant(
         "overshoot forgotten",
@@ -94,7 +95,7 @@ MUTANTS = [
         HOLDS,
         "self.overshoot = True\n                node.mark_overdrawn()",
         "self.overshoot = True",
-        (LAW, "test_guards.py::test_a_guarantee_is_not_honoured_with_money_that_an_overshoot_has_spent"),
+        (LAW, "test_reservations.py::test_a_guarantee_is_not_honoured_with_money_that_an_overshoot_has_spent"),
     ),
     Mutant(
         "float money",
@@ -118,7 +119,7 @@ MUTANTS = [
         UNITS,
         "limits = (budget.tokens, None if dollars is None else picodollars(dollars), budget",
         "limits = (budget.tokens, picodollars(dollars or 0), budget",
-        (LAW, "test_guards.py::test_left_unsettled_the_whole_hold_is_charged"),
+        (LAW, "test_reservations.py::test_left_unsettled_the_whole_hold_is_charged"),
     ),
     # -- guards -------------------------------------------------------------------------------
     Mutant(
@@ -175,7 +176,7 @@ MUTANTS = [
         HALTS,
         "    for dim in (TOKENS, DOLLARS, LOOPS):\n        found = node.without_room(",
         "    for dim in (TOKENS, DOLLARS, LOOPS, 3):\n        found = node.without_room(",
-        (LAW, "test_guards.py::test_a_tool_call_over_its_limit_is_a_refusal_and_never_a_halt"),
+        (LAW, "test_reservations.py::test_a_tool_call_over_its_limit_is_a_refusal_and_never_a_halt"),
     ),
     Mutant(
         "deadline of the nearest",
@@ -193,7 +194,7 @@ MUTANTS = [
         "            if tokens > held[TOKENS] or",
         "            __import__('kairo_team.governance.halts').governance.halts.stop_crossed(node, held)\n"
         "            if tokens > held[TOKENS] or",
-        (LAW, "test_guards.py::test_more_than_was_held_is_booked_and_reported_and_the_next_guard_refuses"),
+        (LAW, "test_reservations.py::test_more_than_was_held_is_booked_and_reported_and_the_next_guard_refuses"),
     ),
     Mutant(
         "settle raises at a limit",
@@ -210,7 +211,7 @@ MUTANTS = [
         HOLDS,
         "self._end(0, 0, 0, 0)",
         "self._end(self._units[TOKENS], 0, self._units[DOLLARS], 0)",
-        (LAW, "test_guards.py::test_release_gives_all_of_it_back"),
+        (LAW, "test_reservations.py::test_release_gives_all_of_it_back"),
     ),
     Mutant(
         "unsettled hold given back",
@@ -218,7 +219,7 @@ MUTANTS = [
         HOLDS,
         "self._end(tokens, 0, picos, tool_calls)",
         "self._end(0, 0, 0, 0 * (tokens + picos + tool_calls))",
-        (LAW, "test_guards.py::test_left_unsettled_the_whole_hold_is_charged"),
+        (LAW, "test_reservations.py::test_left_unsettled_the_whole_hold_is_charged"),
     ),
     Mutant(
         "settled twice",
@@ -226,7 +227,7 @@ MUTANTS = [
         HOLDS,
         'raise GovernorClosed(node.name, "the reservation on")',
         "return",
-        (LAW, "test_guards.py::test_a_reservation_ends_once"),
+        (LAW, "test_reservations.py::test_a_reservation_ends_once"),
     ),
     # -- children -----------------------------------------------------------------------------
     Mutant(
@@ -380,14 +381,14 @@ MUTANTS = [
         "restored usage ignored",
         "a run that is continued has its whole budget again",
         GOVERNOR,
-        "            _restore(node, restored_usage)",
+        "            restore(node, restored_usage)",
         "            pass",
         (LAW, "test_guards.py::test_kf_b07_what_an_earlier_session_spent_counts_its_seconds_included"),
     ),
     Mutant(
         "clock restarts",
         "a run that is continued has all its seconds again",
-        GOVERNOR,
+        SESSIONS,
         "node.deadline -= usage.seconds",
         "node.deadline -= 0",
         (LAW, "test_guards.py::test_kf_b07_what_an_earlier_session_spent_counts_its_seconds_included"),

@@ -1,0 +1,96 @@
+"""How the expert team comes to its plan: given or made, approved by a person, and made anew when a task fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.errors import HaltError, PlanRejected, innermost
+from kairo_team.human import HumanRequest
+from kairo_team.tasks import Task, TaskGraph
+from kairo_team.team import PlannerFailureMode
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Planner
+    from kairo_team.team import TeamExecutionRequest
+    from kairo_team.team_run import TeamRun
+
+
+class PlanMaking:
+    """Makes the plans of one run."""
+
+    def __init__(self, run: TeamRun, planner: Planner, failure_mode: PlannerFailureMode) -> None:
+        self._run = run
+        self._planner = planner
+        self._failure_mode = failure_mode
+        self._number = 0
+
+    async def plan(self, **told: Any) -> TaskGraph:
+        """Take the request's plan, or have one made; `told` is added to what the planner reads.
+
+        What keeps the planner from it is recorded, for a replay asks no planner.
+        """
+        run, failures = self._run, list[str]()
+        self._number += 1
+        given = run.request.plan
+        if given is not None:
+            return await run.plan(lambda: given)
+        request = replace(run.request, context={**run.request.context, **told}) if told else run.request
+        graph = await run.plan(lambda: self._ask(request, failures))
+        if self._failure_mode is PlannerFailureMode.FAIL_FAST:
+            return graph
+        failure = await run.step(f"fallback:{self._number}", lambda: failures[0] if failures else "")
+        if failure:
+            run.degrade(f"planning failed, one task takes the place of the plan: {failure}")
+        return graph
+
+    async def plan_until_approved(self) -> TaskGraph:
+        """Have the plan approved by a person, as often as it is to be revised; `PlanRejected` when it is not."""
+        run, graph = self._run, await self.plan()
+        while True:
+            question = HumanRequest("plan", f"may {run.team.name!r} work by this plan?", show_plan(graph))
+            decision = await run.ask(question)
+            if decision is None:
+                raise PlanRejected("nobody approved the plan, and without approval no work starts")
+            if decision.action == "approve":
+                return graph
+            if decision.action == "reject":
+                raise PlanRejected(f"a person rejected the plan: {decision.feedback or 'no reason was given'}")
+            if run.request.plan is not None:
+                raise PlanRejected(
+                    f"a person wants another plan ({decision.feedback}), and this one was given with the request: "
+                    "change it and begin a new run"
+                )
+            graph = await self.plan(previous_plan=show_plan(graph), wanted_of_the_plan=decision.feedback)
+
+    async def replan(self, failing: Task, error: str) -> None:
+        """Have the planner replace what has not started, because a task is about to fail."""
+        await self._run.replan(failing, lambda kept: self._ask_anew(kept, failing, error))
+
+    async def _ask(self, request: TeamExecutionRequest, failures: list[str]) -> TaskGraph:
+        run = self._run
+        try:
+            return await self._planner.plan(request, run.team, run.context("plan"))
+        except Exception as error:
+            cause = innermost(error)
+            if self._failure_mode is PlannerFailureMode.FAIL_FAST or isinstance(cause, HaltError):
+                raise
+            failures.append(str(cause) or type(cause).__name__)
+            return TaskGraph([Task("task", run.request.goal)])
+
+    async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:
+        run = self._run
+        told: Mapping[str, Any] = {**run.request.context, "failed": {failing.id: error}}
+        request = replace(run.request, plan=kept, context=told)
+        return await self._planner.plan(request, run.team, run.context("plan"))
+
+
+def show_plan(graph: TaskGraph) -> str:
+    """Write a plan down for a person: a line for each task, in plan order."""
+    lines: list[str] = []
+    for task in graph.tasks:
+        who = task.member or task.role or ", ".join(sorted(task.requires)) or "anybody"
+        after = f" after {', '.join(task.depends_on)}" if task.depends_on else ""
+        lines.append(f"{task.id} ({who}){after}: {task.description}")
+    return "\n".join(lines)

@@ -1,0 +1,154 @@
+"""Gates: how a person is asked. `ConsoleGate`, `CallbackGate`, `DeferGate`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import anyio
+
+from kairo_team.human import HumanDecision
+from kairo_team.terminal import TERMINAL, Terminal
+from kairo_team.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from kairo_team.human import HumanRequest
+
+Answer = HumanDecision | bool | None
+"""A decision; True approves, False rejects, None is silence."""
+
+_SHOWN: Final = 4_000
+"""Characters of a question's subject that the console shows."""
+
+
+def _check_timeout(name: str, timeout: float | None) -> float | None:
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"{name}.timeout must be seconds > 0, or None to wait for ever, not {timeout!r}")
+    return timeout
+
+
+class DeferGate:
+    """Puts every question off: the run ends SUSPENDED, with everything done that does not depend on an answer.
+
+    Answer by `Runtime.answer`, go on by `Runtime.resume`.
+    """
+
+    async def decide(self, question: HumanRequest) -> HumanDecision:
+        """Put it off."""
+        return HumanDecision.defer()
+
+    def __repr__(self) -> str:
+        return "DeferGate()"
+
+
+class CallbackGate:
+    """Asks a function, sync or async. A sync one runs in a thread of its own, so it may wait for somebody.
+
+    It returns a `HumanDecision`, True to approve, False to reject, or None for silence, which what takes longer than
+    `timeout` seconds is too.
+    """
+
+    def __init__(
+        self, decide: Callable[[HumanRequest], Answer | Awaitable[Answer]], *, timeout: float | None = None
+    ) -> None:
+        if not callable(decide):
+            raise ValueError(f"CallbackGate takes a function of a question, not {decide!r}")
+        self._decide: Any = decide
+        self._timeout = _check_timeout("CallbackGate", timeout)
+
+    async def decide(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask the function."""
+        with anyio.move_on_after(self._timeout):
+            answer: Any = await self._ask(question)
+            if answer is True:
+                return HumanDecision.approve()
+            if answer is False:
+                return HumanDecision.reject()
+            if answer is None or isinstance(answer, HumanDecision):
+                return answer
+            raise TypeError(f"the callback answered {answer!r:.200}: a HumanDecision, True, False or None is an answer")
+        return None
+
+    async def _ask(self, question: HumanRequest) -> Any:
+        call = getattr(self._decide, "__call__", None)  # noqa: B004 - an object may have an async one
+        if inspect.iscoroutinefunction(self._decide) or inspect.iscoroutinefunction(call):
+            return await self._decide(question)
+        answer: Any = await run_in_thread(self._decide, question)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def __repr__(self) -> str:
+        return f"CallbackGate({self._decide!r})"
+
+
+class ConsoleGate:
+    """Asks on the terminal, one question at a time: writes to stderr, reads a line from stdin.
+
+    An empty or unreadable line is asked again. The end of the input is silence, and so is more than `timeout` seconds
+    from when the question was shown. A live view of the run steps aside while a question is open.
+    """
+
+    def __init__(
+        self, *, timeout: float | None = None, source: TextIO | None = None, sink: TextIO | None = None
+    ) -> None:
+        """`source` and `sink` take the place of stdin and stderr."""
+        self._timeout = _check_timeout("ConsoleGate", timeout)
+        self._terminal = TERMINAL if source is None and sink is None else Terminal(source, sink)
+
+    async def decide(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask, and wait for an answer that can be understood."""
+        terminal, answered = self._terminal, False
+        async with terminal.turn():
+            try:
+                with anyio.move_on_after(self._timeout):
+                    decision = await _converse(terminal, question)
+                    answered = True
+                    return decision
+            finally:
+                if not answered:
+                    terminal.say("\n[nobody waits for the answer any more]")
+        return None
+
+    def __repr__(self) -> str:
+        return "ConsoleGate()"
+
+
+async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision | None:
+    """Show the question and read lines until one is an answer; None at the end of the input."""
+    _show(terminal, question)
+    while True:
+        terminal.say("[a]pprove, [r]evise: what to change, re[j]ect, [d]efer > ", end="")
+        line = await terminal.read()
+        if not line:
+            terminal.say("")
+            return None
+        if (decision := read_answer(line)) is not None:
+            return decision
+        terminal.say(f"{line.strip()!r} is no answer; type a, j, d, or r and what is to change.")
+
+
+def _show(terminal: Terminal, question: HumanRequest) -> None:
+    terminal.say(f"\n{clean(question.text)}")
+    if question.subject:
+        more = len(question.subject) - _SHOWN
+        terminal.say(clean(question.subject[:_SHOWN]) + (f"\n[{more} more characters]" if more > 0 else ""))
+    for finding in question.findings:
+        wanted = f" (wanted: {finding.expected})" if finding.expected else ""
+        terminal.say(clean(f"- {finding.observed or finding.id}{wanted}"))
+
+
+def read_answer(line: str) -> HumanDecision | None:
+    """Read a typed answer, such as `a`, `reject: too long` or `r shorter, please`; None for anything else."""
+    word, _, rest = line.strip().replace(":", " ", 1).partition(" ")
+    rest = rest.strip()
+    match word.lower():
+        case "a" | "approve" | "y" | "yes":
+            return HumanDecision.approve(rest)
+        case "j" | "reject" | "n" | "no":
+            return HumanDecision.reject(rest)
+        case "d" | "defer":
+            return HumanDecision.defer()
+        case "r" | "revise" if rest:
+            return HumanDecision.revise(rest)
+        case _:
+            return None

@@ -1,0 +1,87 @@
+"""What is asked of a person, and what comes back: `HumanRequest`, `HumanDecision`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+from pydantic.dataclasses import dataclass as value
+
+from kairo_team.frozen import VALUE, no_other_fields
+from kairo_team.verdicts import Cause, Finding
+
+QuestionKind = Literal["plan", "review", "tool"]
+"""What a question is about: a plan, a reviewed artifact, or a tool call."""
+HumanAction = Literal["approve", "revise", "reject", "defer"]
+
+
+@no_other_fields
+@value(frozen=True, config=VALUE)
+class HumanRequest:
+    """One question to a person. Whoever asks says what it is about; the run fills in `id` and `run_id`."""
+
+    kind: QuestionKind
+    text: str
+    """The question, in a sentence."""
+    subject: str = ""
+    """What is decided about: the plan, the artifact's text, or the tool call with its arguments."""
+    task_id: str | None = None
+    """None for a plan."""
+    member: str | None = None
+    """Who made the artifact, or wants to use the tool."""
+    attempt: int = 0
+    """Which try of the task it is about; for a plan, which plan."""
+    cause: Cause | None = None
+    """Why a review was left to a person."""
+    findings: Annotated[Sequence[Finding], AfterValidator(tuple)] = ()
+    """What a review found wanting."""
+    id: str = ""
+    """Unique among all runs of a runtime; what `Runtime.answer` takes."""
+    run_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError("HumanRequest.text must not be blank: say what is asked")
+        if (self.task_id is None) != (self.kind == "plan"):
+            raise ValueError(f"a question about a {self.kind} {'has no' if self.kind == 'plan' else 'needs a'} task_id")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the subject, in hex: a decision holds for this and nothing else."""
+        return hashlib.sha256(self.subject.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@no_other_fields
+@value(frozen=True, config=VALUE)
+class HumanDecision:
+    """What a person decided. Build it with `approve`, `revise`, `reject` or `defer`."""
+
+    action: HumanAction
+    feedback: str = ""
+    """What is to change, or why not; a member or planner reads it."""
+
+    def __post_init__(self) -> None:
+        if self.action == "revise" and not self.feedback.strip():
+            raise ValueError("a decision to revise needs feedback in words: it is all the member gets")
+
+    @classmethod
+    def approve(cls, feedback: str = "") -> HumanDecision:
+        """Accept it."""
+        return cls("approve", feedback)
+
+    @classmethod
+    def revise(cls, feedback: str) -> HumanDecision:
+        """Send it back once more; of a tool call, refuse it and say what to do instead."""
+        return cls("revise", feedback)
+
+    @classmethod
+    def reject(cls, feedback: str = "") -> HumanDecision:
+        """Refuse it, whatever the risk profile."""
+        return cls("reject", feedback)
+
+    @classmethod
+    def defer(cls) -> HumanDecision:
+        """Leave it for later: everything independent goes on, then the run ends SUSPENDED."""
+        return cls("defer")

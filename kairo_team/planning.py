@@ -1,0 +1,185 @@
+"""Plans of one run: asked for, recorded, checked and bound, before any work starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
+from kairo_team.budget import Usage, difference
+from kairo_team.carving import PLAN
+from kairo_team.errors import ContractBreach, PlanRefused, innermost, known
+from kairo_team.recorded import MISSING, TaskRecords
+from kairo_team.states import PENDING
+from kairo_team.tasks import Task, TaskGraph
+
+if TYPE_CHECKING:
+    from kairo_team.carving import Carving, Earlier
+    from kairo_team.dispatch import Bound, Dispatcher
+    from kairo_team.leash import Leashes
+    from kairo_team.services import Services
+    from kairo_team.task_record import TaskRecord
+    from kairo_team.team_run import TeamRun
+
+Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
+
+
+class Replan(NamedTuple):
+    """A plan that took the place of what had not started; a recorded step."""
+
+    failing: str
+    """The task that was about to fail."""
+    replaced: tuple[str, ...]
+    graph: TaskGraph | None
+    """What stayed, with the new tasks; None when no new plan was to be had."""
+
+
+class Planning:
+    """Makes the plans of one run."""
+
+    def __init__(
+        self,
+        run: TeamRun,
+        carving: Carving,
+        services: Services,
+        leashes: Leashes,
+        earlier: Earlier,
+        unfunded: str | None,
+    ) -> None:
+        """`unfunded` says why the run has no budget, if so."""
+        self.graph: TaskGraph | None = run.request.plan
+        """The plan as it stands."""
+        self.number = 0
+        """How many plans were asked for; 0 before the first."""
+        self.recorded = TaskRecords(run.journal, 0, replaying=False)
+        """The recorded steps of the tasks of the last plan."""
+        self._run = run
+        self._carving = carving
+        self._services = services
+        self._leashes = leashes
+        self._earlier = earlier
+        self._unfunded = unfunded
+        self._replanned = False
+
+    async def plan(self, make: Make) -> tuple[TaskGraph, Bound]:
+        """Make a plan and bind it; `PlanRefused` says what is wrong with it, the team, or the budget."""
+        run = self._run
+        problems = team_problems(run.team, run.config, self._services.models, self._services.prices)
+        problems += evaluator_problems(run.team)
+        if self._unfunded or problems:
+            raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
+        self._carving.set_aside(run.team)
+        self.number += 1
+        self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
+        bound = bind(graph, run.team)
+        problems = plan_problems(graph, run.team, bound)
+        if problems:
+            raise PlanRefused(problems)
+        return graph, bound
+
+    async def replan(
+        self,
+        failing: TaskRecord,
+        dispatcher: Dispatcher,
+        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
+    ) -> TaskGraph | None:
+        """Put new tasks in the place of those that have not started; see `TeamRun.replan`."""
+        recorded = self._replan_record()
+        if (
+            self._replanned
+            or failing.interrupted is not None
+            or (recorded is not None and recorded.failing != failing.task.id)
+        ):
+            return None
+        self._replanned = True
+        kept = self.graph
+        assert kept is not None
+        self.number += 1
+        made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
+        change = cast("Replan", made)
+        if change.graph is None:
+            return None
+        new = [task for task in change.graph.tasks if task.id not in dispatcher.records]
+        self.graph = graph = TaskGraph([*kept.tasks, *new])
+        failing.superseded = True
+        dispatcher.replace(change.replaced, new, bind(change.graph, self._run.team), self.recorded)
+        return graph
+
+    def hold_back(self, dispatcher: Dispatcher) -> None:
+        """In a replay, keep tasks from being started that a later plan replaced."""
+        recorded = self._replan_record()
+        if recorded is not None and recorded.graph is not None:
+            next(iter(dispatcher.records.values())).steps.replaced = frozenset(recorded.replaced)
+
+    def _replan_record(self) -> Replan | None:
+        """Return the replanning that is recorded, if there is one: it follows the plan that was begun with."""
+        first = self.number - 1 if self._replanned else self.number
+        found = self._run.journal.get(f"plan:{first + 1}", None)
+        return found if isinstance(found, Replan) else None
+
+    async def _step(self, make: Callable[[], Awaitable[object]]) -> object:
+        """Make a plan, or take the recorded one, and see to what it cost: a replay asks nobody and books the same."""
+        run, key = self._run, f"plan:{self.number}"
+        before = run.governor.usage
+        replaying = run.journal.get(key, MISSING) is not MISSING
+        self.recorded = TaskRecords(run.journal, self.number, replaying=replaying)
+        try:
+            made: object = await run.step(key, make)
+        finally:
+            self._carving.close_purpose(PLAN)
+        if replaying:
+            self._earlier.book(run.governor, cast("Usage", run.journal.get(f"{key}:usage", Usage())))
+        else:
+            spent = difference(run.governor.usage, before, 0.0)
+            if spent != Usage():
+                run.journal.put(f"{key}:usage", spent)
+        return made
+
+    async def _ask(self, make: Make) -> TaskGraph:
+        made = make()
+        graph: Any = made
+        if inspect.isawaitable(made):
+            graph = await self._leashes.hold(made, "the planner", lambda: False)
+        if not isinstance(graph, TaskGraph):
+            raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
+        return graph
+
+    async def _ask_anew(
+        self,
+        failing: TaskRecord,
+        dispatcher: Dispatcher,
+        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
+    ) -> Replan:
+        """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
+        run = self._run
+        started = [record.task for record in dispatcher.records.values() if record.state is not PENDING]
+        failing_id = failing.task.id
+        try:
+            graph = await self._ask(lambda: make(TaskGraph(started)))
+            problems = _replan_problems(graph, started, dispatcher.records, failing_id)
+            problems += plan_problems(graph, run.team, bind(graph, run.team))
+            if problems:
+                raise PlanRefused(problems)
+        except Exception as error:  # noqa: BLE001 - whatever keeps the planner from it, the task fails as it would have
+            run.warn(f"no new plan in the place of the one in which {failing_id!r} failed: {innermost(error)}")
+            return Replan(failing_id, (), None)
+        replaced = tuple(one.task.id for one in dispatcher.records.values() if one.state is PENDING)
+        return Replan(failing_id, replaced, graph)
+
+
+def _replan_problems(
+    graph: TaskGraph, started: Sequence[Task], records: Mapping[str, TaskRecord], failing: str
+) -> list[str]:
+    """Say what is wrong with a plan that is to take the place of what has not started."""
+    kept = {task.id: task for task in started}
+    new = [task for task in graph.tasks if task.id not in kept]
+    changed = [task.id for task in graph.tasks if task.id in kept and task != kept[task.id]]
+    reused = [task.id for task in new if task.id in records]
+    lost = {name for name in kept if name == failing or (records[name].ended and not records[name].entry.accepted)}
+    hopeless = [task.id for task in new if sum(name not in lost for name in task.depends_on) < task.needed]
+    problems = [] if new else ["the new plan has no new task"]
+    problems += [f"it changes tasks that have started: {known(changed)}"] if changed else []
+    problems += [f"it uses ids again: {known(reused)}; new tasks need ids of their own"] if reused else []
+    problems += [f"tasks need what was not accepted: {known(hopeless)}"] if hopeless else []
+    return problems

@@ -1,0 +1,246 @@
+"""Tries and reviews of tasks: on a lease, under the task's budget, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team import events
+from kairo_team.attempts import Attempt, Worker, cancelled_attempt, run_attempt
+from kairo_team.budget import difference
+from kairo_team.errors import Interrupted, Misuse
+from kairo_team.frozen import maker
+from kairo_team.human import HumanRequest
+from kairo_team.recorded import MISSING, CutShort, TaskCancelled
+from kairo_team.reviews import review_artifact
+from kairo_team.states import GENERATING, TaskState
+from kairo_team.task_record import upstream_of
+from kairo_team.tasks import Assignment
+from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
+from kairo_team.work_context import WorkContext
+
+if TYPE_CHECKING:
+    from kairo_team.carving import Earlier
+    from kairo_team.dispatch import Dispatcher
+    from kairo_team.governance.governor import Governor
+    from kairo_team.leash import Leashes
+    from kairo_team.results import Artifact
+    from kairo_team.services import Services
+    from kairo_team.steering import Steering
+    from kairo_team.task_record import TaskRecord
+    from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.timeouts import Timeouts
+    from kairo_team.verdicts import Finding
+
+_make_assignment: Final = maker(Assignment)
+"""Makes an assignment of values that were checked before."""
+
+_NOTHING: Final = ()
+
+
+class Tries:
+    """Makes the attempts and reviews of one run."""
+
+    def __init__(
+        self,
+        request: TeamExecutionRequest,
+        team: Team,
+        services: Services,
+        dispatcher: Dispatcher,
+        steering: Steering,
+        earlier: Earlier,
+        emit: Callable[..., None],
+        timeouts: Timeouts,
+        leashes: Leashes,
+    ) -> None:
+        self._request = request
+        self._config = request.config
+        self._team = team
+        self._services = services
+        self._emit = emit
+        self._dispatcher = dispatcher
+        self._steering = steering
+        self._earlier = earlier
+        self._timeouts = timeouts
+        self._leashes = leashes
+        self._workers = {member.id: Worker.of(member) for member in team.everyone}
+
+    async def attempt(
+        self,
+        record: TaskRecord,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Attempt:
+        """Let the task's member try; see `TeamRun.attempt`."""
+        task, member, steps = record.task, record.member, record.steps
+        assert member is not None, "a task has its member from dispatch on"
+        record.move(GENERATING)
+        record.attempts += 1
+        self._emit(events.AttemptStarted, task.id, member, number)
+        key = steps.key("attempt", task.id, number)
+        attempt: Any = steps.recall(key) if steps.replaying else MISSING
+        if attempt is not MISSING:
+            attempt = await self._replay(record, attempt)
+        if attempt is MISSING:
+            attempt = await self._make(record, key, number, artifact_number, previous, findings)
+            steps.put(key, attempt)
+        made: Attempt = attempt
+        self._take_over(record, made)
+        return made
+
+    async def _make(
+        self,
+        record: TaskRecord,
+        key: str,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Attempt:
+        """Make a new attempt; one that the end of the run cuts short is recorded as that."""
+        member = record.member or ""
+        try:
+            if record.interrupted is None and record.leased != member:
+                await self._wait_for_lease(record, member)
+            if record.interrupted is not None:
+                return cancelled_attempt(record.task.id, number, member, record.interrupted, record.usage)
+            attempt = await self._run(record, key, number, artifact_number, previous, findings)
+        except Exception:
+            raise
+        except BaseException:
+            record.steps.put(key, CutShort(member))
+            raise
+        finally:
+            self._dispatcher.release_lease(record)
+        return attempt
+
+    async def _wait_for_lease(self, record: TaskRecord, member: str) -> None:
+        with anyio.CancelScope() as record.wait:
+            await self._dispatcher.lease(record, member)
+        record.wait = None
+
+    async def _run(
+        self,
+        record: TaskRecord,
+        key: str,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Attempt:
+        task, worker, governor = record.task, self._workers[record.member or ""], record.governor
+        assert governor is not None
+        assignment = self._assignment(record, artifact_number, previous, findings)
+        record.context = context = self._context(record, worker, governor, key)
+        timeout = task.timeout if task.timeout is not None else self._config.task_timeout
+        attempt = await run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
+        if record.before is not None:
+            attempt = attempt._replace(usage=record.before + attempt.usage)
+        return attempt
+
+    def _context(self, record: TaskRecord, worker: Worker, governor: Governor, key: str) -> WorkContext:
+        task, member = record.task, worker.member
+        spent = record.usage if record.before is None else difference(record.usage, record.before, 0.0)
+        # by position: keywords cost as much as all the rest of it
+        context = WorkContext(self._services, governor, member.role, key, task.id, member.id, spent)
+        if task.output_type is not None:
+            context.output_type = self._team.output_types[task.output_type]
+        return context
+
+    def _assignment(
+        self, record: TaskRecord, number: int, previous: Artifact | None, findings: Sequence[Finding]
+    ) -> Assignment:
+        task, request = record.task, self._request
+        upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else {}
+        directives = self._steering.directives_for(task.id) if self._steering.directives else _NOTHING
+        return _make_assignment(
+            task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
+        )
+
+    async def _replay(self, record: TaskRecord, recorded: Attempt | CutShort) -> Any:
+        """Take a recorded attempt; `MISSING` when it is to be made anew, for the answer it waited for is there."""
+        if isinstance(recorded, CutShort):
+            self._dispatcher.stay()
+            await anyio.sleep_forever()
+        governor, attempt = record.governor, recorded
+        assert isinstance(attempt, Attempt)
+        assert governor is not None
+        spent = difference(attempt.usage, record.usage, 0.0)
+        question = attempt.interrupted
+        if isinstance(question, HumanRequest) and self._services.is_answered(question):
+            self._earlier.book_again(governor, spent)
+            return MISSING
+        self._earlier.book(governor, spent)
+        return attempt
+
+    def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
+        """Book what an attempt brought."""
+        record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
+        record.context = None
+        record.artifact = attempt.artifact or record.artifact
+        record.for_halt = attempt.halt is not None
+        if attempt.interrupted is not None:
+            record.interrupted = attempt.interrupted
+        if attempt.halt is not None:
+            self._emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
+        status = attempt.output.status if attempt.output else "failed"
+        self._emit(
+            events.AttemptFinished, record.task.id, record.member, attempt.number, status, attempt.usage, attempt.error
+        )
+
+    # ------------------------------------------------------------------ reviews
+
+    async def review(
+        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
+    ) -> EvaluationVerdict:
+        """Have an attempt's artifact reviewed; see `TeamRun.review`."""
+        task, steps = record.task, record.steps
+        record.move(TaskState.EVALUATING)
+        self._emit(events.EvaluationStarted, task.id, record.member, attempt.number)
+        key = steps.key("review", task.id, attempt.number)
+        verdict: Any = steps.recall(key)
+        if isinstance(verdict, CutShort):
+            self._dispatcher.stay()
+            await anyio.sleep_forever()
+        if verdict is MISSING:
+            try:
+                verdict = await self._judge(record, attempt, evaluator, prior)
+            except Exception:
+                raise
+            except BaseException:
+                steps.put(key, CutShort(attempt.member))
+                raise
+            steps.put(key, verdict)
+        if isinstance(verdict, TaskCancelled):
+            record.interrupted = verdict.reason
+            raise Interrupted(verdict.reason)
+        record.verdict = verdict
+        self._emit(events.EvaluationResult, task.id, record.member, attempt.number, verdict)
+        made: EvaluationVerdict = verdict
+        return made
+
+    async def _judge(
+        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
+    ) -> EvaluationVerdict | TaskCancelled:
+        task = record.task
+        if attempt.artifact is None:
+            raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
+        context = EvaluationContext(
+            task,
+            attempt.artifact,
+            len(prior) + 1,
+            tuple(prior),
+            self._request.goal,
+            upstream_of(task, self._dispatcher.records),
+            self._config,
+        )
+        if record.interrupted is None:
+            verdict = await review_artifact(evaluator, context, self._config.review_timeout, self._leashes, record)
+            record.wait = None
+            if record.interrupted is None:
+                return verdict
+        return TaskCancelled(str(record.interrupted))
