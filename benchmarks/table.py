@@ -11,12 +11,13 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured ratio and the most it may be; no limit is there to be known, not to be kept."""
+    """One measured ratio, or amount, and the most it may be; no limit is there to be known, not to be kept."""
 
     what: str
     measured: float
     limit: float | None
     note: str = ""
+    unit: str = "x"
 
     @property
     def verdict(self) -> str:
@@ -74,7 +75,9 @@ def compare(
 def draw(rows: Sequence[Row]) -> str:
     """Draw the rows as a table."""
     lines = [("what", "measured", "to reach", "", "")]
-    lines += [(r.what, f"{r.measured:.2f} x", f"<= {r.limit:g} x" if r.limit else "", r.verdict, r.note) for r in rows]
+    for r in rows:
+        limit = f"<= {r.limit:g} {r.unit}" if r.limit else ""
+        lines.append((r.what, f"{r.measured:.2f} {r.unit}", limit, r.verdict, r.note))
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     drawn = [
         f"{what:<{widths[0]}}  {measured:>{widths[1]}}  {limit:>{widths[2]}}  {verdict:<{widths[3]}}  {note}".rstrip()

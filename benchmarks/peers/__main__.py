@@ -1,91 +1,33 @@
-"""Run the fan-out experiment for every library, each in an environment of its own, and print one table.
+"""Put the same experiments to kairo-team and to other libraries, and print a table of each.
 
-An environment is kept in `--envs` and used again; without that it goes when the program ends. A library that cannot
-be installed is skipped, with the reason.
+`budget` installs every library in an environment of its own. `graph` measures the libraries that are installed beside
+kairo-team, and says how to get the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
-from benchmarks.peers.experiment import LIMIT
+from benchmarks.peers import budgets
+from benchmarks.peers.graph import sitting
+from benchmarks.peers.programs import Skipped, run
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-WIDTHS: Final = (1, 4, 16, 32, 128)
-OURS: Final = "kairo_team"
-PEERS: Final[Mapping[str, Sequence[str]]] = {
-    "pydantic_ai": ("pydantic-ai-slim",),
-    "inspect_ai": ("inspect-ai",),
-    "agentbudget": ("agentbudget",),
-    "shekel": ("shekel", "openai"),
-    "tokencap": ("tokencap", "openai"),
-}
-"""What to install for each module of this package."""
-
-
-class Skipped(Exception):
-    """A library could not be measured; says why."""
-
-
-def environment(requirements: Sequence[str], folder: Path) -> str:
-    """Return the Python of an environment that has the requirements, made where it is not there yet."""
-    python = folder / "bin" / "python"
-    stamp = folder / "installed"
-    if not stamp.exists():
-        run([sys.executable, "-m", "venv", "--clear", str(folder)])
-        run([str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", *requirements])
-        stamp.touch()
-    return str(python)
-
-
-def run(command: Sequence[str]) -> str:
-    """Run a program at the root of the repository and return what it prints; raises `Skipped` with its error."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - our own programs
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise Skipped(next((one for one in said if one.startswith("ERROR")), said[-1]))
-    return done.stdout
-
-
-def measure(module: str, python: str) -> tuple[str, list[int]]:
-    """Return a library's name and version, and what it spent at each width."""
-    said = [json.loads(run([python, "-m", f"benchmarks.peers.{module}", "--width", str(width)])) for width in WIDTHS]
-    return f"{said[0]['peer']} {said[0]['version']}", [each["spent"] for each in said]
-
-
-def cells(spent: Sequence[int]) -> list[str]:
-    """Write amounts, those above the limit in bold."""
-    return [f"**{amount:,}**" if amount > LIMIT else f"{amount:,}" for amount in spent]
-
-
-def line(first: str, others: Sequence[str]) -> str:
-    """Write one line of the table."""
-    return f"| {' | '.join([first, *others])} |"
+__all__ = ["Skipped", "main", "run"]
 
 
 def main() -> None:
-    """Measure everybody and print the table."""
+    """Run what was asked for, both without a word."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--envs", type=Path, help="where the environments are kept")
-    with tempfile.TemporaryDirectory() as temporary:
-        envs: Path = (parser.parse_args().envs or Path(temporary)).absolute()
-        print(line(f"callers at once, {LIMIT} tokens", [str(width) for width in WIDTHS]))
-        print(line("---", ["---:"] * len(WIDTHS)))
-        for module, requirements in {OURS: (), **PEERS}.items():
-            try:
-                python = environment(requirements, envs / module) if requirements else sys.executable
-                name, spent = measure(module, python)
-            except Skipped as reason:
-                print(f"{module} skipped: {reason}", file=sys.stderr)
-            else:
-                print(line(name, cells(spent)), flush=True)
+    parser.add_argument("experiment", nargs="?", choices=["budget", "graph"], help="one of them; both by default")
+    parser.add_argument("--envs", type=Path, help="where the environments of `budget` are kept")
+    asked = parser.parse_args()
+    if asked.experiment != "graph":
+        budgets.main(asked.envs)
+    if asked.experiment is None:
+        print()
+    if asked.experiment != "budget":
+        sitting.main()
 
 
 if __name__ == "__main__":
