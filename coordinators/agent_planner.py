@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairo_team.binding import bind, plan_problems
 from kairo_team.budget import check_count
-from kairo_team.errors import NoPlan
+from kairo_team.errors import KairoError, NoPlan
 from kairo_team.messages import Message
 from kairo_team.models.chat_model import ModelRequest
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import ChatModel, MemberContext
+    from kairo_team.contracts import ChatModel, MemberContext, Models
     from kairo_team.team import Team, TeamExecutionRequest
+
+_ID_CHARACTERS: Final = 40
+_MOST_CHARACTERS: Final = 2000
+"""Length of a task's description in a reply held to the schema: a small model that never stops fills its reply."""
 
 
 class AgentPlanner:
@@ -26,8 +30,8 @@ class AgentPlanner:
     What it proposes must have a valid shape, known members, no cycle, a member able to do every task, and fit the
     budget: each task is at least one loop and one token. A plan that does not is sent back once, with everything that
     is wrong with it; that turn is paid like the first, from the share of planning. `NoPlan` is raised when the second
-    is no better. A request that has a plan asks for more tasks beside those that stay. `max_tasks` is the most tasks of
-    a plan; `settings` are the model's sampling settings.
+    is no better. A request that has a plan asks for more tasks beside those that stay, within its budget, which is then
+    what is left. `max_tasks` is the most tasks of a plan; `settings` are the model's sampling settings.
     """
 
     def __init__(
@@ -40,6 +44,14 @@ class AgentPlanner:
         self.max_tasks = max_tasks
         self._settings = dict(settings or {})
 
+    def preflight(self, models: Models) -> list[str]:
+        """Say why the planner could not be asked: its model is not to be had."""
+        try:
+            models.resolve(self.model)
+        except KairoError as error:
+            return [str(error)]
+        return []
+
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
         """Plan the request for this team; `NoPlan` says what is wrong with the model's second try."""
         model = context.model(self.model)
@@ -47,7 +59,8 @@ class AgentPlanner:
         max_tokens: int | None = settings.pop("max_tokens", None)
         ask = context.render("plan", request=request, team=team, max_tasks=self.max_tasks)
         messages = [Message.user(ask)]
-        schema = _schema(team, self.max_tasks)
+        kept = [task.id for task in request.plan.tasks] if request.plan is not None else []
+        schema = _schema(team, self.max_tasks, kept)
         reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))
         try:
             return self._read(reply.text, request, team)
@@ -65,7 +78,8 @@ class AgentPlanner:
             graph = TaskGraph([*kept, *(task.as_task() for task in proposal.tasks)])
         except ValidationError as error:
             raise NoPlan(_sentences(error)) from None
-        problems = plan_problems(graph, team, bind(graph, team)) + _too_much(graph, request.config.budget)
+        problems = plan_problems(graph, team, bind(graph, team))
+        problems += _too_much(len(proposal.tasks), request.config.budget)
         if len(proposal.tasks) > self.max_tasks:
             problems.append(f"the plan has {len(proposal.tasks)} tasks, at most {self.max_tasks} are allowed")
         if problems:
@@ -93,21 +107,29 @@ class _Proposal(BaseModel):
     tasks: list[_ProposedTask]
 
 
-def _schema(team: Team, max_tasks: int) -> dict[str, Any]:
-    """Return what the reply must be; only the team's own members can be named."""
+def _schema(team: Team, max_tasks: int, kept: Sequence[str]) -> dict[str, Any]:
+    """Return what the reply must be: only the team's own members can be named, and nothing goes on for ever.
+
+    `kept` are the ids of tasks that stay, which the new ones may depend on.
+    """
+    needed = _id_of(max(_ID_CHARACTERS, *map(len, kept), 0))
     task = {
         "type": "object",
         "properties": {
-            "id": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,40}$"},
-            "description": {"type": "string", "minLength": 1},
+            "id": _id_of(_ID_CHARACTERS),
+            "description": {"type": "string", "minLength": 1, "maxLength": _MOST_CHARACTERS},
             "member": {"enum": [member.id for member in team.members]},
-            "depends_on": {"type": "array", "items": {"type": "string"}},
+            "depends_on": {"type": "array", "items": needed, "maxItems": max_tasks + len(kept)},
         },
         "required": ["id", "description", "member", "depends_on"],
         "additionalProperties": False,
     }
     tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
     return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
+
+
+def _id_of(most: int) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^[A-Za-z0-9_.-]{{1,{most}}}$"}
 
 
 def _sentences(error: ValidationError) -> list[str]:
@@ -120,11 +142,11 @@ def _sentences(error: ValidationError) -> list[str]:
     return found
 
 
-def _too_much(graph: TaskGraph, budget: Budget) -> list[str]:
+def _too_much(tasks: int, budget: Budget) -> list[str]:
     """Say which limit has not even one unit for each task."""
     limits = {"loops": budget.loops, "tokens": budget.tokens}
     return [
-        f"the plan has {len(graph)} tasks, and the budget only {limit} {name}"
+        f"the plan has {tasks} tasks, and the budget only {limit} {name}"
         for name, limit in limits.items()
-        if limit is not None and limit < len(graph)
+        if limit is not None and limit < tasks
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
+from kairo_team.budget import HaltReason
 from kairo_team.human import HumanRequest
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, Finding, VerdictOutcome
@@ -35,13 +36,17 @@ class Escalation:
         self._task = task
         self._progress = progress
         self._evaluator = evaluator
+        self._over = False
+        """The task ended on the way: nobody else is asked."""
 
     async def settle(self, verdict: EvaluationVerdict) -> None:
         """Accept the artifact, or go up: senior, person, risk."""
         while verdict.outcome is not VerdictOutcome.PASS:
             assert verdict.cause is not None, "only PASS and REVISE have no cause"
             self._run.emit(events.TaskEscalated, self._task.id, self._last.member, verdict.cause)
-            again = await self._ask_senior(verdict) or await self._ask_person(verdict)
+            again = await self._ask_senior(verdict)
+            if again is None and not self._over:
+                again = await self._ask_person(verdict)
             if again is None:
                 return
             verdict = again
@@ -61,7 +66,7 @@ class Escalation:
         senior = run.team.member(self._last.member).senior
         if senior is None or verdict.cause not in _ABOUT_THE_WORK or not await run.hand_over(task, senior.id):
             return None
-        return await self._one_more(self._chosen(verdict), verdict.findings)
+        return await self._one_more(verdict, verdict.findings)
 
     async def _ask_person(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
         """Ask the run's gate and do what it says; the verdict of the one more attempt that it may buy."""
@@ -74,7 +79,7 @@ class Escalation:
         elif decision.action == "reject":
             await self._fail(verdict, chosen, decision.feedback or "a person rejected it")
         else:
-            return await self._revise_for(decision, verdict, chosen)
+            return await self._revise_for(decision, verdict)
         return None
 
     def _question(self, verdict: EvaluationVerdict, chosen: Attempt) -> HumanRequest:
@@ -91,20 +96,24 @@ class Escalation:
             verdict.findings,
         )
 
-    async def _revise_for(
-        self, decision: HumanDecision, verdict: EvaluationVerdict, chosen: Attempt
-    ) -> EvaluationVerdict | None:
-        """Make the attempt that a person asked for; one that cannot be made fails the task."""
+    async def _revise_for(self, decision: HumanDecision, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
+        """Have its maker make the attempt that a person asked for; one that cannot be made fails the task."""
+        chosen = self._chosen(verdict)
         wanted = Finding("person", observed="a person looked at it", expected=decision.feedback)
-        again = await self._one_more(chosen, (wanted, *verdict.findings))
-        if again is None:
+        again = None
+        if chosen.member == self._progress.member or await self._run.hand_over(self._task, chosen.member):
+            again = await self._one_more(verdict, (wanted, *verdict.findings))
+        if again is None and not self._over:
             await self._fail(verdict, chosen, "the attempt that a person asked for could not be made")
         return again
 
-    async def _one_more(self, previous: Attempt, findings: Sequence[Finding]) -> EvaluationVerdict | None:
+    async def _one_more(self, verdict: EvaluationVerdict, findings: Sequence[Finding]) -> EvaluationVerdict | None:
         """Make one attempt and return what its review leads to, which is no further revision; None if it fails."""
-        progress = self._progress
-        attempt = await self._work.try_once(self._task, progress, previous, findings)
+        progress, chosen = self._progress, self._chosen(verdict)
+        attempt = await self._work.try_once(self._task, progress, chosen, findings)
+        if attempt.halt is HaltReason.EMERGENCY_STOP:
+            self._over = True
+            await self._work.fail(self._task, attempt.error or attempt.halt, best=chosen, verdict=verdict)
         if attempt.error is not None:
             return None
         progress.most = len(progress.reviewed)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from kairo_team.binding import planner_problems
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.plan_making import PlanMaking
 from kairo_team.coordinators.planners import RolePlanner
+from kairo_team.coordinators.preflight import check_reviews
 from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.prompts import Prompts
+from kairo_team.runtime import Runtime
 from kairo_team.team import PlannerFailureMode
 from kairo_team.team_run import TeamRun
 
@@ -30,8 +33,9 @@ class ExpertTeamCoordinator:
     (`SINGLE_TASK_FALLBACK`). With `plan_approval` a person approves the plan before any work starts. `evaluator`
     reviews every task that names none of its own: a strategy or rubric, or the name of one of the team's; None checks
     that the artifact is not blank. `gate` asks people; None takes the runtime's, if it has one. With `replan` the
-    planner may once replace what has not started, when a task is about to fail. `templates` replace the packaged
-    prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
+    planner may once replace what has not started, when a task is about to fail; that plan is checked like the first,
+    but nobody is asked to approve it. `templates` replace the packaged prompt templates by name (see
+    `kairo_team.prompts.TEMPLATES`).
     """
 
     def __init__(
@@ -78,13 +82,25 @@ class ExpertTeamCoordinator:
         preview = getattr(self.planner, "preview", None)
         return None if preview is None else cast("TaskGraph | None", preview(request, team))
 
+    def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
+        """Say why its planner could not be asked, where it may be: no failure mode stands in for a wrong name."""
+        if request.plan is not None and not self.replan:
+            return []
+        runtime: Runtime = team.runtime or Runtime()
+        prices = runtime.prices.under(request.config.budget_policy)
+        return planner_problems(self.planner, request.config, runtime.models, prices)
+
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
             evaluator = self._evaluator(team)
             self._check_gate(team)
+            problems = self.preflight(request, team)
+            if problems:
+                raise PlanRefused(problems)
             making = PlanMaking(run, self.planner, self.planner_failure_mode)
             graph = await (making.plan_until_approved() if self.plan_approval else making.plan())
+            check_reviews(run, graph, evaluator)
             work = TaskWork(run, self.failure_policy, evaluator, making.replan if self.replan else None)
             async for task in run.ready(graph):
                 run.go(work.do, task)

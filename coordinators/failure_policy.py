@@ -11,7 +11,9 @@ from dataclasses import dataclass
 class FailurePolicy:
     """What follows a failed attempt: retries on the same member, then other members, then the task is FAILED.
 
-    A halt, a block or a wrong type is never retried on the same member.
+    Never retried on the same member: a halt, a block by a guardrail, a model without a price under a dollar limit, and
+    a member that returns None or a Python value that is no output. Retried: whatever it raises, an empty text, and a
+    reply that is no valid data of the task's output type (`InvalidReply`): the next may be.
     """
 
     retries: int = 2
@@ -23,14 +25,15 @@ class FailurePolicy:
     try_others: bool = True
     """Give the task to the other members that may do it, one after the other, before it fails."""
     abort_team: bool = False
-    """End the whole run as FAILED when a task fails."""
+    """End the whole run as FAILED when a task fails and no new plan takes the place of what has not started."""
 
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
             raise ValueError(f"FailurePolicy.retries must be a whole number >= 0, not {self.retries!r}")
         for name in ("backoff", "backoff_max"):
             seconds = getattr(self, name)
-            if not math.isfinite(seconds) or seconds < 0:
+            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if not number or not math.isfinite(seconds) or seconds < 0:
                 raise ValueError(f"FailurePolicy.{name} must be a finite number of seconds >= 0, not {seconds!r}")
         for name in ("try_others", "abort_team"):
             if not isinstance(getattr(self, name), bool):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kairo_team.budget import left_of
 from kairo_team.errors import HaltError, PlanRejected, innermost
 from kairo_team.human import HumanRequest
 from kairo_team.tasks import Task, TaskGraph
@@ -64,9 +65,9 @@ class PlanMaking:
                 )
             graph = await self.plan(previous_plan=show_plan(graph), wanted_of_the_plan=decision.feedback)
 
-    async def replan(self, failing: Task, error: str) -> None:
-        """Have the planner replace what has not started, because a task is about to fail."""
-        await self._run.replan(failing, lambda kept: self._ask_anew(kept, failing, error))
+    async def replan(self, failing: Task, error: str) -> bool:
+        """Have the planner replace what has not started, because a task is about to fail; say whether it did."""
+        return await self._run.replan(failing, lambda kept: self._ask_anew(kept, failing, error)) is not None
 
     async def _ask(self, request: TeamExecutionRequest, failures: list[str]) -> TaskGraph:
         run = self._run
@@ -82,7 +83,8 @@ class PlanMaking:
     async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:
         run = self._run
         told: Mapping[str, Any] = {**run.request.context, "failed": {failing.id: error}}
-        request = replace(run.request, plan=kept, context=told)
+        config = replace(run.config, budget=left_of(run.governor.budget, run.governor.usage))
+        request = replace(run.request, plan=kept, context=told, config=config)
         return await self._planner.plan(request, run.team, run.context("plan"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.attempts import Attempt
@@ -23,6 +23,8 @@ class Progress:
     most: int
     """Revisions that are allowed after the first artifact."""
     tries: int = 0
+    member: str | None = None
+    """Who tried last."""
     reviewed: list[Reviewed] = field(default_factory=lambda: [])  # noqa: PIE807 - a generic alias is slow to call
     """Oldest first."""
 
@@ -32,7 +34,10 @@ class Progress:
         return [verdict for _, verdict in self.reviewed]
 
     def best(self) -> Reviewed:
-        """Return the attempt with most gates met, then the highest score, the fewest open findings, the earliest."""
+        """Return the attempt with most gates met, then the highest score, the fewest open findings, the earliest.
+
+        One that only a person may accept is the best only where there is no other.
+        """
         return max(self.reviewed, key=lambda pair: _rank(pair[1]))
 
     def standing(self, attempt: Attempt) -> EvaluationVerdict | None:
@@ -82,7 +87,7 @@ def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:
     )
 
 
-def _rank(verdict: EvaluationVerdict) -> tuple[int, float, int]:
+def _rank(verdict: EvaluationVerdict) -> tuple[bool, int, float, int]:
     met = sum(criterion.passed is True for criterion in verdict.criteria)
     open_findings = sum(finding.severity == "blocking" for finding in verdict.findings)
-    return met, verdict.score or 0.0, -open_findings
+    return verdict.cause not in NEVER_BY_RISK, met, verdict.score or 0.0, -open_findings

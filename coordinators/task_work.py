@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kairo_team.team_run import TeamRun
     from kairo_team.verdicts import Finding
 
-Replan = Callable[["Task", str], Awaitable[None]]
-"""Asked once a task is about to fail, with the reason, before its dependents are skipped."""
+Replan = Callable[["Task", str], Awaitable[bool]]
+"""Asked once a task is about to fail, with the reason, before its dependents are skipped; True: there is a new plan."""
 
 
 class TaskWork:
@@ -68,10 +68,9 @@ class TaskWork:
         self, task: Task, error: str, *, best: Attempt | None = None, verdict: EvaluationVerdict | None = None
     ) -> None:
         """End a task that cannot be accepted, and with it the run if the policy says so."""
-        if self._replan is not None and self.run.governor.halted is None:
-            await self._replan(task, error)
+        going_on = self._replan is not None and not await self.run.is_over(task) and await self._replan(task, error)
         failed = self.run.fail(task, error, best=best, verdict=verdict)
-        if failed and self._policy.abort_team:
+        if failed and self._policy.abort_team and not going_on:
             self.run.abort(f"task {task.id!r} failed: {error}")
 
     # ------------------------------------------------------------------ tries
@@ -83,7 +82,7 @@ class TaskWork:
         others = None
         while True:
             attempt = await self._try_member(task, progress, previous, findings)
-            if attempt.error is None or not self._policy.try_others or self._is_over(attempt):
+            if attempt.error is None or not self._policy.try_others or await self._is_over(task, attempt):
                 return attempt
             others = list(self.run.others(task)) if others is None else others
             if not await self._hand_over(task, others):
@@ -96,10 +95,10 @@ class TaskWork:
                 return True
         return False
 
-    def _is_over(self, attempt: Attempt) -> bool:
+    async def _is_over(self, task: Task, attempt: Attempt) -> bool:
         """Say whether nobody else could do better: a person or an emergency ended it, or the team has nothing left."""
         ended = attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
-        return ended or self.run.governor.halted is not None
+        return ended or await self.run.is_over(task)
 
     async def _try_member(
         self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding]
@@ -123,10 +122,12 @@ class TaskWork:
     ) -> Attempt:
         """Let the task's member try once."""
         progress.tries += 1
-        return await self.run.attempt(
+        attempt = await self.run.attempt(
             task,
             progress.tries,
             artifact_number=len(progress.reviewed) + 1,
             previous=previous.artifact if previous else None,
             findings=findings,
         )
+        progress.member = attempt.member
+        return attempt

@@ -123,6 +123,41 @@ async def test_a_halt_while_planning_is_no_reason_for_another_plan() -> None:
     assert result.usage.tokens <= 30
 
 
+async def test_nothing_in_the_schema_of_a_plan_goes_on_for_ever() -> None:
+    """A small model held to a schema without bounds writes on until its reply is cut off, and that is no plan."""
+    bench = Bench(GOOD)
+    await bench.run()
+    (asked,) = bench.model.calls
+
+    def check(schema: Any, where: str) -> None:
+        kind = schema.get("type")
+        bounded = {"string": {"maxLength", "pattern"}, "array": {"maxItems"}}.get(kind, schema.keys())
+        assert bounded & schema.keys(), where
+        for name, part in schema.get("properties", {}).items():
+            check(part, f"{where}.{name}")
+        if kind == "array":
+            check(schema["items"], f"{where}[]")
+
+    assert asked.output_schema is not None
+    check(asked.output_schema, "plan")
+    needs = asked.output_schema["properties"]["tasks"]["items"]["properties"]["depends_on"]
+    assert needs["maxItems"] == 4, "as many as there are tasks"
+
+
+async def test_a_new_task_may_depend_on_every_task_that_stays_whatever_its_id() -> None:
+    model, kept = ScriptedModel([plan(task("new", "a", "k" * 50))]), [kt.Task(f"kept-{n}", "do") for n in range(8)]
+
+    async def ask(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        request = kt.TeamExecutionRequest("Do it.", plan=kt.TaskGraph([*kept, kt.Task("k" * 50, "do")]))
+        return str(await AgentPlanner(model, max_tasks=4).plan(request, team, context))
+
+    team = kt.Team("t", [kt.Member("a", ask)])
+    assert (await kt.run(team, "Do it.")).status is kt.TeamStatus.COMPLETED
+    schema: Any = model.calls[0].output_schema
+    needs = schema["properties"]["tasks"]["items"]["properties"]["depends_on"]
+    assert (needs["maxItems"], needs["items"]["pattern"]) == (13, "^[A-Za-z0-9_.-]{1,50}$")
+
+
 @pytest.mark.parametrize("most", [0, -1, True, "3"])
 def test_how_many_tasks_a_plan_may_have_is_a_number(most: Any) -> None:
     with pytest.raises(ValueError, match="max_tasks"):

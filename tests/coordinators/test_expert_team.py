@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -13,26 +13,7 @@ from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, RolePlanner
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.testing import EventRecorder, ScriptedAgent, ScriptedModel
-
-ONCE = FailurePolicy(retries=0)
-REVISE = kt.EvaluationVerdict.revise("too short", findings=[kt.Finding("length", expected="two words")])
-PASS = kt.EvaluationVerdict.passed(1.0)
-
-
-class Verdicts:
-    """An evaluator that gives verdicts, or raises, in the order of a script."""
-
-    def __init__(self, script: Iterable[Any]) -> None:
-        self.contexts: list[kt.EvaluationContext] = []
-        self._script = iter(script)
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        self.contexts.append(context)
-        verdict = next(self._script)
-        if isinstance(verdict, Exception):
-            raise verdict
-        assert isinstance(verdict, kt.EvaluationVerdict)
-        return verdict
+from tests.coordinators.bench import ONCE, PASS, REVISE, Verdicts
 
 
 async def run(

@@ -177,6 +177,30 @@ def test_delays_double_up_to_the_most_and_follow_from_the_seed() -> None:
     assert FailurePolicy(backoff=0.0).delay(1, "x") == 0.0
 
 
+@pytest.mark.parametrize(
+    ("made", "attempts"),
+    [
+        (None, 1),
+        (["high"], 1),
+        (kt.Artifact("high"), 3),
+        ("high", 3),
+        (kt.Artifact("", {"tide": "low"}), 3),
+        (" ", 3),
+    ],
+    ids=["nothing", "no output", "artifact", "text", "data", "blank"],
+)
+async def test_no_output_is_not_retried_and_an_output_of_another_type_than_the_tasks_is(
+    made: Any, attempts: int
+) -> None:
+    agent = ScriptedAgent([made] * attempts)
+    team = kt.Team("t", [kt.Member("a", agent)], output_types={"metres": float})
+    request = kt.TeamExecutionRequest("goal", plan=kt.TaskGraph([kt.Task("t", "do", output_type="metres")]))
+    policy = FailurePolicy(retries=2, backoff=0.1)
+    result = await TaskDispatchCoordinator(failure_policy=policy).execute(request, team)
+    agent.assert_complete()
+    assert (result["t"].status, result["t"].attempts) == (FAILED, attempts)
+
+
 # ---------------------------------------------------------------- needs, and what is dispensable
 
 
@@ -215,3 +239,34 @@ async def test_needs_starts_a_task_once_enough_are_accepted_and_the_rest_have_en
         assert result.status is (
             kt.TeamStatus.DEGRADED if coordinator is TaskDispatchCoordinator else kt.TeamStatus.FAILED
         )
+
+
+SIX = ["b1", "b2", "b3", "b4", "b5", "g"]
+
+
+@pytest.mark.parametrize(
+    ("depends_on", "needs", "reason"),
+    [
+        (["b1", "g"], "all", "it needs 'b1', which was not accepted"),
+        (["b1", "g"], 2, "it needs 'b1', which was not accepted"),
+        (["b1"], 1, "it needs 'b1', which was not accepted"),
+        (["b1", "b2"], 1, "it needs 1 of its 2 dependencies, and none can be accepted: 'b1', 'b2' were not"),
+        (["b2", "g", "b1"], 2, "it needs 2 of its 3 dependencies, and only 1 can be accepted: 'b2', 'b1' were not"),
+        (SIX, 4, "it needs 4 of its 6 dependencies, and only 3 can be accepted: 'b1', 'b2', 'b3' were not"),
+        (
+            [*SIX, "b6", "last"],
+            2,
+            "it needs 2 of its 8 dependencies, and only 1 can be accepted: 'b1', 'b2', 'b3' and 4 more were not",
+        ),
+    ],
+)
+async def test_a_skipped_task_says_how_many_it_needs_and_how_many_it_could_get(
+    depends_on: list[str], needs: Any, reason: str
+) -> None:
+    """Named are those that were not accepted when it became hopeless, not the last of them alone."""
+    members = [kt.Member("good", good), kt.Member("bad", bad)]
+    plan = [kt.Task(f"b{number}", "do", role="bad") for number in range(1, 7)]
+    plan += [kt.Task("g", "do", role="good", depends_on=["b6"], needs=0), kt.Task("last", "do", depends_on=["b6"])]
+    plan += [kt.Task("end", "do", depends_on=depends_on, needs=needs)]
+    result = await run(members, plan, FailurePolicy(retries=0), EventRecorder(), max_parallel_tasks=1)
+    assert (result["end"].status, result["end"].error) == (SKIPPED, reason)
