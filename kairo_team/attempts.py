@@ -136,14 +136,15 @@ async def run_attempt(
         if scope.cancelled:
             if context.interrupted is not None:
                 partial = context.partial(AgentStatus.HALTED)
-                by = context.interrupted
-                return cancelled_attempt(assignment.task.id, number, worker.name, by, governor.usage, partial)
+                ended_by = context.interrupted
+                return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, partial)
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
         end = _explain_failure(context, innermost(error))
     warnings = () if constraints is None else constraints.warnings
-    return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, None))
+    by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
+    return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by))
 
 
 def cancelled_attempt(

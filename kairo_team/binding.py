@@ -14,7 +14,7 @@ from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Models
+    from kairo_team.contracts import Models, Planner
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.tasks import Task, TaskGraph
     from kairo_team.team import Member, Team, TeamConfig
@@ -124,15 +124,28 @@ def _tool_problems(team: Team) -> Iterator[str]:
 
 def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
     for member in team.everyone:
-        model: Any = getattr(member.agent, "model", None)
-        if _ceiling(member, budget).dollars is None or not (isinstance(model, str) or hasattr(model, "complete")):
-            continue
-        try:
-            found = list(single_models(models.resolve(model)))
-        except KairoError:
-            continue  # the member's own preflight says what is wrong with the model
-        for problem in filter(None, map(prices.problem, found)):
-            yield f"member {member.id!r}: {problem}"
+        if _ceiling(member, budget).dollars is not None:
+            yield from (f"member {member.id!r}: {problem}" for problem in _unpriced(member.agent, models, prices))
+
+
+def _unpriced(agent: object, models: Models, prices: PriceBook) -> list[str]:
+    model: Any = getattr(agent, "model", None)
+    if not (isinstance(model, str) or hasattr(model, "complete")):
+        return []
+    try:
+        found = list(single_models(models.resolve(model)))
+    except KairoError:
+        return []  # the agent's own preflight says what is wrong with the model
+    return [problem for problem in map(prices.problem, found) if problem]
+
+
+def planner_problems(planner: Planner, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+    """Return one sentence for each reason a planner could not be asked, such as a model nobody serves."""
+    ask = getattr(planner, "preflight", None)
+    problems: list[str] = [] if ask is None else list(ask(models))
+    if config.budget.dollars is not None:
+        problems += _unpriced(planner, models, prices)
+    return [f"the planner: {problem}" for problem in problems]
 
 
 def evaluator_problems(team: Team) -> list[str]:

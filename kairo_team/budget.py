@@ -233,6 +233,12 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def left_of(budget: Budget, spent: Usage) -> Budget:
+    """Return what is left of each limit, at least 0; `None` stays unlimited."""
+    limits = {name: getattr(budget, name) for name in Budget.__slots__}
+    return Budget(**{n: None if limit is None else max(limit - getattr(spent, n), 0) for n, limit in limits.items()})
+
+
 def difference(after: Usage, before: Usage, seconds: float) -> Usage:
     """Return what was spent from `before` to `after` (two readings of one ledger), which took `seconds`."""
     return Usage(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -125,22 +125,43 @@ class EventLog:
         self.closed = True
         self._tell()
 
-    async def read(self, after: int) -> AsyncGenerator[Event]:
+    def read(self, after: int) -> AsyncIterator[Event]:
         """Go through the events above number `after`, and wait for more until the log is closed."""
-        place = max(0, after - self._before)
-        while True:
-            while place < len(self._events):
-                yield self._events[place]
-                place += 1
+        return _Reader(self, max(0, after - self._before))
+
+    async def get(self, place: int) -> Event | None:
+        """Return the event at a place, from 0; None when the log is closed and has no more."""
+        while place >= len(self._events):
             if self.closed:
-                return
+                return None
             self._news = self._news or anyio.Event()
             await self._news.wait()
+        return self._events[place]
 
     def _tell(self) -> None:
         if self._news is not None:
             self._news.set()
             self._news = None
+
+
+class _Reader:
+    """One watcher's way through a log: no generator, for whoever leaves it half-way need not close it."""
+
+    __slots__ = ("_log", "_place")
+
+    def __init__(self, log: EventLog, place: int) -> None:
+        self._log = log
+        self._place = place
+
+    def __aiter__(self) -> _Reader:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._log.get(self._place)
+        if event is None:
+            raise StopAsyncIteration
+        self._place += 1
+        return event
 
 
 class Bus:

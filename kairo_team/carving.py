@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from kairo_team.governance.governor import Governor
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
+    from kairo_team.results import TaskOutcome
     from kairo_team.team import Team, TeamConfig
 
 PLAN: Final = "plan"
@@ -43,7 +44,8 @@ def open_governor(
         return shared.carve_again(name, budget, spent), None
     except (InsufficientBudget, HaltError, GovernorClosed) as short:
         nothing = Budget(tokens=0, dollars=0, loops=0, tool_calls=0)
-        return Governor(nothing, name=name, clock=clock), f"the runtime's budget does not cover this run: {short}"
+        governor = Governor(nothing, name=name, clock=clock, restored_usage=spent)
+        return governor, f"the runtime's budget does not cover this run: {short}"
 
 
 class Carving:
@@ -71,17 +73,20 @@ class Carving:
         One that was closed is carved anew.
         """
         governor = self._purposes.get(name)
-        if governor is None or governor.closed:
+        if governor is None:
             guarantee = self._share(self._shares.get(name, 0.0))
             self._purposes[name] = governor = self.root.carve(name, guarantee=guarantee)
             if guarantee != Budget():
                 self._tell(None, guarantee)
         return governor
 
-    def close_purpose(self, name: str) -> None:
-        """Give back what a purpose did not use."""
-        if name in self._purposes:
-            self._purposes[name].close()
+    def close_purpose(self, name: str) -> Usage:
+        """Give back what a purpose did not use; return what it used since it was opened."""
+        governor = self._purposes.pop(name, None)
+        if governor is None:
+            return Usage()
+        governor.close()
+        return replace(governor.usage, seconds=0.0)
 
     def _share(self, part: float) -> Budget:
         """Return a part of each limit, rounded down, and no more than is not allotted."""
@@ -101,7 +106,9 @@ class Carving:
 class Earlier:
     """What earlier sessions of a run have spent: booked on the run, until it is known on which task."""
 
-    def __init__(self, governor: Governor, usage: Usage) -> None:
+    def __init__(self, governor: Governor, usage: Usage, outcomes: Mapping[str, TaskOutcome]) -> None:
+        self.outcomes = outcomes
+        """How the tasks stood at the end of the last one, by id."""
         self._governor = governor
         self._left = usage
 

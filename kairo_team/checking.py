@@ -49,6 +49,9 @@ def check_request(
             plan = preview(request, team)
         except PlanRefused as refused:
             problems += refused.problems
+    preflight = getattr(coordinator, "preflight", None)
+    if preflight is not None:
+        problems += preflight(request, team)
     prices = runtime.prices.under(request.config.budget_policy)
     problems += team_problems(team, request.config, runtime.models, prices) + evaluator_problems(team)
     bound: Mapping[str, tuple[str, ...]] = {} if plan is None else bind(plan, team)

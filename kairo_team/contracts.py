@@ -57,7 +57,10 @@ class ChatModel(Protocol):
 
 
 class GovernedChatModel(Protocol):
-    """A chat model as a member gets it: every call is held, clamped, settled and recorded."""
+    """A chat model as a member gets it: every call is held, clamped, settled and recorded.
+
+    Optional: `async count_tokens(request) -> int | None`, the model's own count of the prompt's tokens; None without.
+    """
 
     @property
     def name(self) -> str:
@@ -136,6 +139,14 @@ class MemberContext(Protocol):
         """Report progress: an `attempt.progress` event."""
         ...
 
+    def name_inner_run(self, team: str, goal: str) -> str:
+        """Return the id for a run of a team inside the attempt, the same one when the attempt is made again."""
+        ...
+
+    async def put_off(self, question: HumanRequest) -> None:
+        """End the attempt, to be made again once a question is answered; returns where the work is no attempt."""
+        ...
+
     def keep(self, text: str) -> None:
         """Put partial work in safety: it comes back when the attempt is killed, halted or times out."""
         ...
@@ -144,7 +155,7 @@ class MemberContext(Protocol):
 class Agent(Protocol):
     """Does a task.
 
-    C1. `run` returns an `AgentOutput`, a string or an `Artifact`; None or anything else is a failed attempt.
+    C1. `run` returns an `AgentOutput`, a string or an `Artifact`; None or anything else is a failed attempt, not retried.
     C2. It holds no state between calls when it declares `reentrant = True`; otherwise it is never called twice at once.
     C3. `HaltError` and cancellation pass through it untouched.
     C4. What it spends outside the governed models of its context it books on `context.governor`.
@@ -276,7 +287,8 @@ class Planner(Protocol):
 
     C1. It returns a `TaskGraph` or raises; it starts no work.
 
-    Optional: `preview(request, team)`, the same plan, where it is known without asking anybody.
+    Optional: `preview(request, team)`, the same plan, where it is known without asking anybody; `preflight(models)`,
+    sentences on why it could not plan here, asked before anything starts.
     """
 
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
@@ -292,7 +304,8 @@ class TeamCoordinator(Protocol):
     C3. One object runs many teams at once and keeps nothing of any.
 
     Optional: `preview(request, team)`, the plan it will run where that is known without asking anybody (else None), for
-    `kairo_team.check`; it raises `PlanRefused` for what `execute` would refuse.
+    `kairo_team.check`; it raises `PlanRefused` for what `execute` would refuse. `preflight(request, team)`, sentences
+    on what else it would refuse, such as a planner without a model.
     """
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import anyio
 
 from kairo_team import events
-from kairo_team.budget import HaltReason, Usage
+from kairo_team.budget import HaltReason
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
-from kairo_team.governance.units import DIMENSIONS, NOTHING
+from kairo_team.governance.units import DIMENSIONS
 from kairo_team.states import CANCELLED, COMPLETED, FAILED, IN_FLIGHT, PENDING, SUSPENDED, TaskState
 from kairo_team.task_record import TaskRecord
 
@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 _RETRY_SHORT: Final = 8
 """Tasks that waited for budget and are looked at again when some comes back."""
+
+_NAMED: Final = 3
+"""Tasks that the reason of a skipped one names."""
 
 _DIMENSION: Final[Mapping[HaltReason, str]] = dict(zip(REASONS, DIMENSIONS, strict=True))
 """What ran out."""
@@ -155,16 +158,16 @@ class Dispatcher:
 
         `free`: nothing has to be set aside, for a replay spends nothing.
         """
-        task = record.task
+        task, governor = record.task, self._governors[member]
+        ceiling = task.budget if record.spent_by is None else record.ceiling_with(member)
         weight_left = self._weight_left if record.state is PENDING else self._weight_left + task.weight
-        part = task.weight / weight_left
         try:
-            record.governor, guarantee = self._governors[member].carve_share(task.id, task.budget, part, self._reserve)
+            part = task.weight / weight_left
+            record.governor, guarantee = governor.carve_share(task.id, ceiling, part, self._reserve)
         except InsufficientBudget as short:
             if not free:
                 return short
-            record.governor = self._governors[member].carve(task.id)
-            return NOTHING
+            record.governor, guarantee = governor.carve_share(task.id, ceiling, 0.0, self._reserve)
         return guarantee
 
     def _fail_unpaid(self, record: TaskRecord, error: str, *, halted: bool) -> None:
@@ -178,32 +181,49 @@ class Dispatcher:
     # ------------------------------------------------------------------ over
 
     def hand_over(self, record: TaskRecord, member: str, *, free: bool) -> bool:
-        """Give a task in flight to another member, with a budget from that one's; False when there is none."""
+        """Give a task in flight to another member, with a budget from that one's; False when there is none.
+
+        What the first did not use comes back before. A task that cannot be handed over stays with its member, with a
+        new budget.
+        """
         self.release_lease(record)
         old = record.governor
-        got = self._carve(record, member, free=free)
-        if isinstance(got, InsufficientBudget):
-            return False
         if old is not None:
-            record.before = record.usage = (record.before or Usage()) + old.usage
+            record.leave(old.usage)
             old.close()
             self._tell_return(record)
-        record.member = member
-        self._emit(events.BudgetCarved, record.task.id, member, got[0] or None, got[1] or None)
-        return True
+        got = self._carve(record, member, free=free)
+        given = not isinstance(got, InsufficientBudget)
+        if given:
+            record.member = member
+        elif record.member is not None:
+            got = self._carve(record, record.member, free=True)
+        if not isinstance(got, InsufficientBudget):
+            self._emit(events.BudgetCarved, record.task.id, record.member, got[0] or None, got[1] or None)
+        return given
+
+    def skip_cancelled(self) -> None:
+        """In a replay, skip what was cancelled before it started."""
+        for record in list(self.records.values()):
+            cancelled = record.steps.cancelled(record.task.id) if record.state is PENDING else None
+            if cancelled is not None and not cancelled.started:
+                self.end(record, TaskState.SKIPPED, cancelled.reason)
 
     def replace(self, replaced: Collection[str], tasks: Sequence[Task], bound: Bound, recorded: TaskRecords) -> None:
         """Put new tasks in the place of some that have not started."""
         for task_id in replaced:
             record = self.records[task_id]
             record.superseded = True
-            self.board.retire(record.entry)
-            self._skip(record.entry, "another plan took its place")
+            if not record.ended:  # in a replay what it needs may have failed by now
+                self.board.retire(record.entry)
+                self._skip(record.entry, "another plan took its place")
         self._short = deque(record for record in self._short if not record.superseded)
         self._recorded = recorded
         for entry in self.board.extend(tasks, recorded.bound(bound)):
             self.records[entry.task.id] = TaskRecord(entry, recorded)
             self._weight_left += entry.task.weight
+        if recorded.replaying:
+            self.skip_cancelled()
         self.wake()
 
     # ------------------------------------------------------------------ back
@@ -219,8 +239,20 @@ class Dispatcher:
             self._weight_left -= record.task.weight
         self.tell_end(record, verdict)
         for entry, cause in self.board.end(record.entry, accepted=to is COMPLETED):
-            self._skip(entry, f"it needs {cause.task.id!r}, which was not accepted")
+            self._skip(entry, self._say_lack(entry, cause))
         self.wake()
+
+    def _say_lack(self, entry: Entry, last: Entry) -> str:
+        """Say why a task can no longer start: what it needs, and what was not accepted, `last` being the last of it."""
+        depends_on = entry.task.depends_on
+        if entry.needed == len(depends_on):
+            return f"it needs {last.task.id!r}, which was not accepted"
+        found = [self.board.entries[name] for name in depends_on]
+        lost = [repr(one.task.id) for one in found if one.ended and not one.accepted]
+        left = f"only {len(found) - len(lost)}" if len(lost) < len(found) else "none"
+        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        needs = f"it needs {entry.needed} of its {len(found)} dependencies"
+        return f"{needs}, and {left} can be accepted: {', '.join(lost[:_NAMED])}{more} were not"
 
     def suspend(self, record: TaskRecord, reason: str) -> None:
         """Let a task wait for a person: it gives everything back, and its dependents wait with it."""
@@ -309,7 +341,9 @@ class Dispatcher:
         if governor is None or dimension is None or origin == governor.name:  # its own ceiling stays
             return False
         had = getattr(governor.remaining, dimension)
-        while governor.halted is None and record.interrupted is None:
+        while governor.halted is None:
+            if record.interrupted is not None:
+                return True  # the next try records that it was cancelled
             if getattr(governor.remaining, dimension) > had:
                 part = record.task.weight / (self._weight_left + record.task.weight)
                 got = governor.top_up_share(dimension, part)
@@ -342,6 +376,20 @@ class Dispatcher:
         record.wait = None
         return waited
 
+    async def wait_for(self, record: TaskRecord, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+        """Await the recorded step `key` of a task without its slot, in a replay no further than the recorded run."""
+        await self.reach(record, key)
+        no_slot = f"{key}:cut"
+        if record.steps.early_end is not None and not record.steps.was_never(no_slot):
+            await self.stay(record)
+        try:
+            return await self.without_slot(record, wait, *args)
+        except Exception:
+            raise
+        except BaseException:
+            record.steps.put(no_slot, True)
+            raise
+
     async def _take_slot(self, record: TaskRecord) -> None:
         if self._slots is not None and self._slots_taken >= self._slots:
             turn = anyio.Event()
@@ -368,10 +416,20 @@ class Dispatcher:
         else:
             self._slots_taken -= 1
 
-    def stay(self) -> None:
-        """Leave one more task in flight as it is: the recorded run was cut short there."""
+    async def reach(self, record: TaskRecord, key: str) -> None:
+        """In a replay, go no further with a task than the recorded run, if that ended before it made the step `key`."""
+        if record.steps.was_never(key):
+            await self.stay(record)
+
+    async def stay(self, record: TaskRecord) -> NoReturn:
+        """Leave a task in flight as it is until the end, out of the others' way: the recorded run ended there."""
         self.stuck += 1
+        self.release_lease(record)
+        if record.has_slot:
+            self._release_slot(record)
         self.wake()
+        await anyio.sleep_forever()
+        raise AssertionError("the end interrupts it")
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.records.values() if not r.ended)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team import events
 from kairo_team.board import Entry
+from kairo_team.budget import HaltReason
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.journal import MemoryJournal
 from kairo_team.recorded import EarlyEnd, TaskRecords
@@ -23,7 +24,6 @@ from kairo_team.verdicts import VerdictOutcome
 if TYPE_CHECKING:
     import anyio
 
-    from kairo_team.budget import HaltReason
     from kairo_team.dispatch import Dispatcher
     from kairo_team.human import HumanRequest
     from kairo_team.tasks import TaskGraph
@@ -82,6 +82,13 @@ class Ending:
                 raise rest or error from None
             raise
 
+    def recall(self, early: EarlyEnd) -> None:
+        """Take over what ended the recorded run."""
+        if early.aborted:
+            self.aborted, self.error = True, TeamAborted(early.reason or "")
+        else:
+            self.reason = early.reason
+
     @property
     def refused(self) -> bool:
         """Nothing was started."""
@@ -97,10 +104,13 @@ class Ending:
         """Say in a sentence what ended the run before its time."""
         if self.caller_cancelled:
             return "the caller was cancelled"
-        if self.reason is not None:
+        if self.reason is not None and halt is not HaltReason.TIME_BUDGET_EXCEEDED:
             return self.reason
-        if self.error is not None:
-            return str(self.error) or type(self.error).__name__
+        error = self.error
+        if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
+            error = HaltError(halt, error.usage, error.origin)
+        if error is not None:
+            return str(error) or type(error).__name__
         return f"the team was halted: {halt.value}" if halt is not None else None
 
     def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], *, waiting: bool) -> str:
@@ -196,7 +206,7 @@ def finish(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn
         records = list(dispatcher.records.values())
         waiting = waiting or any(record.state is SUSPENDED for record in records)
         waiting = waiting and ending.status(halt, records, run.config, waiting=True) is TeamStatus.SUSPENDED
-        _end_tasks(dispatcher, ending, run.governor.halted, waiting=waiting)
+        _end_tasks(dispatcher, ending, halt, waiting=waiting)
     usage = run.governor.usage
     status = ending.status(halt, records, run.config, waiting=waiting)
     run.governor.close()
@@ -216,18 +226,25 @@ def finish(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn
         warnings=ending.all_warnings(error, stubborn, outcomes),
         error=error,
         halt=halt,
-        refused=ending.refused,
+        refused=ending.refused and halt is None,
     )
 
 
 def _final_halt(run: TeamRun, ending: Ending) -> HaltReason | None:
     """Return why the run's governor stopped; recorded, for a replay spends nothing and nobody kills it."""
-    halt = run.governor.halted
+    governor, error, journal = run.governor, ending.error, run.journal
+    early: Any = journal.get("end", None)
+    if isinstance(early, EarlyEnd):
+        ending.recall(early)
+        return early.halt or cast("HaltReason | None", journal.get("halt", None))
+    halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
     if halt in EXHAUSTED:
-        run.journal.put("halt", halt)
-    elif halt is not None or ending.aborted:
-        run.journal.put("end", EarlyEnd(halt, ending.reason, ending.aborted))
-    return halt or cast("HaltReason | None", run.journal.get("halt", None))
+        journal.put("halt", halt)
+    stopped = governor.stopped is not None or isinstance(error, HaltError)
+    if stopped or ending.aborted:
+        why = ending.reason or ending.cut_short_by(halt)
+        journal.put("end", EarlyEnd(halt if stopped else None, why, ending.aborted))
+    return halt or cast("HaltReason | None", journal.get("halt", None))
 
 
 def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None, *, waiting: bool) -> None:
@@ -239,12 +256,19 @@ def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None
     for record in list(dispatcher.records.values()):
         if waiting and record.state is SUSPENDED:
             dispatcher.tell_end(record)
-        elif record.ended or waiting:
-            continue
-        elif record.state is PENDING:
-            dispatcher.end(record, TaskState.SKIPPED, reason)
-        else:
-            dispatcher.end(record, ending.end_of_cut_short(), reason)
+        elif not record.ended and not waiting:
+            dispatcher.end(record, *_end_of(record, ending, reason))
+
+
+def _end_of(record: TaskRecord, ending: Ending, reason: str) -> tuple[TaskState, str | None]:
+    """Return how a task ends that the run's end interrupts; one that had ended in an earlier session: as it did."""
+    earlier = record.earlier
+    over = earlier is not None and earlier.status is not TaskStatus.SUSPENDED
+    if earlier is not None and (over or record.attempts < earlier.attempts):
+        record.remember(earlier)
+        if over:
+            return TaskState(earlier.status), earlier.error
+    return (TaskState.SKIPPED if record.state is PENDING else ending.end_of_cut_short()), reason
 
 
 def end_early(run: TeamRun, ending: Ending, group: anyio.abc.TaskGroup | None) -> None:
@@ -252,7 +276,7 @@ def end_early(run: TeamRun, ending: Ending, group: anyio.abc.TaskGroup | None) -
     early: Any = run.journal.get("end", None)
     if not isinstance(early, EarlyEnd):
         return
-    ending.reason = early.reason
+    ending.recall(early)
     if early.halt is not None:
         run.governor.cancel(early.halt)
     elif group is not None:

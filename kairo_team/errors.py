@@ -21,6 +21,7 @@ KairoError
 |  +- Interrupted         a task was cancelled, or waits for a person
 |  +- TeamAborted         the failure policy ended the run
 |  +- PlanRejected        a person rejected the plan
+|  +- InvalidJudgement    a judge's reply cannot be read
 |  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
 +- ContractBreach         a plug-in or the library broke its contract
@@ -159,24 +160,38 @@ class PlanRejected(Outcome):
 
 
 class HaltError(Outcome):
-    """A governor halted. `origin` names the governor whose limit it was, `usage` is that governor's."""
+    """A governor halted. `origin` names the governor whose limit it was, `usage` is that governor's.
 
-    def __init__(self, reason: HaltReason, usage: Usage, origin: str) -> None:
+    `lacking` says what did not fit into what was left, where it was such a call that found the limit.
+    """
+
+    def __init__(
+        self, reason: HaltReason, usage: Usage, origin: str, *, lacking: InsufficientBudget | None = None
+    ) -> None:
         self.reason = reason
         self.usage = usage
         self.origin = origin
-        super().__init__(f"{origin!r} halted: {reason.value} (spent {usage})")
+        self.lacking = lacking
+        short = f"; {lacking.asked} {lacking.dimension} needed, {lacking.left} left" if lacking is not None else ""
+        super().__init__(f"{origin!r} halted: {reason.value} (spent {usage}{short})")
 
 
 class InsufficientBudget(Outcome):
-    """An amount does not fit now: nothing was held and nobody was halted."""
+    """An amount does not fit now: nothing was held and nobody was halted.
 
-    def __init__(self, dimension: str, asked: object, left: object, origin: str) -> None:
+    `needed` is the least that would have done, where less than `asked` would have.
+    """
+
+    def __init__(
+        self, dimension: str, asked: object, left: object, origin: str, *, needed: object | None = None
+    ) -> None:
         self.dimension = dimension
         self.asked = asked
         self.left = left
         self.origin = origin
-        super().__init__(f"{origin!r} has {left} {dimension} left, {asked} asked")
+        self.needed = needed
+        least = f", at least {needed} needed" if needed is not None else ""
+        super().__init__(f"{origin!r} has {left} {dimension} left, {asked} asked{least}")
 
 
 class ConstraintExit(Outcome):
@@ -266,6 +281,10 @@ class InvalidReply(Outcome):
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
         super().__init__(f"the artifact is no valid {kind!r}: {why}")
+
+
+class InvalidJudgement(Outcome):
+    """A judge's reply cannot be read: it is not the one object that was asked for, or an answer is off the menu."""
 
 
 class TeamFailed(Outcome):

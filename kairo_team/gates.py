@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import anyio
@@ -97,20 +98,26 @@ class ConsoleGate:
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
         """Ask, and wait for an answer that can be understood."""
-        terminal, answered = self._terminal, False
+        terminal = self._terminal
         async with terminal.turn():
             try:
                 with anyio.move_on_after(self._timeout):
-                    decision = await _converse(terminal, question)
-                    answered = True
-                    return decision
-            finally:
-                if not answered:
-                    terminal.say("\n[nobody waits for the answer any more]")
+                    return await _converse(terminal, question)
+            except Exception:
+                raise
+            except BaseException:
+                _give_up(terminal)
+                raise
+            _give_up(terminal)
         return None
 
     def __repr__(self) -> str:
         return "ConsoleGate()"
+
+
+def _give_up(terminal: Terminal) -> None:
+    with suppress(OSError, ValueError):
+        terminal.say("\n[nobody waits for the answer any more]")
 
 
 async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision | None:
@@ -128,13 +135,13 @@ async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision
 
 
 def _show(terminal: Terminal, question: HumanRequest) -> None:
-    terminal.say(f"\n{clean(question.text)}")
+    terminal.say(f"\n{question.text}")
     if question.subject:
         more = len(question.subject) - _SHOWN
-        terminal.say(clean(question.subject[:_SHOWN]) + (f"\n[{more} more characters]" if more > 0 else ""))
+        terminal.say(question.subject[:_SHOWN] + (f"\n[{more} more characters]" if more > 0 else ""))
     for finding in question.findings:
         wanted = f" (wanted: {finding.expected})" if finding.expected else ""
-        terminal.say(clean(f"- {finding.observed or finding.id}{wanted}"))
+        terminal.say(f"- {finding.observed or finding.id}{wanted}")
 
 
 def read_answer(line: str) -> HumanDecision | None:

@@ -41,12 +41,21 @@ class MemberModel:
     The intent is recorded before a call, the reply after it, so that none is paid twice.
     """
 
-    __slots__ = ("_context", "_guardrails", "_model")
+    __slots__ = ("_context", "_guardrails", "_model", "_steerable")
 
-    def __init__(self, context: WorkContext, model: GovernedModel, guardrails: GuardrailChain | None) -> None:
+    def __init__(
+        self,
+        context: WorkContext,
+        model: GovernedModel,
+        guardrails: GuardrailChain | None,
+        *,
+        steerable: bool = True,
+    ) -> None:
+        """Take the governed model; what is said to one that is not `steerable` cannot be added to."""
         self._context = context
         self._model = model
         self._guardrails = guardrails
+        self._steerable = steerable
 
     @property
     def name(self) -> str:
@@ -64,6 +73,10 @@ class MemberModel:
         response = await self._answer(request, None)
         self._tell(response.text)
         return response
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens, before guardrails and directives; None without one."""
+        return await self._model.count_tokens(request)
 
     def _tell(self, text: str) -> None:
         if text:
@@ -83,7 +96,8 @@ class MemberModel:
             return response
         turn = await constraints.begin_turn(request) if constraints is not None else 0
         try:
-            passed = await self._guard_request(_with_directives(request, context.directives))
+            directives = context.directives if self._steerable else ()
+            passed = await self._guard_request(_with_directives(request, directives))
             journal.put(key, None)
             response = await (self._model.complete(passed) if tell is None else self._model.stream(passed, tell))
             context.turns += 1

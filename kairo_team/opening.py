@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -40,7 +41,7 @@ def open_services(
         rules=runtime.call_rules,
         permissions=team.permissions,
         secrets=runtime.secrets,
-        nest=runtime.beneath,
+        nest=partial(runtime.beneath, run_id=request.run_id, gate=questions.gate),
         guardrails=team.guardrails,
         guardrails_of={member.id: member.guardrails for member in team.everyone},
         questions=questions,

@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import anyio
+
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
-from kairo_team.budget import Usage, difference
+from kairo_team.budget import Usage
 from kairo_team.carving import PLAN
-from kairo_team.errors import ContractBreach, PlanRefused, innermost, known
-from kairo_team.recorded import MISSING, TaskRecords
+from kairo_team.errors import ContractBreach, Outcome, PlanRefused, innermost, known
+from kairo_team.recorded import MISSING, EarlyEnd, PlanFailed, TaskRecords
 from kairo_team.states import PENDING
 from kairo_team.tasks import Task, TaskGraph
 
@@ -33,6 +35,8 @@ class Replan(NamedTuple):
     replaced: tuple[str, ...]
     graph: TaskGraph | None
     """What stayed, with the new tasks; None when no new plan was to be had."""
+    problem: str = ""
+    """Why there was none."""
 
 
 class Planning:
@@ -46,8 +50,9 @@ class Planning:
         leashes: Leashes,
         earlier: Earlier,
         unfunded: str | None,
+        over: Callable[[], None],
     ) -> None:
-        """`unfunded` says why the run has no budget, if so."""
+        """`unfunded` says why the run has no budget, if so; `over` ends a replay like the recorded run."""
         self.graph: TaskGraph | None = run.request.plan
         """The plan as it stands."""
         self.number = 0
@@ -60,11 +65,14 @@ class Planning:
         self._leashes = leashes
         self._earlier = earlier
         self._unfunded = unfunded
+        self._over = over
         self._replanned = False
 
     async def plan(self, make: Make) -> tuple[TaskGraph, Bound]:
         """Make a plan and bind it; `PlanRefused` says what is wrong with it, the team, or the budget."""
         run = self._run
+        self._earlier.book(run.governor, self._spent_on(self.number + 1))
+        await self.reach(f"plan:{self.number + 1}")
         problems = team_problems(run.team, run.config, self._services.models, self._services.prices)
         problems += evaluator_problems(run.team)
         if self._unfunded or problems:
@@ -78,6 +86,14 @@ class Planning:
             raise PlanRefused(problems)
         return graph, bound
 
+    async def reach(self, key: str) -> None:
+        """Go no further once the run is stopped, or in a replay than the recorded run, if that never made `key`."""
+        journal = self._run.journal
+        never = isinstance(journal.get("end", None), EarlyEnd) and journal.get(key, MISSING) is MISSING
+        if never or self._run.governor.final is not None:
+            self._over()
+            await anyio.sleep_forever()
+
     async def replan(
         self,
         failing: TaskRecord,
@@ -85,20 +101,23 @@ class Planning:
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> TaskGraph | None:
         """Put new tasks in the place of those that have not started; see `TeamRun.replan`."""
-        recorded = self._replan_record()
-        if (
-            self._replanned
-            or failing.interrupted is not None
-            or (recorded is not None and recorded.failing != failing.task.id)
-        ):
+        whose = self._run.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
+        if self._replan_record() is None:
+            failing.recall_cancel()
+        if self._replanned or failing.interrupted is not None or whose != failing.task.id:
             return None
         self._replanned = True
         kept = self.graph
         assert kept is not None
         self.number += 1
+        self._earlier.book(self._run.governor, self._spent_on(self.number))
+        await dispatcher.reach(failing, f"plan:{self.number}")
+        self._run.journal.put(f"plan:{self.number}:for", whose)
         made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
         change = cast("Replan", made)
         if change.graph is None:
+            which = f"the one in which {failing.task.id!r} failed"
+            self._run.warn(f"no new plan in the place of {which}: {change.problem}")
             return None
         new = [task for task in change.graph.tasks if task.id not in dispatcher.records]
         self.graph = graph = TaskGraph([*kept.tasks, *new])
@@ -111,6 +130,8 @@ class Planning:
         recorded = self._replan_record()
         if recorded is not None and recorded.graph is not None:
             next(iter(dispatcher.records.values())).steps.replaced = frozenset(recorded.replaced)
+        if self.recorded.replaying:
+            dispatcher.skip_cancelled()
 
     def _replan_record(self) -> Replan | None:
         """Return the replanning that is recorded, if there is one: it follows the plan that was begun with."""
@@ -118,22 +139,41 @@ class Planning:
         found = self._run.journal.get(f"plan:{first + 1}", None)
         return found if isinstance(found, Replan) else None
 
+    def _spent_on(self, number: int) -> Usage:
+        """Return what a plan has cost so far: a replay asks nobody and books the same."""
+        return cast("Usage", self._run.journal.get(f"plan:{number}:usage", Usage()))
+
     async def _step(self, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan, or take the recorded one, and see to what it cost: a replay asks nobody and books the same."""
+        """Make a plan, or take the recorded one, and record what it cost."""
         run, key = self._run, f"plan:{self.number}"
-        before = run.governor.usage
-        replaying = run.journal.get(key, MISSING) is not MISSING
-        self.recorded = TaskRecords(run.journal, self.number, replaying=replaying)
+        earlier = self._spent_on(self.number)
+        made: object = run.journal.get(key, MISSING)
+        self.recorded = TaskRecords(
+            run.journal, self.number, replaying=made is not MISSING, earlier=self._earlier.outcomes
+        )
+        if made is MISSING:
+            await self.reach(key)
+            try:
+                made = await self._make(key, make)
+            finally:
+                spent = self._carving.close_purpose(PLAN)
+                if spent != Usage():
+                    run.journal.put(f"{key}:usage", earlier + spent)
+        if isinstance(made, PlanFailed):
+            raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
+        return made
+
+    async def _make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
+        """Make a plan and record it, or why there is none, unless it is the end of the run that keeps it from it."""
+        journal = self._run.journal
         try:
-            made: object = await run.step(key, make)
-        finally:
-            self._carving.close_purpose(PLAN)
-        if replaying:
-            self._earlier.book(run.governor, cast("Usage", run.journal.get(f"{key}:usage", Usage())))
-        else:
-            spent = difference(run.governor.usage, before, 0.0)
-            if spent != Usage():
-                run.journal.put(f"{key}:usage", spent)
+            made = await make()
+        except Exception as error:
+            if self._run.governor.stopped is None:
+                cause = innermost(error)
+                journal.put(key, PlanFailed(str(cause) or type(cause).__name__, isinstance(cause, PlanRefused)))
+            raise
+        journal.put(key, made)
         return made
 
     async def _ask(self, make: Make) -> TaskGraph:
@@ -162,8 +202,7 @@ class Planning:
             if problems:
                 raise PlanRefused(problems)
         except Exception as error:  # noqa: BLE001 - whatever keeps the planner from it, the task fails as it would have
-            run.warn(f"no new plan in the place of the one in which {failing_id!r} failed: {innermost(error)}")
-            return Replan(failing_id, (), None)
+            return Replan(failing_id, (), None, str(innermost(error)))
         replaced = tuple(one.task.id for one in dispatcher.records.values() if one.state is PENDING)
         return Replan(failing_id, replaced, graph)
 

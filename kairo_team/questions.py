@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kairo_team.errors import Misuse, NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from kairo_team.leash import Leashes
 
 _logger = logging.getLogger("kairo_team")
+
+
+class Decided(NamedTuple):
+    """What came of a question; a recorded step. It holds for what was asked about and nothing else."""
+
+    digest: str
+    decision: HumanDecision | None
+    """None: nobody answered."""
 
 
 class Inbox:
@@ -86,9 +94,8 @@ class Questions:
         """Return what a person decides; None when nobody can be asked, or nobody answers. Recorded, unless put off."""
         question = self.identified(asked, key)
         recorded: Any = self._journal.get(key, MISSING)
-        if recorded is not MISSING:
-            decision: HumanDecision | None = recorded
-            return decision
+        if isinstance(recorded, Decided) and recorded.digest == question.digest:
+            return recorded.decision
         decision = self.inbox.take(question)
         if decision is None:
             if self.gate is None:
@@ -98,7 +105,7 @@ class Questions:
         if decision is not None and decision.action == "defer":
             self.inbox.leave(question)
         else:
-            self._journal.put(key, decision)
+            self._journal.put(key, Decided(question.digest, decision))
         told = ("silent", "") if decision is None else (decision.action, decision.feedback)
         self._emit(HumanDecided, question.task_id, question.member, question.id, *told)
         return decision

@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.attempts import Attempt
+from kairo_team.frozen import EMPTY
 
 if TYPE_CHECKING:
-    from kairo_team.budget import HaltReason
+    from kairo_team.budget import HaltReason, Usage
     from kairo_team.contracts import Journal
+    from kairo_team.results import Artifact, TaskOutcome
 
 MISSING: Final = object()
 """Nothing is recorded."""
@@ -27,12 +29,25 @@ class CutShort(NamedTuple):
     """An attempt or a review that the end of the whole run interrupted; a recorded step."""
 
     member: str
+    usage: Usage
+    """All the task had spent by then."""
+    artifact: Artifact | None
+    """What the member had kept."""
+
+
+class PlanFailed(NamedTuple):
+    """Why no plan was made; a recorded step in the place of the plan."""
+
+    error: str
+    refused: bool
 
 
 class TaskCancelled(NamedTuple):
-    """A task was cancelled before it started, or in a review; a recorded step."""
+    """A task was cancelled; a recorded step."""
 
     reason: str
+    started: bool = True
+    """False: it was still waiting to be started."""
 
 
 class EarlyEnd(NamedTuple):
@@ -47,11 +62,15 @@ class EarlyEnd(NamedTuple):
 class TaskRecords:
     """The recorded steps of one plan's tasks. Without `replaying` there are none yet, and none is looked for."""
 
-    __slots__ = ("_journal", "_plan", "early_end", "replaced", "replaying")
+    __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced", "replaying")
 
-    def __init__(self, journal: Journal, plan: int, *, replaying: bool) -> None:
+    def __init__(
+        self, journal: Journal, plan: int, *, replaying: bool, earlier: Mapping[str, TaskOutcome] = EMPTY
+    ) -> None:
         self._journal = journal
         self._plan = plan
+        self.earlier = earlier
+        """How tasks stood when an earlier session of the run ended, by id."""
         self.replaying = replaying
         """Some steps may be recorded already."""
         self.early_end: Any = journal.get("end", None) if replaying else None
@@ -63,6 +82,10 @@ class TaskRecords:
         """Name a step of a task; `number` counts every try of the task and never restarts."""
         return f"{kind}:{self._plan}:{task_id}:{number}"
 
+    def was_made(self, kind: str, task_id: str, number: int) -> bool:
+        """Say whether a step of a task is recorded."""
+        return self.recall(self.key(kind, task_id, number)) is not MISSING
+
     def recall(self, key: str) -> Any:
         """Return what is recorded, or `MISSING`."""
         return self._journal.get(key, MISSING) if self.replaying else MISSING
@@ -70,6 +93,18 @@ class TaskRecords:
     def put(self, key: str, made: object) -> None:
         """Record a step."""
         self._journal.put(key, made)
+
+    def was_never(self, key: str) -> bool:
+        """Say whether the recorded run ended before it came to a step."""
+        return self.early_end is not None and self.recall(key) is MISSING
+
+    def put_cut(self, task_id: str) -> None:
+        """Record that a task that failed as the run ended was cut short."""
+        self.put(self._task_key("cut", task_id), True)
+
+    def was_cut(self, task_id: str) -> bool:
+        """Say whether that is recorded."""
+        return self.recall(self._task_key("cut", task_id)) is not MISSING
 
     def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         """Leave each task that was tried before to the member that tried it: others might be free in a replay."""
@@ -100,13 +135,13 @@ class TaskRecords:
         self.put(self._task_key("unpaid", task_id), Unpaid(error, halted))
 
     def cancelled(self, task_id: str) -> TaskCancelled | None:
-        """Return why the task was cancelled before it started, if that is recorded."""
+        """Return why the task was cancelled, if that is recorded."""
         found = self.recall(self._task_key("cancelled", task_id))
         return found if isinstance(found, TaskCancelled) else None
 
-    def put_cancelled(self, task_id: str, reason: str) -> None:
-        """Record that the task was cancelled before it started."""
-        self.put(self._task_key("cancelled", task_id), TaskCancelled(reason))
+    def put_cancelled(self, task_id: str, reason: str, *, started: bool) -> None:
+        """Record that the task was cancelled."""
+        self.put(self._task_key("cancelled", task_id), TaskCancelled(reason, started))
 
     def _task_key(self, kind: str, task_id: str) -> str:
         return f"{kind}:{self._plan}:{task_id}"

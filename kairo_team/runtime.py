@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from kairo_team.budget import Usage
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
@@ -20,7 +22,7 @@ from kairo_team.models.limits import ModelLimits
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.models.retries import check_retry
 from kairo_team.opening import begun_with
-from kairo_team.runs import Run, Runs
+from kairo_team.runs import Run, Runs, Suspension
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import TeamResult
     from kairo_team.team import Team, TeamExecutionRequest
+
+
+_logger = logging.getLogger("kairo_team")
 
 
 class Runtime:
@@ -78,6 +83,10 @@ class Runtime:
         self.gate = gate
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None
+        self.within: str | None = None
+        """The run inside which all its runs are made; None for a runtime of one's own."""
+        self.keeps_accounts = False
+        """What its runs spent is shown in a larger run's budget tree."""
 
     # ------------------------------------------------------------------ live runs
 
@@ -93,21 +102,27 @@ class Runtime:
     ) -> bool | None:
         group, self._group = self._group, None
         assert group is not None, "it was entered"
-        return await group.__aexit__(kind, error, trace)
+        try:
+            return await group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as raised:
+            if error is None or list(raised.exceptions) != [error]:
+                raise
+            return False  # the block's own error goes on as it was raised
 
     async def start(
         self, team: Team, request: TeamExecutionRequest, *, coordinator: TeamCoordinator | None = None
     ) -> Run:
-        """Begin a run beside the caller and return its handle, which keeps all its events.
+        """Begin a run beside the caller and return its handle, which keeps all its events, once it has begun.
 
         `coordinator` as in `kairo_team.run`. Raises `RunExists` for a request that was run before here, and `Misuse`
-        outside `async with Runtime(...)`.
+        outside `async with Runtime(...)`. When it is cancelled before it returns, so is the run.
         """
-        if self._group is None:
-            raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
-        execute = self._executing(team, request, coordinator)
-        run = self.runs.prepare(request.run_id)
-        self._group.start_soon(self._serve, run, execute)
+        run = self._begin(team, request, coordinator)
+        try:
+            await run.wait_until_begun()
+        except BaseException:
+            run.cancel("whoever started the run was cancelled")
+            raise
         return run
 
     @asynccontextmanager
@@ -118,8 +133,9 @@ class Runtime:
 
         Used as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
         """
-        run = await self.start(team, request, coordinator=coordinator)
+        run = self._begin(team, request, coordinator)
         try:
+            await run.wait_until_begun()
             yield run
         finally:
             if run.live:
@@ -141,17 +157,13 @@ class Runtime:
         `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team with other roles.
         """
         run = self.runs[run_id]
-        earlier = run.suspension
-        if earlier is None or run.resuming or run.live:
-            raise (
-                RunFinished(run_id)
-                if not run.live
-                else Misuse(f"run {run_id!r} is running: there is nothing to resume")
-            )
+        earlier = self._suspension(run)
         for field, was in earlier.begun_with.items():
             now = begun_with(earlier.request, team)[field]
             if was != now:
                 raise PlanMismatch(run_id, field, was, now)
+        if run.within is not None and self.governor is not None:  # the attempt around it was booked without its loops
+            self.governor.restore(Usage(loops=earlier.usage.loops))
         run.suspension = earlier if budget is None else earlier._replace(budget=budget)
         execute = self._executing(team, earlier.request, coordinator)
         run.resuming = True
@@ -161,9 +173,22 @@ class Runtime:
             run.resuming = False
         return result
 
+    def _suspension(self, run: Run) -> Suspension:
+        """Return what a run goes on from; raises for one that cannot go on, or not here."""
+        if run.resuming or run.live:
+            raise Misuse(f"run {run.run_id!r} is running: there is nothing to resume")
+        if run.suspension is None:
+            raise RunFinished(run.run_id)
+        if run.within != self.within:
+            raise Misuse(f"run {run.run_id!r} is part of run {run.within!r}: resume that one")
+        return run.suspension
+
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
-        """Return the questions that wait for an answer, of one run or of all suspended ones, oldest first."""
-        runs = [self.runs[run_id]] if run_id is not None else [self.runs[one] for one in self.runs]
+        """Return the questions that wait for an answer, of one run or of all suspended ones, oldest first.
+
+        Those of a run inside another, of a team whose member is a team, are questions of both.
+        """
+        runs = self.runs.handles() if run_id is None else self.runs.waiting_in(run_id)
         return tuple(one for run in runs if run.suspension for one in run.suspension.inbox.open.values())
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
@@ -172,12 +197,21 @@ class Runtime:
         In any order, from any thread; the same answer twice is one. Raises `NoQuestion` for an id that is not open,
         `Misuse` for another answer than the first.
         """
-        for run_id in self.runs:
-            suspension = self.runs[run_id].suspension
+        for run in self.runs.handles():
+            suspension = run.suspension
             if suspension is not None and question_id in suspension.inbox:
                 suspension.inbox.answer(question_id, decision)
                 return
         raise NoQuestion(question_id, [one.id for one in self.pending()])
+
+    def _begin(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Run:
+        """Let a run begin at the event loop's next turn."""
+        if self._group is None:
+            raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
+        execute = self._executing(team, request, coordinator)
+        run = self.runs.prepare(request.run_id)
+        self._group.start_soon(self._serve, run, execute)
+        return run
 
     def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Any:
         """Return the call that executes a request of a team in this runtime."""
@@ -189,20 +223,34 @@ class Runtime:
     async def _serve(self, run: Run, execute: Any) -> None:
         """Execute a run that was begun here, and see to it that its handle learns of the end."""
         try:
-            run.end(await execute())
-        except Exception as error:  # noqa: BLE001 - whoever waits for the result gets it
-            run.end(None, error)
+            run.settle(await execute())
+        except Exception as error:
+            _logger.exception("the coordinator of run %r raised", run.run_id)
+            run.settle(None, error)
         except BaseException as error:
-            run.end(None, error)
+            run.settle(None, error)
             raise
         finally:
             self.runs.leave(run)
 
-    def beneath(self, governor: Governor) -> Runtime:
-        """Return a runtime like this one whose runs are carved from `governor`: a team inside a task of another."""
+    def beneath(self, governor: Governor, run_id: str, gate: HumanGate | None) -> Runtime:
+        """Return a runtime like this one for teams inside a task of a run: they spend from `governor`, ask its gate."""
         nested = copy(self)
-        nested.governor = governor
+        nested.governor, nested.within, nested.gate = governor, run_id, gate
+        nested.keeps_accounts = True
         return nested
+
+    def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:
+        """Return a runtime like this one, without its runs, that tells these subscribers of its own too."""
+        other = copy(self)
+        other.subscribers, other.runs = (*self.subscribers, *subscribers), Runs()
+        return other
+
+    def forget(self, run: Run, governor: Governor | None) -> None:
+        """Forget a run whose session has ended, but for its id and, while it is suspended, what it goes on from."""
+        self.runs.leave(run)
+        if governor is not None and not self.keeps_accounts:
+            governor.forget()
 
     def journal_for(self, run_id: str) -> Journal:
         """Return where the run's steps are recorded: an internal seam without a promise."""

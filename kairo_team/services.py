@@ -89,6 +89,11 @@ class Services:
         """Emit an event, from the run's event loop or from a worker thread."""
         self.call(self._emit, *event)
 
+    def warn_of_budget(self) -> None:
+        """Tell, from any thread, if most of one of the run's limits is spent."""
+        if self.steering is not None:
+            self.call(self.steering.warn_of_budget)
+
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function in the run's event loop, from there or from any other thread, and wait until it is done."""
         if threading.get_ident() == self._thread:
@@ -97,7 +102,9 @@ class Services:
             from_thread.run_sync(function, *args, token=self._token)
 
     def is_answered(self, question: HumanRequest) -> bool:
-        """Say whether a question that was put off has its answer now."""
+        """Say whether a question that was put off may have its answer now; the run inside that asked it knows."""
+        if question.run_id != self.run_id:
+            return True
         return self.questions is not None and self.questions.inbox.is_answered(question)
 
     def guardrails_of(self, member: str | None) -> GuardrailChain | None:

@@ -55,7 +55,7 @@ RUN_MOVES: Final[Mapping[str, frozenset[RunState]]] = {
     _R.PLANNING: frozenset({_R.PLAN_READY, _R.RUNNING}) | _CUT_SHORT,
     _R.PLAN_READY: frozenset({_R.PLANNING, _R.RUNNING}) | _CUT_SHORT,
     _R.RUNNING: frozenset({_R.COMPLETED, _R.DEGRADED}) | _CUT_SHORT,
-    _R.SUSPENDED: frozenset({_R.PLANNING}),
+    _R.SUSPENDED: frozenset({_R.PLANNING, _R.RUNNING}),
 }
 """From a run state to the states that may follow; what is not listed is final."""
 

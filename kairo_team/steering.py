@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import events
 from kairo_team.budget import Budget, to_picodollars
-from kairo_team.errors import Misuse, known
+from kairo_team.errors import Misuse, RunFinished, known
 from kairo_team.states import PENDING, TaskState
+from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Usage
     from kairo_team.contracts import Journal
     from kairo_team.dispatch import Dispatcher
     from kairo_team.governance.governor import Governor
@@ -18,19 +20,24 @@ if TYPE_CHECKING:
 
 _WARN_AT: Final = 0.8
 """The share of a limit whose use is told."""
+_WARN_OF: Final = ("tokens", "dollars", "loops", "tool_calls")
+"""What is limited, and told of."""
 
 
 class Steering:
     """Acts on what whoever watches one run asks for. `governor` is the run's."""
 
-    def __init__(self, governor: Governor, journal: Journal, emit: Callable[..., None]) -> None:
+    def __init__(self, run_id: str, governor: Governor, journal: Journal, emit: Callable[..., None]) -> None:
         self.directives: list[tuple[str | None, str]] = []
         """Task, or None for all of them, and what was asked for; oldest first."""
+        self._run_id = run_id
         self._governor = governor
         self._journal = journal
         self._emit = emit
         self._dispatcher: Dispatcher | None = None
-        self._warned: set[str] = set()
+        self._to_warn: dict[str, Any] = {}
+        """Limits of which it was not told yet that most of them is spent, by what they limit."""
+        self._watch(governor.budget)
         while (told := journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
             self.directives.append(_directive(told))
 
@@ -38,12 +45,13 @@ class Steering:
         """Take the tasks of the plan that stands now."""
         self._dispatcher = dispatcher
 
-    def directives_for(self, task_id: str | None, after: int = 0) -> tuple[str, ...]:
-        """Return what was asked of a task, oldest first, without the first `after` of the run."""
-        return tuple(text for whose, text in self.directives[after:] if whose is None or whose == task_id)
+    def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
+        """Return what was asked of a task, oldest first, of the run's directives from `after` to `until`."""
+        return tuple(text for whose, text in self.directives[after:until] if whose is None or whose == task_id)
 
     def steer(self, directive: str, task_id: str | None = None) -> None:
         """Tell running members at their next turn, and put it into every later prompt."""
+        self._check_running()
         if not isinstance(directive, str) or not directive.strip():
             raise ValueError(f"a directive is a text that is not blank, not {directive!r}")
         if task_id is not None:
@@ -54,11 +62,12 @@ class Steering:
 
     def cancel_task(self, task_id: str, reason: str) -> None:
         """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED."""
+        self._check_running()
         record = self._open_task(task_id)
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        if record.state is PENDING:
-            record.steps.put_cancelled(task_id, reason)
+        if record.state is PENDING and record.earlier is None:
+            record.steps.put_cancelled(task_id, reason, started=False)
             dispatcher.end(record, TaskState.SKIPPED, reason)
             return
         record.interrupted = record.interrupted or reason
@@ -69,27 +78,43 @@ class Steering:
 
     def top_up(self, budget: Budget) -> None:
         """Raise the run's limit; whatever waits for budget looks again."""
+        self._check_running()
         if not isinstance(budget, Budget):
             raise ValueError(f"top_up takes a Budget, such as kt.Budget(tokens=500), not {budget!r}")
         self._governor.top_up(budget)
         picodollars = None if budget.dollars is None else to_picodollars(budget.dollars)
         self._emit(events.BudgetToppedUp, None, None, budget.tokens, picodollars)
-        self._warned.clear()
+        self._watch(budget)
         if self._dispatcher is not None:
             self._dispatcher.budget_came_back()
             self._dispatcher.wake()
 
-    def warn_of_budget(self) -> None:
-        """Tell, once for each limit, that most of it is spent."""
-        limits, usage = self._governor.budget, self._governor.usage
-        for dimension in ("tokens", "dollars", "loops", "tool_calls"):
-            limit = getattr(limits, dimension)
-            if not limit or dimension in self._warned:
-                continue
+    def warn_of_budget(self, news: Usage | None = None) -> None:
+        """Tell, once for each limit, that most of it is spent; anew for one that was raised since.
+
+        `news` is what was spent since this was last called, where somebody knows.
+        """
+        if not self._to_warn or (news is not None and not any(getattr(news, one) for one in self._to_warn)):
+            return
+        usage = self._governor.usage
+        for dimension, limit in tuple(self._to_warn.items()):
             share = float(getattr(usage, dimension) / limit)
             if share >= _WARN_AT:
-                self._warned.add(dimension)
+                del self._to_warn[dimension]
                 self._emit(events.BudgetWarned, None, None, dimension, share)
+
+    def _watch(self, raised: Budget) -> None:
+        """Be about to tell of the limits that were given, or raised."""
+        limits = self._governor.budget
+        for dimension in _WARN_OF:
+            limit = getattr(limits, dimension)
+            if limit and getattr(raised, dimension):
+                self._to_warn[dimension] = limit
+
+    def _check_running(self) -> None:
+        """Raise `RunFinished` once the run has its result: what comes from other threads may come late."""
+        if self._governor.closed:
+            raise RunFinished(self._run_id)
 
     def _open_task(self, task_id: str) -> TaskRecord:
         """Return a task that has not ended; `Misuse` for any other."""
@@ -97,7 +122,8 @@ class Steering:
         if task_id not in records:
             raise Misuse(f"no task {task_id!r} in this run's plan; it has {known(records)}")
         record = records[task_id]
-        if record.ended or record.state is TaskState.SUSPENDED:
+        ended_before = record.earlier is not None and record.earlier.status is not TaskStatus.SUSPENDED
+        if record.ended or record.state is TaskState.SUSPENDED or ended_before:
             raise Misuse(f"task {task_id!r} is {record.state}: it can no longer be steered or cancelled")
         return record
 

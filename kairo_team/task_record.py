@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kairo_team.budget import Usage
+from kairo_team.budget import HaltReason, Usage, left_of
 from kairo_team.errors import IllegalMove
 from kairo_team.frozen import maker
+from kairo_team.recorded import MISSING, CutShort
 from kairo_team.results import Artifact, TaskOutcome
-from kairo_team.states import PENDING, TASK_MOVES, TaskState
+from kairo_team.states import CANCELLED, FAILED, IN_FLIGHT, PENDING, TASK_MOVES, TaskState
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
     import anyio
 
     from kairo_team.board import Entry
+    from kairo_team.budget import Budget
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import TaskRecords
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _NOTHING = Usage()
 _IN_FLIGHT = frozenset({TaskState.IN_FLIGHT, TaskState.GENERATING, TaskState.EVALUATING})
+_CUT_SHORT = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
+"""Halts of the team that end a task in flight CANCELLED, not FAILED."""
 _make_outcome = maker(TaskOutcome)
 _STATUS = {status.value: status for status in TaskStatus}
 
@@ -57,6 +61,8 @@ class TaskRecord:
     top_ups: int = 0
     before: Usage | None = None
     """What was spent with members that handed it over."""
+    spent_by: dict[str, Usage] | None = None
+    """The same, by member."""
     has_slot: bool = False
     wait: anyio.CancelScope | None = None
     """Around what the task waits for between its attempts, such as a review."""
@@ -88,12 +94,62 @@ class TaskRecord:
         self.history.append(to)
         self.state = to
 
+    def leave(self, spent: Usage) -> None:
+        """Book what its member spent on it, before another one gets it."""
+        member = self.member or ""
+        self.before = self.usage = (self.before or _NOTHING) + spent
+        self.spent_by = self.spent_by or {}
+        self.spent_by[member] = self.spent_by.get(member, _NOTHING) + spent
+
+    def ceiling_with(self, member: str) -> Budget | None:
+        """Return what is left to a member of the task's own budget, which bounds all its tries."""
+        ceiling, spent = self.task.budget, (self.spent_by or {}).get(member)
+        return ceiling if ceiling is None or spent is None else left_of(ceiling, spent)
+
+    def recall_cancel(self, key: str | None = None) -> None:
+        """In a replay, remember that the task was cancelled, unless the recorded run came to the step `key`."""
+        if self.steps.replaying and self.interrupted is None and (key is None or self.steps.recall(key) is MISSING):
+            cancelled = self.steps.cancelled(self.task.id)
+            if cancelled is not None and cancelled.started:
+                self.interrupted = cancelled.reason
+
+    @property
+    def earlier(self) -> TaskOutcome | None:
+        """How it stood at the end of the session before; None if it was never tried there."""
+        found = self.steps.earlier.get(self.task.id)
+        return found if found is not None and found.attempts else None
+
+    def remember(self, earlier: TaskOutcome) -> None:
+        """Stand as in the session before: this one ends before it came to the task again."""
+        self.artifact, self.verdict, self.attempts = earlier.artifact, earlier.verdict, earlier.attempts
+        self.member, self.usage, self.warnings = earlier.member, earlier.usage, earlier.warnings
+        self.governor = None
+        if self.state is PENDING:
+            self.move(IN_FLIGHT)
+
+    def cut_short(self) -> CutShort:
+        """Return what there is of the task when the end of the run interrupts it."""
+        spent = _NOTHING if self.governor is None else self.governor.usage
+        return CutShort(self.member or "", spent if self.before is None else self.before + spent, self._kept())
+
+    def _kept(self) -> Artifact | None:
+        kept = "" if self.context is None else self.context.kept
+        return Artifact(kept, partial=True) if kept else None
+
+    def real_end(self, to: TaskState, reason: str | None, halt: HaltReason | None) -> tuple[TaskState, str | None]:
+        """Return how the task ends that is to end like this: it may have been cancelled, or the run was, by `halt`."""
+        if isinstance(self.interrupted, str):
+            self.steps.put_cancelled(self.task.id, self.interrupted, started=True)
+            return CANCELLED, self.interrupted
+        if to is FAILED and (halt in _CUT_SHORT or self.steps.was_cut(self.task.id)):
+            self.steps.put_cut(self.task.id)
+            return CANCELLED, reason
+        return to, reason
+
     def outcome(self) -> TaskOutcome:
         """Return how it ended."""
         status = _STATUS[self.state]
-        artifact = self.artifact
-        if artifact is None and self.context is not None and self.context.kept:
-            artifact = Artifact(self.context.kept, partial=True)
+        artifact = self.artifact or self._kept()
         return _make_outcome(
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -16,7 +16,7 @@ from kairo_team import events
 from kairo_team.attempts import Attempt
 from kairo_team.binding import able_members
 from kairo_team.board import TaskBoard
-from kairo_team.budget import HaltReason, Usage
+from kairo_team.budget import Usage
 from kairo_team.bus import Bus
 from kairo_team.carving import Carving, Earlier, open_governor, root_budget
 from kairo_team.clock import LoopClock
@@ -34,7 +34,7 @@ from kairo_team.results import Artifact, TeamResult, TeamStatus
 from kairo_team.runners import Runners, beside
 from kairo_team.runs import Suspension
 from kairo_team.runtime import Runtime
-from kairo_team.states import CANCELLED, COMPLETED, FAILED, RUN_MOVES, RunState, TaskState, check_move
+from kairo_team.states import COMPLETED, FAILED, RUN_MOVES, RunState, TaskState, check_move
 from kairo_team.steering import Steering
 from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import Task, TaskGraph
@@ -86,9 +86,9 @@ class TeamRun:
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._handle = handle
-        self._earlier = Earlier(self.governor, spent)
+        self._earlier = Earlier(self.governor, spent, earlier.outcomes if earlier else {})
         self._leashes = Leashes(self.clock, self.config.cancel_grace)
-        self._steering = Steering(self.governor, self.journal, self.emit)
+        self._steering = Steering(request.run_id, self.governor, self.journal, self.emit)
         inbox = earlier.inbox if earlier else Inbox()
         self._questions = Questions(request.run_id, gate, inbox, self.journal, self._leashes, self.emit)
         self._services = open_services(self, runtime, prompts, self._questions, self._steering)
@@ -96,7 +96,8 @@ class TeamRun:
         self._carving = Carving(self.governor, self.config.budget_policy, self.emit)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
         self._ending = Ending(tolerate_failures=tolerate_failures)
-        self._planning = Planning(self, self._carving, self._services, self._leashes, self._earlier, self._unfunded)
+        parts = (self._carving, self._services, self._leashes, self._earlier, self._unfunded)
+        self._planning = Planning(self, *parts, self._end_early)
         self._dispatcher: Dispatcher | None = None
         self._tries: Tries | None = None
         self._records: Mapping[str, TaskRecord] = {}
@@ -126,7 +127,7 @@ class TeamRun:
         a run id that was used before.
         """
         runtime: Runtime = team.runtime or Runtime()
-        handle = runtime.runs.enter(request.run_id)
+        handle = runtime.runs.enter(request.run_id, runtime.within)
         run: TeamRun | None = None
         try:
             run = cls(
@@ -154,7 +155,7 @@ class TeamRun:
                     run._finish()
         finally:
             handle.end(None if run is None else run._result)
-            runtime.runs.leave(handle)
+            runtime.forget(handle, None if run is None else run.governor)
 
     def _begin(self) -> None:
         resumed = self._history[0] == RunState.SUSPENDED
@@ -165,16 +166,19 @@ class TeamRun:
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
         self._result = result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn)
-        self._handle.suspension = self._suspension() if result.status is TeamStatus.SUSPENDED else None
+        self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._move(RunState(result.status))
         self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
 
-    def _suspension(self) -> Suspension:
+    def _suspension(self, result: TeamResult) -> Suspension:
         """Return what the run goes on from."""
         inbox, usage = self._questions.inbox, self.governor.usage
-        same = begun_with(self.request, self.team)
-        return Suspension(self.request, same, self.journal, usage, self.governor.budget, self.bus.seq + 1, inbox)
+        same, stood = begun_with(self.request, self.team), {outcome.task_id: outcome for outcome in result.outcomes}
+        return Suspension(self.request, same, self.journal, usage, self.governor.budget, self.bus.seq + 1, inbox, stood)
+
+    def _end_early(self) -> None:
+        end_early(self, self._ending, self._group)
 
     def _move(self, to: RunState) -> None:
         check_move(self.request.run_id, self._history, to, RUN_MOVES)
@@ -186,11 +190,11 @@ class TeamRun:
 
     def abort(self, reason: str) -> None:
         """End the run as FAILED: what is in flight is interrupted and what was kept comes back."""
-        if self._ending.aborted:
+        if self._ending.aborted or self.journal.get("end", None) is not None:  # a replay comes to it in time
             return
         self._ending.error = self._ending.error or TeamAborted(reason)
         self._ending.aborted = True
-        if self.journal.get("end", None) is None and self._group is not None:  # else a replay comes to it in time
+        if self._group is not None:
             self._group.cancel_scope.cancel()
 
     @property
@@ -273,7 +277,9 @@ class TeamRun:
         whole block, by `Interrupted`, to be let pass: the run ends SUSPENDED once everything independent is done.
         """
         if question.task_id is None:
-            decision = await self._questions.ask(f"human:{self._planning.number}:plan", question)
+            key = f"human:{self._planning.number}:plan"
+            await self._planning.reach(key)
+            decision = await self._questions.ask(key, question)
             if decision is not None and decision.action == "defer":
                 self._ending.question = question
                 raise Interrupted("the plan waits for a person")
@@ -281,8 +287,9 @@ class TeamRun:
         record = self._record(self._task(question.task_id))
         key = record.steps.key("human", question.task_id, question.attempt) + f":{question.kind}"
         assert self._dispatcher is not None
+        record.recall_cancel(key)
         if record.interrupted is None:
-            decision = await self._dispatcher.without_slot(record, self._questions.ask, key, question)
+            decision = await self._dispatcher.wait_for(record, key, self._questions.ask, key, question)
             if record.interrupted is None and (decision is None or decision.action != "defer"):
                 return decision
             record.interrupted = record.interrupted or question
@@ -335,7 +342,7 @@ class TeamRun:
             raise Misuse("plan first: `ready` takes the graph that `plan` returned")
         self._move(RunState.RUNNING)
         self._planning.hold_back(self._dispatcher)
-        self._dispatcher.over = partial(end_early, self, self._ending, self._group)
+        self._dispatcher.over = self._end_early
         return self._dispatcher
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -398,7 +405,13 @@ class TeamRun:
             return False
         record.top_ups += 1
         key = record.steps.key("top_up", task.id, attempt.number)
+        await dispatcher.reach(record, key)
         return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
+
+    async def is_over(self, task: Task) -> bool:
+        """Say whether the team has nothing left for another try of a task. Recorded."""
+        key = self._record(task).steps.key("over", task.id, self._record(task).attempts)
+        return await self.step(key, lambda: self.governor.halted is not None)
 
     def others(self, task: Task) -> tuple[str, ...]:
         """Return who else may do a task, by its own binding, in the team's order."""
@@ -409,20 +422,20 @@ class TeamRun:
         """Give a task to another member; False when there is no budget for it with that one. Recorded."""
         record, dispatcher = self._record(task), self._dispatcher
         assert dispatcher is not None
-        key = record.steps.key("hand_over", task.id, record.attempts + 1)
+        key = record.steps.key("hand_over", task.id, record.attempts + 1) + f":{member}"
         recorded = record.steps.recall(key)
         if recorded is MISSING:
-            recorded = dispatcher.hand_over(record, member, free=False)
+            recorded = record.interrupted is None and dispatcher.hand_over(record, member, free=False)
             record.steps.put(key, recorded)
         elif recorded:
             dispatcher.hand_over(record, member, free=True)
         return bool(recorded)
 
     async def pause(self, task: Task, seconds: float) -> None:
-        """Wait inside a task's body without holding its slot, as between two tries."""
+        """Wait inside a task's body without its slot, as between two tries; not where the next one is recorded."""
         record = self._record(task)
         assert self._dispatcher is not None
-        if record.interrupted is None:
+        if record.interrupted is None and not record.steps.was_made("attempt", task.id, record.attempts + 1):
             await self._dispatcher.without_slot(record, anyio.sleep, seconds)
 
     # ------------------------------------------------------------------ ends
@@ -465,17 +478,13 @@ class TeamRun:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        interrupted = record.interrupted
-        if isinstance(interrupted, HumanRequest):
-            dispatcher.suspend(record, f"waits for a person: {interrupted.text}")
+        record.recall_cancel()
+        if isinstance(record.interrupted, HumanRequest):
+            dispatcher.suspend(record, f"waits for a person: {record.interrupted.text}")
             return
-        if interrupted is not None:
-            to, reason = CANCELLED, interrupted
-        elif to is FAILED and self.governor.stopped in _CUT_SHORT:
-            to = CANCELLED
+        to, reason = record.real_end(to, reason, self.governor.final)
         dispatcher.end(record, to, reason, verdict=verdict)
-        if record.usage.tokens:
-            self._steering.warn_of_budget()
+        self._steering.warn_of_budget(record.usage)
 
     def _task(self, task_id: str) -> Task:
         graph = self._planning.graph
@@ -488,7 +497,3 @@ class TeamRun:
             return self._records[task.id]
         except KeyError:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
-
-
-_CUT_SHORT: Final = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
-"""Halts of the team that end a task in flight CANCELLED, not FAILED."""

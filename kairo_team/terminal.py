@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TextIO
+from typing import Final, TextIO
 
 import anyio
 
 from kairo_team.threads import poster
 
 Post = Callable[[Callable[[], object]], object]
+
+_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (terminal commands begin with one), overrides of the reading direction, broken halves."""
+
+
+def clean(text: str) -> str:
+    """Return the text with everything a terminal would obey, rather than show, replaced by a question mark."""
+    return _UNSAFE.sub("?", text.replace("\r\n", "\n")).expandtabs(4)
 
 
 class Terminal:
@@ -33,8 +41,8 @@ class Terminal:
         self._taker: Callable[[str | Exception], object] | None = None
 
     def say(self, text: str, end: str = "\n") -> None:
-        """Write to the person."""
-        print(text, file=self._sink or sys.stderr, end=end, flush=True)
+        """Write to the person, so that nothing a model wrote can move the cursor or hide itself."""
+        print(clean(text), file=self._sink or sys.stderr, end=end, flush=True)
 
     @contextmanager
     def aside(self, stop: Callable[[], object], go_on: Callable[[], object]) -> Generator[None]:
@@ -129,7 +137,9 @@ class Terminal:
     def _read_one(self) -> None:
         line: str | Exception
         try:
-            line = self._open_source().readline()
+            stdin: TextIO | None = sys.stdin  # None where it was closed before the program began
+            source = self._source or stdin
+            line = "" if source is None else source.readline()
         except Exception as error:  # noqa: BLE001 - whoever asks gets it
             line = error
         with self._lock:
@@ -140,16 +150,6 @@ class Terminal:
                 take(line)
             except RuntimeError:  # its event loop has ended
                 return
-
-    def _open_source(self) -> TextIO:
-        """Return what to read from: of a terminal a reader of our own, for one that hangs must not hold up the exit."""
-        if self._source is None:
-            stdin: TextIO | None = sys.stdin
-            if stdin is None or not stdin.isatty():
-                return stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - read to its end at once
-            encoding, errors = stdin.encoding, stdin.errors
-            self._source = open(os.dup(stdin.fileno()), encoding=encoding, errors=errors)  # noqa: SIM115 - kept
-        return self._source
 
 
 TERMINAL = Terminal()

@@ -78,13 +78,13 @@ class Tries:
         """Let the task's member try; see `TeamRun.attempt`."""
         task, member, steps = record.task, record.member, record.steps
         assert member is not None, "a task has its member from dispatch on"
+        key = steps.key("attempt", task.id, number)
+        if steps.early_end is not None:
+            await self._dispatcher.reach(record, key)
         record.move(GENERATING)
         record.attempts += 1
         self._emit(events.AttemptStarted, task.id, member, number)
-        key = steps.key("attempt", task.id, number)
-        attempt: Any = steps.recall(key) if steps.replaying else MISSING
-        if attempt is not MISSING:
-            attempt = await self._replay(record, attempt)
+        attempt: Any = await self._replay(record, key) if steps.replaying else MISSING
         if attempt is MISSING:
             attempt = await self._make(record, key, number, artifact_number, previous, findings)
             steps.put(key, attempt)
@@ -107,12 +107,12 @@ class Tries:
             if record.interrupted is None and record.leased != member:
                 await self._wait_for_lease(record, member)
             if record.interrupted is not None:
-                return cancelled_attempt(record.task.id, number, member, record.interrupted, record.usage)
+                return cancelled_attempt(record.task.id, number, member, record.interrupted, record.cut_short().usage)
             attempt = await self._run(record, key, number, artifact_number, previous, findings)
         except Exception:
             raise
         except BaseException:
-            record.steps.put(key, CutShort(member))
+            record.steps.put(key, record.cut_short())
             raise
         finally:
             self._dispatcher.release_lease(record)
@@ -134,8 +134,10 @@ class Tries:
     ) -> Attempt:
         task, worker, governor = record.task, self._workers[record.member or ""], record.governor
         assert governor is not None
-        assignment = self._assignment(record, artifact_number, previous, findings)
+        told = self._told(record, key) if self._steering.directives else 0
+        assignment = self._assignment(record, artifact_number, previous, findings, told)
         record.context = context = self._context(record, worker, governor, key)
+        context.told = told
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         attempt = await run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
         if record.before is not None:
@@ -151,31 +153,52 @@ class Tries:
             context.output_type = self._team.output_types[task.output_type]
         return context
 
+    def _told(self, record: TaskRecord, key: str) -> int:
+        """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
+        steps, told = record.steps, len(self._steering.directives)
+        if steps.recall(key) is not MISSING:
+            before: int = 0 if (found := steps.recall(f"told:{key}")) is MISSING else found
+            return before
+        steps.put(f"told:{key}", told)
+        return told
+
     def _assignment(
-        self, record: TaskRecord, number: int, previous: Artifact | None, findings: Sequence[Finding]
+        self, record: TaskRecord, number: int, previous: Artifact | None, findings: Sequence[Finding], told: int
     ) -> Assignment:
         task, request = record.task, self._request
         upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else {}
-        directives = self._steering.directives_for(task.id) if self._steering.directives else _NOTHING
+        directives = self._steering.directives_for(task.id, until=told) if told else _NOTHING
         return _make_assignment(
             task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
         )
 
-    async def _replay(self, record: TaskRecord, recorded: Attempt | CutShort) -> Any:
-        """Take a recorded attempt; `MISSING` when it is to be made anew, for the answer it waited for is there."""
-        if isinstance(recorded, CutShort):
-            self._dispatcher.stay()
-            await anyio.sleep_forever()
-        governor, attempt = record.governor, recorded
-        assert isinstance(attempt, Attempt)
-        assert governor is not None
-        spent = difference(attempt.usage, record.usage, 0.0)
-        question = attempt.interrupted
-        if isinstance(question, HumanRequest) and self._services.is_answered(question):
-            self._earlier.book_again(governor, spent)
+    async def _replay(self, record: TaskRecord, key: str) -> Any:
+        """Take a recorded attempt; `MISSING` when it is to be made, or made anew: what it waited for is there.
+
+        Where the recorded run came to an early end, the task stays as it was then.
+        """
+        recorded, governor, over = record.steps.recall(key), record.governor, record.steps.early_end is not None
+        if recorded is MISSING:
             return MISSING
-        self._earlier.book(governor, spent)
-        return attempt
+        assert governor is not None
+        spent = difference(recorded.usage, record.usage, 0.0)
+        anew = not over and self._is_to_be_made_anew(record, recorded)
+        if anew and record.interrupted is None:
+            self._earlier.book_again(governor, spent)
+        else:
+            self._earlier.book(governor, spent)
+        if isinstance(recorded, CutShort) and over:
+            record.artifact = record.artifact or recorded.artifact
+            await self._dispatcher.stay(record)
+        return MISSING if anew else recorded
+
+    def _is_to_be_made_anew(self, record: TaskRecord, recorded: Attempt | CutShort) -> bool:
+        """Say whether what interrupted an attempt is over: its question is answered, or its run goes on."""
+        if isinstance(recorded, CutShort):
+            return True
+        question = recorded.interrupted
+        asked = question if isinstance(question, HumanRequest) and record.interrupted is None else None
+        return asked is not None and self._services.is_answered(asked)
 
     def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
         """Book what an attempt brought."""
@@ -183,8 +206,7 @@ class Tries:
         record.context = None
         record.artifact = attempt.artifact or record.artifact
         record.for_halt = attempt.halt is not None
-        if attempt.interrupted is not None:
-            record.interrupted = attempt.interrupted
+        record.interrupted = record.interrupted or attempt.interrupted
         if attempt.halt is not None:
             self._emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
         status = attempt.output.status if attempt.output else "failed"
@@ -203,16 +225,15 @@ class Tries:
         self._emit(events.EvaluationStarted, task.id, record.member, attempt.number)
         key = steps.key("review", task.id, attempt.number)
         verdict: Any = steps.recall(key)
-        if isinstance(verdict, CutShort):
-            self._dispatcher.stay()
-            await anyio.sleep_forever()
-        if verdict is MISSING:
+        if steps.early_end is not None and (verdict is MISSING or isinstance(verdict, CutShort)):
+            await self._dispatcher.stay(record)
+        if verdict is MISSING or isinstance(verdict, CutShort):
             try:
                 verdict = await self._judge(record, attempt, evaluator, prior)
             except Exception:
                 raise
             except BaseException:
-                steps.put(key, CutShort(attempt.member))
+                steps.put(key, record.cut_short())
                 raise
             steps.put(key, verdict)
         if isinstance(verdict, TaskCancelled):

@@ -44,8 +44,8 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_step", "_stop", "_stopped", "_told", "constraints", "denied", "governor",
-        "interrupted", "kept", "member", "output_type", "role", "services", "spent_before", "task_id", "turns",
+        "_brought", "_calls", "_pipeline", "_step", "_stop", "_stopped", "constraints", "denied", "governor",
+        "interrupted", "kept", "member", "output_type", "role", "services", "spent_before", "task_id", "told", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +71,7 @@ class WorkContext:
         self.denied: GuardrailDenied | None = None
         """The last refusal of a model call by a guardrail."""
         self.spent_before = spent_before
-        self._told = 0 if services.steering is None else len(services.steering.directives)
+        self.told = 0 if services.steering is None else len(services.steering.directives)
         """How many directives the prompt has already."""
         self._step = step
         self._calls: dict[str, int] | None = None
@@ -124,9 +124,9 @@ class WorkContext:
     def directives(self) -> Sequence[str]:
         """What whoever steers the run asked for since this work began, oldest first."""
         steering = self.services.steering
-        if steering is None or len(steering.directives) == self._told:
+        if steering is None or len(steering.directives) == self.told:
             return ()
-        return steering.directives_for(self.task_id, after=self._told)
+        return steering.directives_for(self.task_id, after=self.told)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -145,7 +145,8 @@ class WorkContext:
         services = self.services
         found = services.models.resolve(model)
         governed = GovernedModel(found, self.governor, self._report_model, services.prices, services.rules)
-        return MemberModel(self, governed, services.guardrails_of(self.member))
+        steerable = getattr(found, "steerable", True)
+        return MemberModel(self, governed, services.guardrails_of(self.member), steerable=steerable)
 
     def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
         """Return a tool whose calls go through the tool pipeline; `KeyError` for a name that `tools` did not bring."""
@@ -200,10 +201,13 @@ class WorkContext:
         self._calls[digest] = number = self._calls.get(digest, 0) + 1
         return f"call:{self._step}:{digest}:{number}"
 
-    async def approve_tool(self, tool: str, arguments: Mapping[str, Any], reason: str) -> HumanDecision | None:
+    async def approve_tool(
+        self, call: str, tool: str, arguments: Mapping[str, Any], reason: str
+    ) -> HumanDecision | None:
         """Ask a person whether a tool call may be made; None when nobody can be asked, or nobody answers.
 
-        A question that is put off ends the attempt, to be made again once it is answered.
+        `call` is its name in the journal: each call, also the same one again, needs an answer of its own. A question
+        that is put off ends the attempt, to be made again once it is answered.
         """
         questions = self.services.questions
         if questions is None or self.task_id is None:
@@ -212,12 +216,24 @@ class WorkContext:
         attempt = int(self._step.rpartition(":")[2])
         text = f"may {self.member!r} call {tool!r}? {reason}"
         asked = HumanRequest("tool", text, subject, self.task_id, self.member, attempt)
-        key = f"human:{self._step.partition(':')[2]}:tool:{asked.digest[:16]}"
+        which = ":".join(call.rsplit(":", 2)[1:])
+        key = f"human:{self._step.partition(':')[2]}:tool:{which}:{asked.digest[:16]}"
         decision = await questions.ask(key, asked)
         if decision is not None and decision.action == "defer":
-            self.interrupt(questions.identified(asked, key))
-            await sleep_forever()
+            await self.put_off(questions.identified(asked, key))
         return decision
+
+    async def put_off(self, question: HumanRequest) -> None:
+        """End the attempt, to be made again once a question is answered; returns where the work is no attempt."""
+        if self._stop is not None:
+            self.interrupt(question)
+            await sleep_forever()
+
+    def name_inner_run(self, team: str, goal: str) -> str:
+        """Name a run inside this attempt: `<run id>.<task id>.<8 hex>`, the same when the attempt is made again."""
+        key = self._call_key(f"run {team}\n{goal}".encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+        return f"{self.services.run_id}.{self.task_id or 'work'}.{digest}"
 
     def report_ruling(self, phase: GuardrailPhase, target: str, ruling: GuardrailRuling) -> None:
         """Tell of what a guardrail decided, unless it plainly allowed."""
@@ -243,9 +259,11 @@ class WorkContext:
 
     def _report_model(self, model: str, outcome: CallOutcome, held: int, usage: Usage) -> None:
         self.services.emit(ModelCalled, self.task_id, self.member, model, outcome, held, usage)
+        self.services.warn_of_budget()
 
     def _report_tool(self, tool: str, outcome: str, refused_by: str | None, reason: str | None) -> None:
         self.services.emit(ToolCalled, self.task_id, self.member, tool, outcome, refused_by, reason)
+        self.services.warn_of_budget()
 
     def _tool_pipeline(self) -> ToolPipeline:
         if self._pipeline is None:

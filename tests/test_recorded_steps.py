@@ -102,7 +102,7 @@ async def test_the_records_keys_are_those_of_the_design() -> None:
     keys = [key for key in journal.records if not key.startswith("call:")]
     assert sorted(keys) == [
         "attempt:1:bad:1", "attempt:1:bad:2", "attempt:1:one:1", "attempt:1:one:2",
-        "plan:1", "plan:1:usage", "review:1:one:1", "review:1:one:2",
+        "over:1:bad:2", "plan:1", "plan:1:usage", "review:1:one:1", "review:1:one:2",
     ]  # fmt: skip
     calls = [key for key in journal.records if key.startswith("call:")]
     assert calls[0].startswith("call:plan")

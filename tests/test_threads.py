@@ -147,7 +147,7 @@ class _Poster:
     """Runs a callback in the event loop from another thread."""
 
     def __init__(self) -> None:
-        self.call_soon = threads._poster()
+        self.call_soon = threads.poster()
 
 
 async def test_a_callback_that_raises_is_logged_and_the_thread_lives_on(caplog: pytest.LogCaptureFixture) -> None:

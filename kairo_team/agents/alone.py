@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kairo_team.budget import Budget
@@ -26,7 +27,7 @@ from kairo_team.tools.sources import blocked_sources
 from kairo_team.work_context import WorkContext
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import GuardrailPolicy, MemberContext
+    from kairo_team.contracts import ChatModel, GuardrailPolicy, MemberContext
 
 
 class Runnable(Protocol):
@@ -58,19 +59,9 @@ async def run_alone(
     _check(assignment, role, output_type, permissions)
     if problems := list(blocked_sources(getattr(agent, "tools", ()), permissions)):
         raise PlanRefused(problems)
-    clock = LoopClock()
-    governor = Governor(budget or Budget(), name=role.id, clock=clock)
-    services = Services(
-        uuid.uuid4().hex,
-        models=ModelResolver(),
-        prices=PriceBook(),
-        prompts=Prompts(),
-        journal=MemoryJournal(),
-        clock=clock,
-        emit=tell_nobody,
-        permissions=permissions,
-        guardrails=check_guardrails("run_alone", guardrails),
-    )
+    checked = check_guardrails("run_alone", guardrails)
+    services = _services(LoopClock(), permissions=permissions, guardrails=checked)
+    governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
     context.output_type = output_type
     try:
@@ -85,6 +76,60 @@ async def run_alone(
         raise _only_one(group) from None
     finally:
         governor.close()
+
+
+@asynccontextmanager
+async def work_alone(
+    role: Role | str, *, budget: Budget | None = None, models: Mapping[str, str | ChatModel] | None = None
+) -> AsyncGenerator[WorkContext]:
+    """Give what work outside a team may use: governed models and tools, all paid from `budget` (None: no limit).
+
+    `models` replaces models by name, as a runtime's does. The work ends with the block; what stops it there, such as
+    `HaltError` where time is up, is raised.
+    """
+    role = Role(role) if isinstance(role, str) else role
+    services = _services(LoopClock(), models)
+    governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
+    try:
+        async with beside(*services.watches), governor.scope():
+            yield WorkContext(services, governor, role, step=role.id, task_id=None, member=None)
+    except Exception as error:  # noqa: BLE001 - raised again, without the task group's wrapping
+        raise innermost(error) from None
+    except BaseExceptionGroup as group:
+        raise _only_one(group) from None
+    finally:
+        governor.close()
+
+
+@contextmanager
+def part_of(work: WorkContext, name: str) -> Generator[WorkContext]:
+    """Give what a part of some work alone may use: it pays from the same budget, and what it spends is told apart."""
+    governor = work.governor.carve(name)
+    try:
+        yield WorkContext(work.services, governor, work.role, step=name, task_id=None, member=None)
+    finally:
+        governor.close()
+
+
+def _services(
+    clock: LoopClock,
+    models: Mapping[str, str | ChatModel] | None = None,
+    *,
+    permissions: ToolPermissions | None = None,
+    guardrails: Sequence[GuardrailPolicy] = (),
+) -> Services:
+    """Make what a run would have, for work that is in none."""
+    return Services(
+        uuid.uuid4().hex,
+        models=ModelResolver(models),
+        prices=PriceBook(),
+        prompts=Prompts(),
+        journal=MemoryJournal(),
+        clock=clock,
+        emit=tell_nobody,
+        permissions=permissions,
+        guardrails=guardrails,
+    )
 
 
 async def _run_in_scope(agent: Runnable, assignment: Assignment, context: WorkContext) -> AgentOutput:

@@ -54,7 +54,8 @@ class LangGraphAgent(WrappedAgent):
       it is made, refused where it must be, settled with what it says it used, and charged its whole hold when it fails
       or is cancelled. A reply cannot be cut short then, so a call whose whole `max_tokens` (4096 where the model
       declares none) does not fit is refused; where a guardrail, or the masking of secrets, would change a text, the
-      call or its result is refused instead; and a call is never answered from a run's record.
+      call or its result is refused instead; a call is never answered from a run's record; and a directive given while
+      the graph is at work is not told to its models, only to tasks that begin later.
 
     A tool that says `metadata={"side_effect": "read"}` (or "write") counts as that, else as "system". A refused tool
     is an error message to the model where a `ToolNode` runs it, and the exception `ToolRefused` elsewhere.

@@ -241,6 +241,9 @@ class Followed(ABC):
 class FollowedModel(Followed):
     """A call of a model that nobody wrapped, as the `ChatModel` that the governed path calls."""
 
+    steerable = False
+    """What is said to it stands already."""
+
     def __init__(self, name: str, request: ModelRequest, beyond: int, *, written_in: str) -> None:
         """`written_in` is the model's class with its module, as LangChain tells it."""
         super().__init__()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables.config import var_child_runnable_config
 
@@ -108,14 +108,20 @@ class _Call:
         return prompt_bound(request) + self.view.beyond
 
     def _changed(self, request: ModelRequest) -> Sequence[Any]:
-        """Return LangChain's messages with the texts that guardrails changed."""
+        """Return LangChain's messages with the texts that guardrails changed, and what a user says after them."""
         before, after = self.view.request.messages, request.messages
-        same = len(before) == len(after) and all(map(_same_but_words, before, after))
-        if not same or self.view.request.settings != request.settings:
+        said, added = after[: len(before)], after[len(before) :]
+        same = len(said) == len(before) and all(map(_same_but_words, before, said))
+        if (
+            not same
+            or any(message.role != "user" for message in added)
+            or self.view.request.settings != request.settings
+        ):
             why = f"it would change more than the words of the messages to {self.name}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
-        pairs = zip(self.messages, before, after, strict=True)
-        return [message if old == new else _with_words(message, new) for message, old, new in pairs]
+        pairs = zip(self.messages, before, said, strict=True)
+        changed = [message if old == new else _with_words(message, new) for message, old, new in pairs]
+        return [*changed, *(HumanMessage(message.text) for message in added)]
 
 
 def _same_but_words(old: Message, new: Message) -> bool:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import MemberContext
 
+_NEXT_MESSAGE: Final = 64
+"""Tokens of what is said between two replies, such as what is wrong with the first."""
 LAST_TURN: Final = "This is your last turn: finish now with what you have."
 
 
@@ -23,11 +25,16 @@ def say_limits(turns_left: int | None, context: MemberContext) -> str:
     return f"Left for this task: {', '.join(parts)}." if parts else ""
 
 
-def can_pay_another(left: Budget, turn: int, dearest: Decimal) -> bool:
+def can_pay_another(left: Budget, tokens: int, dearest: Decimal) -> bool:
     """Say whether what is left pays for this turn, whose loop is counted, and one more.
 
-    `turn` is what a turn may need in tokens, `dearest` what the dearest so far cost in dollars.
+    `tokens` is what the two may need, `dearest` what the dearest turn so far cost in dollars.
     """
     if left.loops == 0 or (left.dollars is not None and left.dollars < 2 * dearest):
         return False
-    return left.tokens is None or left.tokens >= 2 * turn
+    return left.tokens is None or left.tokens >= tokens
+
+
+def two_turns(prompt: int, reply: int) -> int:
+    """Return the tokens that a turn and one more may need: the second prompt has the reply to the first in it."""
+    return 2 * (prompt + reply) + reply + _NEXT_MESSAGE

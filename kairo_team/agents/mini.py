@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team.agents.alone import run_alone
-from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits
+from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known
 from kairo_team.models.admission import prompt_bound
@@ -142,6 +142,8 @@ class _Conversation:
         """What is wrong with the last structured reply."""
         self._dearest = Decimal(0)
         """Dollars of the dearest turn so far."""
+        self._longest = 0
+        """Tokens of the longest reply so far."""
         self._text = ""
         self._data: Any = None
         self._no_tools = False
@@ -161,15 +163,14 @@ class _Conversation:
 
     async def take_turn(self, turn: int) -> None:
         """Ask once, take the reply, and run the tools it asks for."""
-        last = self._agent.max_turns > 1 and (turn == self._agent.max_turns or not self._can_pay_another())
-        self._wrapped_up = last
-        ask = Message.user(self._render(turn, last=last))
-        offered = self._tools.specs if self._tools is not None and not last else ()
-        request = ModelRequest([*self._messages, ask], offered, self._schema, self._max_tokens, self._settings)
+        most, request = self._agent.max_turns, self._request(turn)
+        last = most > 1 and (turn == most or not await self._can_pay_another(request))
+        if last:
+            self._wrapped_up, request = True, self._request(turn, last=True)
         response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
-        calls = response.tool_calls if offered else ()
-        self._messages += [ask, Message.assistant(response.text, calls)]
-        self._no_tools = bool(response.tool_calls) and not offered
+        calls = response.tool_calls if request.tools else ()
+        self._messages += [request.messages[-1], Message.assistant(response.text, calls)]
+        self._no_tools = bool(response.tool_calls) and not request.tools
         self._take(response, asked_tools=bool(response.tool_calls), may_repair=not last)
         if calls:
             await self._run_tools(calls)
@@ -186,7 +187,9 @@ class _Conversation:
 
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
         """Keep a reply, and see what is to come next: nothing when it is the answer."""
-        self._dearest = max(self._dearest, (response.usage or Usage()).dollars)
+        usage = response.usage or Usage()
+        self._dearest = max(self._dearest, usage.dollars)
+        self._longest = max(self._longest, usage.completion_tokens)
         self._text = self._text + response.text if self._ask == "continue" else response.text or self._text
         self._context.keep(self._text)
         if asked_tools:
@@ -218,15 +221,38 @@ class _Conversation:
         answers = zip(calls, results, strict=True)
         self._messages += [Message.tool(call.id, result.text) for call, result in answers]
 
+    def _request(self, turn: int, *, last: bool = False) -> ModelRequest:
+        """Make the request of a turn; on the last one without tools."""
+        ask = Message.user(self._render(turn, last=last))
+        offered = self._tools.specs if self._tools is not None and not last else ()
+        return ModelRequest([*self._messages, ask], offered, self._schema, self._max_tokens, self._settings)
+
     def _render(self, turn: int, *, last: bool) -> str:
         turns_left = self._agent.max_turns - turn + 1
         limits = LAST_TURN if last else say_limits(turns_left if self._agent.max_turns > 1 else None, self._context)
         told = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
         return self._context.render(self._ask, assignment=self._assignment, role=self._context.role, **told)
 
-    def _can_pay_another(self) -> bool:
-        turn = prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0)
-        return can_pay_another(self._context.remaining, turn, self._dearest)
+    async def _can_pay_another(self, request: ModelRequest) -> bool:
+        """Say whether a turn after this one could be paid."""
+        left = self._context.remaining
+        need = 0 if left.tokens is None else await self._need_two(request, left.tokens)
+        return can_pay_another(left, need, self._dearest)
+
+    async def _need_two(self, request: ModelRequest, left: int) -> int:
+        """Return the tokens that this turn and one more may need, by the model's own count where it has one.
+
+        Without one, and where tools may answer at any length, what was said so far counts by its bytes, which are
+        several times its tokens.
+        """
+        reply, bound = self._max_tokens or self._longest, prompt_bound(request)
+        if not request.tools and two_turns(bound, reply) <= left:
+            return two_turns(bound, reply)
+        count = getattr(self._model, "count_tokens", None)
+        own = await count(request) if count is not None and not request.tools else None
+        if own is None or own >= bound:
+            return 2 * (prompt_bound(ModelRequest(self._messages)) + (self._max_tokens or 0))
+        return two_turns(own, reply)
 
 
 def _unfenced(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import MemberContext, TeamCoordinator
     from kairo_team.results import TeamResult
+    from kairo_team.runtime import Runtime
     from kairo_team.tasks import Assignment, TaskGraph
 
 
@@ -22,12 +22,13 @@ class TeamAgent:
 
     The run's budget is carved from the attempt's: what the inner team spends counts on the outer member, task and team,
     and their halts, deadlines and kills end it. It shares the runtime of the outer run - models, prices, limits,
-    subscribers - and its events come from a run id of its own. The task's description is its goal; the outer goal,
-    context, inputs, upstream artifacts and findings are its context. `plan` is run instead of a planned one, `config`
-    is the inner run's.
+    subscribers, the gate - and its events come from a run id of its own, `<outer run id>.<task id>.<8 hex>`. The task's
+    description is its goal; the outer goal, context, inputs, upstream artifacts and findings are its context. `plan` is
+    run instead of a planned one, `config` is the inner run's.
 
     A DEGRADED run gives its output as a partial artifact; what ends otherwise without completing is a failed attempt
-    with `TeamFailed`, and what was accepted until then its partial artifact.
+    with `TeamFailed`, and what was accepted until then its partial artifact. A SUSPENDED run suspends the outer task:
+    its questions are the outer run's too, and to resume that one resumes it.
     """
 
     reentrant = True
@@ -52,21 +53,34 @@ class TeamAgent:
         self, assignment: Assignment | str, context: MemberContext | None = None, *, budget: Budget | None = None
     ) -> AgentOutput:
         """Do a task; raises `TeamFailed` when the inner run did not complete. Alone: `run("goal", budget=...)`."""
-        from kairo_team.front import run
-
-        request = self._request(assignment)
+        request = self._request(assignment, context)
         runtime = context.runtime if context is not None else None
         team = self.team if runtime is None else replace(self.team, runtime=runtime)
-        result = await run(team, request, budget=budget, coordinator=self.coordinator)
+        result = await self._execute(team, request, budget)
         if context is not None and result.output is not None:
             context.keep(result.output)
+        if context is not None and runtime is not None and result.status is TeamStatus.SUSPENDED:
+            for question in runtime.pending(request.run_id)[:1]:
+                await context.put_off(question)
         return _output(result)
 
-    def _request(self, assignment: Assignment | str) -> TeamExecutionRequest:
+    async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
+        """Begin the inner run, or go on with it: the attempt is made again when one of its questions was answered."""
+        from kairo_team.front import run
+
+        if team.runtime is not None and request.run_id in team.runtime.runs:
+            runtime: Runtime = team.runtime
+            return await runtime.resume(request.run_id, team, coordinator=self.coordinator)
+        return await run(team, request, budget=budget, coordinator=self.coordinator)
+
+    def _request(self, assignment: Assignment | str, context: MemberContext | None) -> TeamExecutionRequest:
         if isinstance(assignment, str):
             return TeamExecutionRequest(assignment, plan=self.plan, config=self.config)
-        goal, run_id = assignment.task.description, f"{assignment.task.id}.{uuid.uuid4().hex}"
-        return TeamExecutionRequest(goal, _told(assignment), self.plan, self.config, run_id)
+        goal, told = assignment.task.description, _told(assignment)
+        if context is None:
+            return TeamExecutionRequest(goal, told, self.plan, self.config)
+        run_id = context.name_inner_run(self.team.name, goal)
+        return TeamExecutionRequest(goal, told, self.plan, self.config, run_id)
 
     def __repr__(self) -> str:
         return f"TeamAgent({self.team.name!r})"

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 _DEMO: Final = "kairo_team.examples.release_notes"
 _DEMO_MODEL: Final = "local:smollm2"
-_EXIT_CODES: Final = "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 2 usage error."
+_EXIT_CODES: Final = (
+    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error."
+)
 
 app = typer.Typer(
     name="kairo",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.graph import known_plan, write_picture
-from kairo_team.cli.job import EXIT_CODES, check, execute, unreplaced
+from kairo_team.cli.job import EXIT_CODES, check, execute, say_unreplaced
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
@@ -56,8 +56,7 @@ class Desk:
         """Run a job, show what came of it and return the exit code."""
         if job.note:
             self.screen.tell(job.note)
-        for member in unreplaced(job):
-            self.say(f"member {member!r} brings a model object of its own, which --model does not replace")
+        self._say_unreplaced(job)
         result = execute(job, self.screen, keep_on=self._write is not None)
         code = USAGE_ERROR if result.refused else EXIT_CODES[result.status]
         if self._write is not None:
@@ -70,6 +69,7 @@ class Desk:
 
     def check(self, job: Job) -> int:
         """Show whether a job can start and how its budget would be split; return the exit code."""
+        self._say_unreplaced(job)
         found = check(job)
         code = 0 if found.ok else USAGE_ERROR
         if self._write is not None:
@@ -111,6 +111,11 @@ class Desk:
                 print(f"kairo: {one_line(sentence)}", file=stream)
         except OSError:
             silence(stream)
+
+    def _say_unreplaced(self, job: Job) -> None:
+        sentence = say_unreplaced(job)
+        if sentence:
+            self.say(sentence)
 
     def _put(self, document: str) -> None:
         assert self._write is not None

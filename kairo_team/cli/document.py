@@ -3,7 +3,8 @@
 Always the same keys, whatever became of the run:
 
 - `run_id`, `team`, `goal`: strings; null when no run was built
-- `status`: "completed", "degraded", "failed", "timeout" or "cancelled"; "refused" when nothing was started
+- `status`: "completed", "degraded", "failed", "timeout", "cancelled" or "suspended"; "refused" when nothing was
+  started
 - `exit_code`: the program's
 - `output`: the text the run gives back, or null; `error`: why it did not complete, or null
 - `outcomes`: one per task in plan order, each with `task_id`, `status`, `member`, `attempts`, `usage`, `warnings`,

@@ -18,6 +18,8 @@ from kairo_team.carving import root_budget
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import KairoError
+from kairo_team.models.fallback import Fallback
+from kairo_team.models.resolver import ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.runtime import Runtime
 from kairo_team.views import LiveView, PlainView
@@ -37,7 +39,11 @@ EXIT_CODES: Final = {
     TeamStatus.FAILED: 4,
     TeamStatus.TIMEOUT: 5,
     TeamStatus.CANCELLED: 6,
+    TeamStatus.SUSPENDED: 7,
 }
+
+_MOST_OWNERS: Final = 4
+"""Who brings a model object: so many are named in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +99,11 @@ def _run(job: Job, runtime: Runtime) -> TeamResult:
 
 def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
     """Return a runtime for the run; what the team's own brings is kept."""
-    own: Runtime | None = job.team.runtime
-    theirs = own.subscribers if own is not None else ()
+    own: Runtime = job.team.runtime or Runtime()
+    runtime = own.with_subscribers(subscribers)
     if job.model is None:
-        runtime = Runtime(subscribers=[*theirs, *subscribers])
-        runtime.models = own.models if own is not None else runtime.models
         return runtime
-    runtime = Runtime(subscribers=[*theirs, *subscribers], models={"*": job.model})
+    runtime.models = ModelResolver({"*": job.model})
     try:
         runtime.models.resolve(job.model)
     except KairoError as error:
@@ -107,12 +111,30 @@ def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
     return runtime
 
 
-def unreplaced(job: Job) -> list[str]:
-    """Return the members whose agents bring a model object, which no name replaces."""
+def say_unreplaced(job: Job) -> str:
+    """Say who brings a model object, which no name replaces; nothing when nobody does."""
     if job.model is None:
-        return []
-    models = {member.id: getattr(member.agent, "model", None) for member in job.team.everyone}
-    return [name for name, model in models.items() if model is not None and not isinstance(model, str)]
+        return ""
+    coordinator = front.pick_coordinator(job.team, job.request, job.coordinator)
+    asked = {"the planner": getattr(coordinator, "planner", None)}
+    asked |= {f"member {member.id!r}": member.agent for member in job.team.everyone}
+    owners = [who for who, agent in asked.items() if not _is_named(getattr(agent, "model", None))]
+    if not owners:
+        return ""
+    what = "brings a model object of its own, which stays"
+    if len(owners) > 1:
+        what = "bring model objects of their own, which stay"
+    if len(owners) > _MOST_OWNERS:
+        owners = [*owners[: _MOST_OWNERS - 1], f"{len(owners) - _MOST_OWNERS + 1} more"]
+    who = " and ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
+    return f"--model replaces named models only: {who} {what}"
+
+
+def _is_named(model: object) -> bool:
+    """Say whether a model is a name, or an agent has none."""
+    if isinstance(model, Fallback):
+        return all(map(_is_named, model.alternatives))
+    return model is None or isinstance(model, str)
 
 
 def _view(job: Job, screen: Screen) -> LiveView | PlainView:

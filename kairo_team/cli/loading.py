@@ -31,16 +31,23 @@ class Spec:
 def read_spec(text: str) -> Spec:
     """Take `FILE.py[:TEAM]` apart and see that there is such a file."""
     file, team = Path(text), None
-    if not file.exists() and ":" in text:
+    if not _exists(file) and ":" in text:
         before, _, team = text.rpartition(":")
         file = Path(before)
         if not team:
             raise Refusal(f"{text!r} names no team after the colon: write FILE.py or FILE.py:TEAM")
-    if not file.exists():
-        raise Refusal(f"there is no file {str(file)!r}: give the path of a Python file that builds a kt.Team")
+    if not _exists(file):
+        raise Refusal(f"there is no file {str(file)!r:.200}: give the path of a Python file that builds a kt.Team")
     if not file.is_file() or file.suffix != ".py":
         raise Refusal(f"{str(file)!r} is not a Python file: give the path of a .py file that builds a kt.Team")
     return Spec(file, team)
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 @contextmanager

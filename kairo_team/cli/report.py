@@ -13,8 +13,9 @@ from rich.text import Text
 from kairo_team.cli.budget_table import draw_tree
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import TaskStatus
+from kairo_team.terminal import clean
 from kairo_team.verdicts import VerdictOutcome
-from kairo_team.views.text import clean, count, one_line, say_verdict
+from kairo_team.views.text import count, one_line, say_verdict
 
 if TYPE_CHECKING:
     from kairo_team.budget_tree import BudgetNode
@@ -27,12 +28,15 @@ _COLOURS: Final = {
     TeamStatus.FAILED: "red",
     TeamStatus.TIMEOUT: "red",
     TeamStatus.CANCELLED: "yellow",
+    TeamStatus.SUSPENDED: "yellow",
 }
 _TASK_LOOKS: Final = {
     TaskStatus.COMPLETED: ("+", "green", "done"),
     TaskStatus.FAILED: ("x", "red", "failed"),
     TaskStatus.SKIPPED: ("-", "dim", "skipped"),
     TaskStatus.CANCELLED: ("!", "yellow", "cancelled"),
+    TaskStatus.SUSPENDED: ("?", "yellow", "suspended"),
+    TaskStatus.PENDING: (".", "dim", "waits"),
 }
 _MOST_TASKS: Final = 60
 """Tasks of a run up to which each is listed; beyond, only those in which something went wrong are."""
@@ -41,6 +45,10 @@ _BESIDE_ID: Final = 64
 _MOST_NODES: Final = 80
 """Lines of a budget tree beyond which the tasks in it are counted."""
 _KEPT_LINES: Final = 12
+_LATER: Final = (
+    "this command cannot take the answer later: decide at the terminal with a ConsoleGate, or go on in a program of "
+    "your own with Runtime.answer and Runtime.resume"
+)
 
 
 def show_result(result: TeamResult, screen: Screen) -> None:
@@ -181,6 +189,8 @@ def _show_status(result: TeamResult, screen: Screen) -> None:
     reason = say_reason(result)
     if reason:
         _indented(reason, screen)
+    if result.status is TeamStatus.SUSPENDED:
+        _indented(_LATER, screen)
 
 
 def say_reason(result: TeamResult) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kairo_team.cli.refusal import Refusal
-from kairo_team.views.text import clean
+from kairo_team.terminal import clean
 
 _STDOUT: Final = 1
 _STDERR: Final = 2

@@ -25,9 +25,9 @@ from kairo_team.governance.units import (
     TOKENS,
     TOOL_CALLS,
     UNLIMITED,
-    Limits,
     Units,
     budget_of,
+    check_within,
     limits_of,
     shown,
     units_of,
@@ -218,7 +218,7 @@ class Governor:
         else:
             amounts = units_of(guarantee)
             if limit is not UNLIMITED:
-                _check_within(amounts, limit)
+                check_within(amounts, limit)
         node = self._node
         tree = node.tree
         child = _blank(Governor)
@@ -247,9 +247,9 @@ class Governor:
         """Make a child guaranteed a part of what is not allotted yet; return it and its guarantee in ledger units.
 
         `part` and `reserve` are shares (0 to 1) of what is left and of the limit, which is left aside. Rounded down,
-        but at least one unit of each limited dimension that is not limited to 0; more than the ceiling is cut to it.
-        Ledger units are tokens, picodollars, loops and tool calls. Raises `InsufficientBudget` and `GovernorClosed`
-        like `carve`; of a halted governor it makes a halted child, so that the attempt finds out and records it.
+        but at least one unit of each limited dimension that is not limited to 0; more than the ceiling is cut to it;
+        a part of 0 is nothing. Ledger units are tokens, picodollars, loops, tool calls. Raises `InsufficientBudget`
+        and `GovernorClosed` like `carve`; of a halted governor it makes a halted child: the attempt finds out.
         """
         budget = ceiling or FREE
         limit = limits_of(budget)
@@ -259,7 +259,7 @@ class Governor:
         try:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
-            guarantee = node.share(part, reserve) if node.limited else NOTHING
+            guarantee = node.share(part, reserve) if node.limited and part else NOTHING
             if limit is not UNLIMITED:
                 tokens, dollars, loops, tool_calls = (
                     asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
@@ -334,6 +334,11 @@ class Governor:
         finally:
             tree.release()
 
+    def forget(self) -> None:
+        """Take a closed governor out of its parent's tree; what is booked late on it still counts there."""
+        with self._node.tree.lock:
+            self._node.tree.forget(self._node)
+
     # -- interruption -------------------------------------------------------------------------
 
     def scope(self) -> GovernorScope:
@@ -359,6 +364,11 @@ class Governor:
         """Why what runs here is being interrupted; `None` while it is not (an exhausted governor only refuses)."""
         halt = halts.in_force(self._node, stopped=True)
         return halt.reason if halt else None
+
+    @property
+    def final(self) -> HaltReason | None:
+        """Why nothing goes on here that a top-up could help, whatever was exhausted before; `None` while that is so."""
+        return halts.beyond_help(self._node)
 
     @property
     def budget(self) -> Budget:
@@ -469,14 +479,6 @@ def _least(asked: Units, minimum: Budget | Usage) -> Units:
                 raise ValueError(f"minimum {DIMENSIONS[dim]} ({amount}) is more than asked ({shown(dim, asked[dim])})")
     tokens, dollars, loops, tool_calls = least
     return (tokens, dollars, loops, tool_calls)
-
-
-def _check_within(guarantee: Units, limit: Limits) -> None:
-    """Raise `ValueError` if a guarantee is more than its ceiling."""
-    for dim, most in enumerate(limit):
-        if most is not None and guarantee[dim] > most:
-            what = f"a guarantee of {shown(dim, guarantee[dim])} {DIMENSIONS[dim]}"
-            raise ValueError(f"{what} is more than the ceiling of {shown(dim, most)}")
 
 
 def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bool:

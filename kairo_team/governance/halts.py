@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kairo_team.budget import HaltReason
-from kairo_team.errors import GovernorClosed, HaltError
-from kairo_team.governance.units import DOLLARS, LOOPS, TOKENS
+from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
+from kairo_team.governance.units import DIMENSIONS, DOLLARS, LOOPS, TOKENS, shown
 
 if TYPE_CHECKING:
     from kairo_team.governance.ledger import Node
@@ -33,18 +33,28 @@ FINAL: Final = -1
 class Halt:
     """Why a node refuses to go on; `dim` is the dimension that a top-up may refill, or `FINAL`."""
 
-    __slots__ = ("dim", "node", "reason", "stopped")
+    __slots__ = ("dim", "lacking", "node", "reason", "stopped")
 
-    def __init__(self, node: Node, reason: HaltReason, dim: int, *, stopped: bool) -> None:
+    def __init__(
+        self,
+        node: Node,
+        reason: HaltReason,
+        dim: int,
+        lacking: InsufficientBudget | None = None,
+        *,
+        stopped: bool,
+    ) -> None:
         self.node = node
         self.reason = reason
         self.dim = dim
+        self.lacking = lacking
+        """What did not fit; None where nothing was left, or nothing was asked."""
         self.stopped = stopped
         """Whether the node also interrupts what runs in its scopes."""
 
     def error(self) -> HaltError:
         """Build the error a guard raises: with the usage and the name of the node whose limit it was."""
-        return HaltError(self.reason, self.node.usage(), self.node.name)
+        return HaltError(self.reason, self.node.usage(), self.node.name, lacking=self.lacking)
 
 
 def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
@@ -59,9 +69,15 @@ def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
     return None
 
 
-def exhaust(node: Node, dim: int) -> Halt:
+def beyond_help(node: Node) -> HaltReason | None:
+    """Return why the node, else its nearest ancestor with a reason, was halted as no top-up can lift."""
+    final = node.tree.final
+    return next((final[one].reason for one in node.line() if one in final), None) if final else None
+
+
+def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> Halt:
     """Halt a node for one dimension and return its first reason: guards refuse, what is in flight finishes."""
-    halt = node.tree.halts.setdefault(node, Halt(node, REASONS[dim], dim, stopped=False))
+    halt = node.tree.halts.setdefault(node, Halt(node, REASONS[dim], dim, lacking, stopped=False))
     _wake_waiters(node)
     return halt
 
@@ -136,7 +152,16 @@ def check_hopeless(node: Node, units: Units, minimum: Units) -> None:
     for dim in (TOKENS, DOLLARS, LOOPS):
         found = node.without_room(dim, minimum[dim]) if units[dim] else None
         if found is not None:
-            raise exhaust(found, dim).error()
+            raise exhaust(found, dim, _lacking(found, dim, minimum[dim])).error()
+
+
+def _lacking(node: Node, dim: int, needed: int) -> InsufficientBudget | None:
+    """Say what does not fit; nothing where it is the least there is: then all is spent, which the usage says."""
+    limit = node.limit[dim]
+    if needed <= 1 or limit is None:
+        return None
+    left = max(0, limit - node.cells[dim])
+    return InsufficientBudget(DIMENSIONS[dim], shown(dim, needed), shown(dim, left), node.name)
 
 
 def stop_crossed(node: Node, added: Units) -> None:

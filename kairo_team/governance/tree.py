@@ -56,3 +56,12 @@ class Tree:
         """The same callers by the node and dimension they wait for, first come first."""
         self.overdrawn = False
         """A truth booked late has passed a limit somewhere: guarantees no longer prove that money is there."""
+
+    def forget(self, node: Node) -> None:
+        """Leave out a closed node and all below it; what is booked there late still goes up. Needs the lock."""
+        if node.ended is None or node.parent is None or node.parent.children is None:
+            return
+        node.parent.children.pop(node.segment, None)
+        for halts in (self.halts, self.final):
+            for halted in [one for one in tuple(halts) if one.below(node)]:
+                halts.pop(halted, None)

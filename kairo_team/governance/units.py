@@ -91,3 +91,11 @@ def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
 def shown(dim: int, units: int) -> int | Decimal:
     """Turn ledger units into what people read: dollars as a `Decimal`, the rest as it is."""
     return to_dollars(units) if dim == DOLLARS else units
+
+
+def check_within(guarantee: Units, limit: Limits) -> None:
+    """Raise `ValueError` if a guarantee is more than its ceiling."""
+    for dim, most in enumerate(limit):
+        if most is not None and guarantee[dim] > most:
+            what = f"a guarantee of {shown(dim, guarantee[dim])} {DIMENSIONS[dim]}"
+            raise ValueError(f"{what} is more than the ceiling of {shown(dim, most)}")

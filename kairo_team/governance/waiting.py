@@ -92,11 +92,17 @@ class Waiter:
             elif room < want:
                 want = room
                 if room < self.minimum[dim]:
-                    raise InsufficientBudget(DIMENSIONS[dim], shown(dim, self.units[dim]), shown(dim, room), node.name)
+                    raise self._insufficient(dim, room, node)
         for node, room in returning:
             if room < want:
                 return want, node
         return want, overtaken(self.node, dim, want, self.arrival)
+
+    def _insufficient(self, dim: int, room: int, node: Node) -> InsufficientBudget:
+        """Build the refusal; the least there is need not be named."""
+        asked, least = self.units[dim], self.minimum[dim]
+        needed = shown(dim, least) if 1 < least < asked else None
+        return InsufficientBudget(DIMENSIONS[dim], shown(dim, asked), shown(dim, room), node.name, needed=needed)
 
     def _stand(self, place: Place) -> None:
         if self.place != place:

@@ -15,7 +15,9 @@ from kairo_team.events import (
     TaskEnded,
     TaskEvent,
     TeamEnded,
+    TeamResumed,
     TeamStarted,
+    TeamSuspended,
 )
 
 E = TypeVar("E", bound=Event)
@@ -54,8 +56,9 @@ class EventRecorder:
     def assert_lawful(self) -> None:
         """Raise `AssertionError` unless the events are those of one or more whole runs.
 
-        Each run begins with `team.started`, ends with exactly one team event, numbers its events from 1 without gaps,
-        and gives every task one terminal event, after which nothing is said of it.
+        Each run begins with `team.started`, numbers its events from 1 without gaps, and in each of its sessions - the
+        later ones begin with `team.resumed` after `team.suspended` - ends with exactly one team event and gives every
+        task one terminal event, after which nothing is said of it.
         """
         by_run = sorted(self.events, key=lambda event: event.run_id)  # stable: order within a run is kept
         for run_id, events in groupby(by_run, key=lambda event: event.run_id):
@@ -68,10 +71,17 @@ class EventRecorder:
 def _check_run(run_id: str, events: list[Event]) -> None:
     where = f"run {run_id!r}"
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), f"{where}: numbers with gaps"
-    assert isinstance(events[0], TeamStarted), f"{where}: began with {events[0]!r}"
-    assert isinstance(events[-1], TeamEnded), f"{where}: ended with {events[-1]!r}"
-    started, ended = (sum(isinstance(event, kind) for event in events) for kind in (TeamStarted, TeamEnded))
-    assert (started, ended) == (1, 1), f"{where}: {started} first and {ended} last events"
+    starts = [place for place, event in enumerate(events) if isinstance(event, TeamStarted | TeamResumed)]
+    assert starts[:1] == [0], f"{where}: began with {events[0]!r}"
+    for number, (start, end) in enumerate(pairwise([*starts, len(events)])):
+        _check_session(f"{where}, session {number + 1}", events[start:end], first=number == 0, last=end == len(events))
+
+
+def _check_session(where: str, events: list[Event], *, first: bool, last: bool) -> None:
+    assert isinstance(events[0], TeamStarted if first else TeamResumed), f"{where}: began with {events[0]!r}"
+    assert isinstance(events[-1], TeamEnded if last else TeamSuspended), f"{where}: ended with {events[-1]!r}"
+    ended = sum(isinstance(event, TeamEnded) for event in events)
+    assert ended == 1, f"{where}: {ended} last events"
     of_tasks = [event for event in events if isinstance(event, TaskEvent)]
     for task_id in dict.fromkeys(event.task_id for event in of_tasks):
         _check_task(f"{where}, task {task_id!r}", [event for event in of_tasks if event.task_id == task_id])

@@ -43,8 +43,8 @@ OnCall = Callable[[str, Outcome, str | None, str | None], object]
 OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 """Told of every ruling of a guardrail other than plainly to allow: when, about which tool, what."""
 
-Approve = Callable[[str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
-"""Asks a person about a call: the tool's name, its arguments, and why it is asked. None is no answer."""
+Approve = Callable[[str, str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
+"""Asks a person about a call: its name, the tool's, its arguments, and why it is asked. None is no answer."""
 Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | None]"]
 """Names a call of a tool with these arguments, and finds its result where it was made before."""
 
@@ -123,23 +123,23 @@ class ToolPipeline:
         itself, which may call governed models, and `HaltError` from a governor that halted.
         """
         if self._recall is None or self._record is None:
-            return await self._call(tool, arguments)
+            return await self._call(tool, arguments, "")
         key, recorded = self._recall(tool.name, arguments)
         if recorded is not None:
             return recorded
         self._record(key, None)
-        result = await self._call(tool, arguments)
+        result = await self._call(tool, arguments, key)
         if result.refused_by is None:
             self._record(key, result)
         return result
 
-    async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str) -> ToolResult:
+    async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> ToolResult:
         ticket = self.breakers.admit(tool.name)
         if ticket is None:
             return self.refuse(tool.name, "circuit-breaker", self._open_circuit())
         works: bool | None = None
         try:
-            checked = await self._admit(tool, arguments)
+            checked = await self._admit(tool, arguments, key)
             await checkpoint_if_cancelled()  # what is never started is not charged
             with self._hold():
                 result = await self._execute(tool, checked)
@@ -158,20 +158,20 @@ class ToolPipeline:
 
     # -- before ---------------------------------------------------------------------------------
 
-    async def _admit(self, tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
-        """Return the arguments the tool is to be run with, once every stage before it agreed."""
+    async def _admit(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> Mapping[str, Any]:
+        """Return the arguments the tool is to be run with, once every stage before it agreed; `key` names the call."""
         self._check_static(tool)
         checked = check_arguments(tool, arguments)
         if self._permissions.guard is None and tool.server is None and self._guardrails is None:
             return checked
         seen = seen_arguments(checked)
-        await self._check_permission(tool, seen)
+        await self._check_permission(tool, seen, key)
         changed = await self._look_at_arguments(tool, seen)
         if changed is None:
             return checked
         self._check_static(tool)
         checked = check_arguments(tool, changed)
-        await self._check_permission(tool, seen_arguments(checked))
+        await self._check_permission(tool, seen_arguments(checked), key)
         return checked
 
     def _check_static(self, tool: Tool) -> None:
@@ -187,17 +187,17 @@ class ToolPipeline:
                 f"only tools that read may be used while planning; {tool.name!r} is a {tool.side_effect} tool",
             )
 
-    async def _check_approved(self, tool: Tool, seen: Mapping[str, Any], by: str, reason: str) -> None:
+    async def _check_approved(self, tool: Tool, seen: Mapping[str, Any], key: str, by: str, reason: str) -> None:
         """Raise unless a person approves the call."""
         if self._approve is None:
             raise CallRefusedError(by, f"this needs the approval of a human, and nobody can be asked: {reason}")
-        answer = await self._approve(tool.name, seen, reason)
+        answer = await self._approve(key, tool.name, seen, reason)
         if answer is None:
             raise CallRefusedError(by, f"this needs the approval of a human, and nobody answered: {reason}")
         if answer.action != "approve":
             raise CallRefusedError(by, f"a human refused it: {answer.feedback or reason}")
 
-    async def _check_permission(self, tool: Tool, seen: Mapping[str, Any]) -> None:
+    async def _check_permission(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
         """Raise unless the permission guard allows the call; one that fails does not."""
         guard = self._permissions.guard
         if guard is None:
@@ -220,7 +220,7 @@ class ToolPipeline:
         if decision.action == "deny":
             raise CallRefusedError(by, decision.reason)
         if decision.action == "ask":
-            await self._check_approved(tool, seen, by, decision.reason)
+            await self._check_approved(tool, seen, key, by, decision.reason)
 
     async def _look_at_arguments(self, tool: Tool, seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Ask the guardrails; return the arguments as they changed them, None if they did not."""

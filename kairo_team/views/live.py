@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kairo_team.budget import Budget
+from kairo_team.terminal import TERMINAL
 from kairo_team.views.progress import RowState, RunProgress, say_last
 from kairo_team.views.text import clock, one_line, say_verdict
 
@@ -41,6 +42,7 @@ STYLES: Final = {
     RowState.FAILED: "red",
     RowState.SKIPPED: "dim",
     RowState.CANCELLED: "yellow",
+    RowState.SUSPENDED: "yellow",
 }
 """How each state is coloured."""
 
@@ -63,6 +65,9 @@ class LiveView:
         self._began = time.monotonic()
         self._pause = 1.0 / rate
         self._over = threading.Event()
+        self._drawing = threading.Lock()
+        """Held while it draws, and as long as it stands aside."""
+        self._aside = TERMINAL.aside(self._stand_aside, self._go_on)
         self._live = Live(
             console=console,
             get_renderable=self.render,
@@ -83,11 +88,13 @@ class LiveView:
     def __enter__(self) -> Self:
         self._live.start()
         self._painter.start()
+        self._aside.__enter__()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
+        self._aside.__exit__(exc_type, exc, tb)
         self._over.set()
         self._painter.join()
         with suppress(OSError):  # the terminal is gone
@@ -96,8 +103,21 @@ class LiveView:
     def _paint(self) -> None:
         with suppress(OSError):
             while not self._over.wait(self._pause):
-                if self._is_news():
-                    self._live.refresh()
+                with self._drawing:
+                    if self._is_news():
+                        self._live.refresh()
+
+    def _stand_aside(self) -> None:
+        """Leave the terminal to a question, and whoever types the answer."""
+        self._drawing.acquire()
+        with suppress(OSError):
+            self._live.stop()
+
+    def _go_on(self) -> None:
+        self._drawn = ()
+        with suppress(OSError):
+            self._live.start()
+        self._drawing.release()
 
     def _is_news(self) -> bool:
         """Say whether another drawing would look different; the machine may need its cores for a model."""

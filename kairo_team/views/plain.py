@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
 from kairo_team import events
-from kairo_team.views.progress import RunProgress
+from kairo_team.terminal import TERMINAL
+from kairo_team.views.progress import RunProgress, say_decision
 from kairo_team.views.text import count, one_line, say_verdict, say_why
 
 if TYPE_CHECKING:
@@ -34,14 +35,18 @@ class PlainView:
         """The first line, held back until something follows: a run that is refused is not worth it."""
         self._errors: dict[str, str] = {}
         """Of attempts that gave nothing, by task, until it is known what comes of it."""
+        self._held: list[str] | None = None
+        """Lines that wait for a question to be over; None while there is none."""
+        self._aside = TERMINAL.aside(self._stand_aside, self._go_on)
 
     def __enter__(self) -> Self:
+        self._aside.__enter__()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        return None
+        self._aside.__exit__(exc_type, exc, tb)
 
     def __call__(self, event: Event) -> None:
         """Print what is worth a line."""
@@ -57,17 +62,35 @@ class PlainView:
             self._print((event.at - self._began).total_seconds(), line)
 
     def _print(self, elapsed: float, line: str) -> None:
-        self._say(f"{elapsed:7.1f}s  {one_line(line, _LONGEST)}")
+        text = f"{elapsed:7.1f}s  {one_line(line, _LONGEST)}"
+        if self._held is None:
+            self._say(text)
+        else:
+            self._held.append(text)
+
+    def _stand_aside(self) -> None:
+        """Print nothing between a question and its answer."""
+        self._held = []
+
+    def _go_on(self) -> None:
+        held, self._held = self._held or (), None
+        for text in held:
+            self._say(text)
 
     def _line(self, event: Event) -> str | None:
         match event:
-            case events.TeamStarted():
-                self._opening = f"{event.team}: started with {count(len(event.members), 'member')}"
+            case events.TeamStarted() | events.TeamResumed():
+                begun = "started" if isinstance(event, events.TeamStarted) else "resumed"
+                self._opening = f"{event.team}: {begun} with {count(len(event.members), 'member')}"
                 return None
             case events.PlanReady():
                 return f"{self._progress.team}: {count(len(event.tasks), 'task')} planned"
             case events.TeamEnded():
                 return f"{self._progress.team}: {event.status}, {count(event.usage.tokens, 'token')}"
+            case events.HumanRequested():
+                return f"{event.task_id or self._progress.team}: a person is asked"
+            case events.HumanDecided():
+                return f"{event.task_id or self._progress.team}: {say_decision(event)}"
             case events.TaskEvent():
                 said = self._task_line(event.task_id, event)
                 return None if said is None else f"{event.task_id}: {said}"

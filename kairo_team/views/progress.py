@@ -27,6 +27,7 @@ class RowState(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
 
 
 _END_STATES: Final[Mapping[type[events.Event], RowState]] = {
@@ -34,6 +35,7 @@ _END_STATES: Final[Mapping[type[events.Event], RowState]] = {
     events.TaskFailed: RowState.FAILED,
     events.TaskSkipped: RowState.SKIPPED,
     events.TaskCancelled: RowState.CANCELLED,
+    events.TaskSuspended: RowState.SUSPENDED,
 }
 
 
@@ -83,7 +85,7 @@ class RunProgress:
     def take(self, event: Event) -> None:
         """Take in the next event."""
         match event:
-            case events.TeamStarted():
+            case events.TeamStarted() | events.TeamResumed():
                 self.team = event.team
             case events.PlanReady():
                 self._plan(event.tasks)
@@ -120,13 +122,10 @@ class RunProgress:
             case events.EvaluationResult():
                 row.verdict = event.verdict
                 row.last = "passed" if event.verdict.outcome is VerdictOutcome.PASS else say_why(event.verdict)
-            case events.TaskEscalated():
-                row.last = f"escalated: {event.cause.value.replace('_', ' ')}"
-            case events.BudgetHalted():
-                row.last = f"{event.reason.replace('_', ' ')} of {event.origin!r}"
             case events.TaskEnded():
                 self._end(row, event)
             case _:
+                row.last = _say_news(event) or row.last
                 self._take_money(row, event)
 
     def _take_money(self, row: TaskRow, event: events.WorkEvent) -> None:
@@ -187,7 +186,8 @@ class RunProgress:
         if len(self.rows) <= most:
             return list(self.rows.values())
         states = self._by_state
-        active = chain(states[RowState.RUNNING].values(), states[RowState.REVIEWING].values())
+        busy = (RowState.RUNNING, RowState.REVIEWING, RowState.SUSPENDED)
+        active = chain.from_iterable(states[state].values() for state in busy)
         picked = list(islice(active, most))
         picked += self._latest((most - len(picked) + 1) // 2)
         picked += islice(states[RowState.PENDING].values(), most - len(picked))
@@ -198,6 +198,29 @@ class RunProgress:
         ends = (self._by_state[state] for state in (RowState.DONE, RowState.FAILED, RowState.CANCELLED))
         latest = [row for found in ends for row in islice(reversed(found.values()), most)]
         return sorted(latest, key=lambda row: -row.changed)[:most]
+
+
+def _say_news(event: events.WorkEvent) -> str | None:
+    """Say what an event tells of a task that goes on."""
+    match event:
+        case events.HumanRequested():
+            return "waits for a person"
+        case events.HumanDecided():
+            return say_decision(event)
+        case events.TaskEscalated():
+            return f"escalated: {event.cause.value.replace('_', ' ')}"
+        case events.BudgetHalted():
+            return f"{event.reason.replace('_', ' ')} of {event.origin!r}"
+        case _:
+            return None
+
+
+def say_decision(event: events.HumanDecided) -> str:
+    """Say in one line what a person decided."""
+    if event.action == "silent":
+        return "nobody answered"
+    said = f": {one_line(event.feedback)}" if event.feedback else ""
+    return "put off" if event.action == "defer" else f"a person decided: {event.action}{said}"
 
 
 def say_last(row: TaskRow) -> str:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
+
+from kairo_team.terminal import clean
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationVerdict
-
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters (terminal commands begin with one), overrides of the reading direction, broken halves."""
-
-
-def clean(text: str) -> str:
-    """Return the text with everything a terminal would obey, rather than show, replaced by a question mark."""
-    return _UNSAFE.sub("?", text.replace("\r\n", "\n")).expandtabs(4)
 
 
 def one_line(text: str, most: int | None = None) -> str:

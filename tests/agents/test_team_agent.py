@@ -101,6 +101,78 @@ async def test_a_kill_of_the_outer_run_ends_the_inner_team() -> None:
     recorder.assert_lawful()
 
 
+async def hang(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    context.keep("half")
+    await anyio.sleep_forever()
+    return "never"
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_cancelling_the_outer_task_ends_the_inner_team_and_nothing_else(depth: int) -> None:
+    async def other(assignment: kt.Assignment) -> str:
+        await anyio.sleep(3)
+        return "made"
+
+    recorder = EventRecorder()
+    runtime = kt.Runtime(subscribers=[recorder])
+    team = kt.Team("outer", [kt.Member("desk", nested(hang, depth=depth)), kt.Member("other", other)])
+    plan = kt.TaskGraph([kt.Task("a", "do", member="desk"), kt.Task("b", "do", member="other")])
+    async with runtime:
+        run = await runtime.start(team, kt.TeamExecutionRequest("Do it.", plan=plan, run_id="out"), coordinator=ONCE)
+        await anyio.sleep(1)
+        assert len(runtime.runs) == depth + 1
+        run.cancel_task("a", "not needed")
+        await anyio.sleep(1)
+        assert list(runtime.runs) == ["out"]
+        result = await run.result()
+    assert [outcome.status.value for outcome in result.outcomes] == ["cancelled", "completed"]
+    recorder.assert_lawful()
+    ends = [event.type for event in recorder.events if event.type.startswith("team.") and event.run_id != "out"]
+    assert ends[depth:] == ["team.cancelled"] * depth
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_the_timeout_of_the_outer_attempt_ends_the_inner_team(depth: int) -> None:
+    recorder = EventRecorder()
+    result = await run(nested(hang, depth=depth), recorder, task_timeout=5.0)
+    assert result.status is kt.TeamStatus.FAILED
+    assert result.duration == pytest.approx(5, abs=0.1)
+    assert "timed out after 5 seconds" in str(result.error)
+    recorder.assert_lawful()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_a_halt_of_the_outer_team_ends_the_inner_one_in_the_middle_of_its_work(depth: int) -> None:
+    """Somebody beside it spends the last of the team's tokens."""
+    ended: list[str] = []
+
+    async def waits(assignment: kt.Assignment) -> str:
+        try:
+            await anyio.sleep(100)
+        finally:
+            ended.append("inner")
+        return "never"
+
+    async def spends(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        await anyio.sleep(3)
+        context.governor.record_usage(prompt_tokens=10_000)
+        return "made"
+
+    recorder = EventRecorder()
+    team = kt.Team(
+        "outer",
+        [kt.Member("desk", nested(waits, depth=depth)), kt.Member("other", spends)],
+        runtime=kt.Runtime(subscribers=[recorder]),
+    )
+    plan = kt.TaskGraph([kt.Task("a", "do", member="desk"), kt.Task("b", "do", member="other")])
+    config = kt.TeamConfig(budget=kt.Budget(tokens=1_000), task_timeout=50.0)
+    result = await ONCE.execute(kt.TeamExecutionRequest("Do it.", plan=plan, config=config, run_id="out"), team)
+    assert (result.status, result.halt) == (kt.TeamStatus.FAILED, kt.HaltReason.TOKEN_BUDGET_EXCEEDED)
+    assert ended == ["inner"]
+    assert result.duration == pytest.approx(3, abs=0.1)
+    recorder.assert_lawful()
+
+
 async def test_the_inner_team_is_told_what_the_task_is_told() -> None:
     seen = ScriptedAgent(["made"])
     plan = kt.TaskGraph(

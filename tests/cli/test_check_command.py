@@ -36,6 +36,16 @@ def test_run_checks_first_and_starts_nothing(kairo: Any, team_file: TeamFile) ->
     assert said.err == "kairo: nothing was started: the members' budgets add up to 300 tokens, the team has 100\n"
 
 
+def test_a_planner_without_its_model_is_refused_like_a_member(kairo: Any, team_file: TeamFile) -> None:
+    text = "from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator\n" + TEAM
+    text += "team = kt.Team('t', team.members, coordinator=ExpertTeamCoordinator(planner=AgentPlanner('local:nope')))"
+    for command, found in (("check", "cannot start"), ("run", "nothing was started")):
+        said = kairo(command, team_file(text), "x")
+        assert said.code == 2
+        assert said.err.startswith(f"kairo: {found}: the planner: model 'local:nope' cannot be used")
+        assert said.err.count("\n") == 1
+
+
 def test_as_json_it_is_one_document(kairo_json: Any, team_file: TeamFile) -> None:
     said = kairo_json("check", team_file(TEAM), "x", "--budget", "tokens=1000", "--json")
     assert (said.code, said.err) == (0, "")

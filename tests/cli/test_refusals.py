@@ -63,6 +63,12 @@ def test_a_bad_file_is_one_sentence(kairo: Any, team_file: TeamFile, case: str) 
     assert said.out == ""
 
 
+def test_a_file_is_found_whose_name_is_too_long_only_with_the_teams(kairo: Any, tmp_path: Path) -> None:
+    file = tmp_path / f"{'x' * 240}.py"
+    file.write_text('import kairo_team as kt\nduo_of_writers = kt.Team("t", [kt.Member("a", lambda a: "made")])')
+    assert kairo("check", f"{file}:duo_of_writers", "x").code == 0
+
+
 def test_a_mistake_in_a_file_beside_it_is_found_there(kairo: Any, team_file: TeamFile, tmp_path: Path) -> None:
     (tmp_path / "team_helper.py").write_text("\n\nprint(undefined)\n", encoding="utf-8")
     said = kairo("run", team_file("import team_helper"), "x")
@@ -76,6 +82,9 @@ def test_a_mistake_in_a_file_beside_it_is_found_there(kairo: Any, team_file: Tea
         (["run", "no_such.py"], "there is no file 'no_such.py': give the path of a Python file"),
         (["run", "no_such.py:team"], "there is no file 'no_such.py'"),
         (["run", "."], "'.' is not a Python file"),
+        (["run", "x" * 5000 + ".py"], f"there is no file '{'x' * 199}: give the path of a Python file"),
+        (["check", "x" * 5000 + ".py:team"], "there is no file 'xxx"),
+        (["graph", "x/" * 5000], "there is no file 'x/x/"),
         (["run", "{folder}/pyproject.toml"], "is not a Python file: give the path of a .py file"),
         (["run", "{newsroom}:"], "names no team after the colon: write FILE.py or FILE.py:TEAM"),
         (["run", "{newsroom}:nobody"], "newsroom.py has no 'nobody': it has 'team'"),

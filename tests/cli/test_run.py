@@ -161,7 +161,31 @@ def test_a_model_object_is_not_replaced_and_that_is_said(
     text += 'team = kt.Team("t", [kt.Member("a", kt.MiniAgent(ScriptedModel(["mine"])))])'
     said = kairo("run", team_file(text), "x", "--model", "fake:one")
     assert "mine" in said.out
-    assert "member 'a' brings a model object" in said.err
+    assert (
+        said.err.splitlines().count(
+            "kairo: --model replaces named models only: member 'a' brings a model object of its own, which stays"
+        )
+        == 1
+    )
+
+
+def test_all_who_bring_model_objects_are_named_in_one_sentence(
+    kairo: Any, team_file: TeamFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolver, "_build", {"fake:one": ScriptedModel(["named"] * 9)}.__getitem__)
+    text = "from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator\n"
+    text += "from kairo_team.testing import ScriptedModel\nfrom kairo_team.models import Fallback\n"
+    text += "mine = lambda: ScriptedModel(['mine'] * 3)\n"
+    text += "models = [mine(), 'x:y', mine(), Fallback('x:y', 'p:q'), Fallback('x:y', mine()), mine(), mine()]\n"
+    text += "members = [kt.Member(f'm{n}', kt.MiniAgent(model)) for n, model in enumerate(models)]\n"
+    text += "team = kt.Team('t', members, coordinator=ExpertTeamCoordinator(planner=AgentPlanner(mine())))\n"
+    file = team_file(text)
+    who = "the planner, member 'm0', member 'm2' and 3 more bring model objects of their own, which stay"
+    for command in ("run", "check"):
+        said = kairo(command, file, "x", "--model", "fake:one")
+        assert [line for line in said.err.splitlines() if "--model" in line] == [
+            f"kairo: --model replaces named models only: {who}"
+        ]
 
 
 def test_the_teams_own_runtime_keeps_its_subscribers_and_models(kairo: Any, team_file: TeamFile) -> None:

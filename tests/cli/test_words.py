@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from kairo_team.views.text import clean, clock, count, one_line
+from kairo_team.terminal import clean
+from kairo_team.views.text import clock, count, one_line
 
 
 def test_words() -> None:

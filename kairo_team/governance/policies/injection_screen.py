@@ -93,21 +93,28 @@ class InjectionScreen:
         """Look for the signs."""
         found: dict[str, str] = {}
         for piece in _from_outside(context.payload):
-            hidden = _HIDDEN.search(piece)
-            if hidden is not None:
-                found.setdefault("hidden characters", ascii(hidden.group()))
-            for text in readings(piece):
-                self._look(text, found)
+            found = signs_of(piece, self._own) | found
         if not found:
             return GuardrailDecision.allow()
         signs = ", ".join(f"{sign} ({quote})" for sign, quote in found.items())
         reason = f"it looks like an attempt to take the model over: {signs}"
         return GuardrailDecision.deny(reason) if self.action == "deny" else GuardrailDecision.warn(reason)
 
-    def _look(self, text: str, found: dict[str, str]) -> None:
-        for sign, pattern in (*_SIGNS.items(), *self._own.items()):
-            if sign not in found and (match := pattern.search(text)) is not None:
+
+def signs_of(text: str, more: Mapping[str, re.Pattern[str]] = EMPTY) -> dict[str, str]:
+    """Return the signs in a text of an attempt to take a model over: what each is, and where it was found.
+
+    `more` are patterns to look for besides, by what they are a sign of.
+    """
+    found: dict[str, str] = {}
+    hidden = _HIDDEN.search(text)
+    if hidden is not None:
+        found["hidden characters"] = ascii(hidden.group())
+    for reading in readings(text):
+        for sign, pattern in (*_SIGNS.items(), *more.items()):
+            if sign not in found and (match := pattern.search(reading)) is not None:
                 found[sign] = repr(match.group()[:_QUOTED])
+    return found
 
 
 def _from_outside(payload: GuardrailPayload) -> Iterable[str]:
