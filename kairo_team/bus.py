@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import anyio
 
 from kairo_team.contracts import Subscriber
-from kairo_team.events import Event, Lagged
+from kairo_team.events import Event, Lagged, WorkEvent
 from kairo_team.frozen import maker
 
 BUFFER: Final = 10_000
@@ -173,6 +173,8 @@ class Bus:
         """Go on from event number `seq`; `log` keeps every event."""
         self.run_id = run_id
         self.seq = seq
+        self.told: frozenset[str | None] = frozenset()
+        """Tasks whose end was told in an earlier session: of them there is nothing more to say."""
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
         logs = [log.put] if log is not None else []
@@ -187,7 +189,7 @@ class Bus:
 
     def emit(self, kind: type[Event], *own: Any) -> None:
         """Give an event its number and deliver it before returning; nothing follows once the bus is closed."""
-        if self.closed:
+        if self.closed or (self.told and own and issubclass(kind, WorkEvent) and own[0] in self.told):
             return
         self.seq += 1
         if not self._listeners:

@@ -155,7 +155,7 @@ class MemberContext(Protocol):
 class Agent(Protocol):
     """Does a task.
 
-    C1. `run` returns an `AgentOutput`, a string or an `Artifact`; None or anything else is a failed attempt, not retried.
+    C1. `run` returns an `AgentOutput`, a string or an `Artifact`; None or anything else is a failure, not tried again.
     C2. It holds no state between calls when it declares `reentrant = True`; otherwise it is never called twice at once.
     C3. `HaltError` and cancellation pass through it untouched.
     C4. What it spends outside the governed models of its context it books on `context.governor`.

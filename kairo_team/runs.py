@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
-from kairo_team.bus import EventLog
+from kairo_team.bus import Bus, EventLog
 from kairo_team.errors import Misuse, RunExists, RunFinished, RunNotFound
+from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, Usage
-    from kairo_team.contracts import Journal
+    from kairo_team.contracts import Journal, Subscriber
     from kairo_team.events import Event
     from kairo_team.questions import Inbox
     from kairo_team.results import TaskOutcome, TeamResult
@@ -166,6 +167,15 @@ class Run:
     async def wait_until_begun(self) -> None:
         """Wait for the first session to begin, or for the end of what never began."""
         await self._begun.wait()
+
+    def open_bus(self, subscribers: Sequence[Subscriber]) -> Bus:
+        """Make the bus of a session: numbers go on, and what was told of tasks that had ended is not told again."""
+        earlier = self.suspension
+        bus = Bus(self.run_id, subscribers, seq=earlier.seq if earlier else 0, log=self.log)
+        if earlier is not None:
+            waiting = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
+            bus.told = frozenset(name for name, one in earlier.outcomes.items() if one.status not in waiting)
+        return bus
 
     def begin(self, control: TeamRun) -> None:
         """Take the run that this is the handle of: a session begins."""

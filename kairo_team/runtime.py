@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 
 from kairo_team.budget import Usage
+from kairo_team.carving import root_budget
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
@@ -164,7 +166,9 @@ class Runtime:
                 raise PlanMismatch(run_id, field, was, now)
         if run.within is not None and self.governor is not None:  # the attempt around it was booked without its loops
             self.governor.restore(Usage(loops=earlier.usage.loops))
-        run.suspension = earlier if budget is None else earlier._replace(budget=budget)
+        if budget is not None:  # the team's timeout stays
+            earlier = earlier._replace(budget=root_budget(replace(earlier.request.config, budget=budget)))
+        run.suspension = earlier
         execute = self._executing(team, earlier.request, coordinator)
         run.resuming = True
         try:

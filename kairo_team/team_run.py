@@ -17,7 +17,6 @@ from kairo_team.attempts import Attempt
 from kairo_team.binding import able_members
 from kairo_team.board import TaskBoard
 from kairo_team.budget import Usage
-from kairo_team.bus import Bus
 from kairo_team.carving import Carving, Earlier, open_governor, root_budget
 from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
@@ -82,7 +81,7 @@ class TeamRun:
         self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
         budget, spent = (root_budget(self.config), Usage()) if earlier is None else (earlier.budget, earlier.usage)
         self.governor, self._unfunded = open_governor(runtime.governor, team.name, budget, self.clock, spent)
-        self.bus = Bus(request.run_id, runtime.subscribers, seq=earlier.seq if earlier else 0, log=handle.log)
+        self.bus = handle.open_bus(runtime.subscribers)
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._handle = handle

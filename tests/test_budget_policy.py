@@ -266,7 +266,8 @@ async def test_every_run_is_carved_from_the_runtimes_budget() -> None:
     assert (last.status, last.refused) == (kt.TeamStatus.FAILED, True)
     assert "token_budget_exceeded" in str(last.error)
     assert runtime.governor.usage.tokens == 100
-    assert [child.usage.tokens for child in runtime.governor.tree().children] == [30, 70]
+    assert [one.usage.tokens for one in (first, second, third, last)] == [30, 0, 70, 0]
+    assert list(runtime.governor.tree().children) == [], "a finished run leaves nothing behind"
 
 
 async def test_many_runs_at_once_never_spend_more_than_the_runtime_has() -> None:

@@ -15,7 +15,7 @@ from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
 from kairo_team.messages import ToolCall
 from kairo_team.models.chat_model import ModelResponse
-from kairo_team.models.fallback import Fallback
+from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.models.limits import ModelLimits
 from kairo_team.models.retries import ModelRetry
 
@@ -128,6 +128,18 @@ class GovernedModel:
         Once something was told, a call that breaks off is not tried again: it would be told twice.
         """
         return await self._ask(self._model, request, _Telling(tell))
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens, of a fallback's models the largest; None without one."""
+        counts: list[int] = []
+        for model in single_models(self._model):
+            if getattr(model, "count_tokens", None) is None:
+                return None
+            try:
+                counts.append(await _count(model, request))
+            except ModelCallError:  # a call may still be answered, by another model
+                return None
+        return max(counts)
 
     async def _ask(self, model: ChatModel, request: ModelRequest, telling: _Telling | None) -> ModelResponse:
         """Ask a model, or those of a fallback in turn, each as often as it may be tried."""

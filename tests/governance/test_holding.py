@@ -199,6 +199,7 @@ async def test_with_no_other_hold_open_it_takes_what_is_left_down_to_the_minimum
     with pytest.raises(HaltError) as caught:
         await team.hold(tokens=50, minimum=Budget(tokens=10))
     assert caught.value.reason is HaltReason.TOKEN_BUDGET_EXCEEDED
+    assert str(caught.value) == "'team' halted: token_budget_exceeded (spent 91 tokens; 10 tokens needed, 9 left)"
 
 
 async def test_a_waiter_takes_what_is_left_when_the_last_other_hold_settles() -> None:
@@ -220,6 +221,7 @@ async def test_it_never_waits_for_what_others_were_guaranteed() -> None:
     with pytest.raises(InsufficientBudget) as caught:
         await team.hold(tokens=50, minimum=Budget(tokens=6))
     assert (caught.value.left, caught.value.origin, team.halted) == (5, "team", None)
+    assert str(caught.value) == "'team' has 5 tokens left, 50 asked, at least 6 needed"
     assert (await team.hold(tokens=50)).tokens == 5
 
 

@@ -56,6 +56,29 @@ def test_when_the_minimum_no_longer_fits_the_limit_halts() -> None:
     assert team.stopped is None, "exhausted: what is in flight may finish"
 
 
+@pytest.mark.parametrize(
+    ("budget", "asked", "minimum", "said"),
+    [
+        (Budget(tokens=100), {"tokens": 90}, Budget(tokens=41), "spent 60 tokens; 41 tokens needed, 40 left"),
+        (Budget(dollars=1), {"dollars": "0.9"}, Budget(dollars="0.41"), "$0.6; 0.41 dollars needed, 0.4 left"),
+        (Budget(tokens=60), {"tokens": 90}, None, "spent 60 tokens"),
+    ],
+    ids=["tokens", "dollars", "used up"],
+)
+def test_a_halt_says_what_did_not_fit_into_what_was_left(
+    budget: Budget, asked: dict[str, Any], minimum: Budget | None, said: str
+) -> None:
+    team = Governor(budget, name="team")
+    team.carve("other").record_usage(dollars="0.6") if budget.dollars else team.reserve(tokens=60).settle(60)
+    halt = halt_of(lambda: team.reserve(**asked, minimum=minimum))
+    assert str(halt).startswith(f"'team' halted: {halt.reason.value} (")
+    assert str(halt).endswith(f"{said})")
+    assert str(halt_of(team.can_proceed)) == str(halt), "every later guard says the same"
+    team.top_up(Budget(tokens=1000, dollars=10))
+    team.cancel()
+    assert "needed" not in str(halt_of(team.can_proceed)), "what was lacking is there"
+
+
 def test_the_minimum_may_be_a_usage_and_defaults_to_one_unit_of_what_is_asked() -> None:
     governor = Governor(Budget(tokens=10, dollars=0))
     governor.reserve(tokens=9).settle(9)

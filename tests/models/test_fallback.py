@@ -171,6 +171,33 @@ def test_a_team_with_a_fallback_nobody_serves_does_not_start() -> None:
     assert "opnai" in kt.check(team, "Write.").problems[0]
 
 
+class Counting(ScriptedModel):
+    """Counts as it is told, or cannot."""
+
+    def __init__(self, count: int | ModelCallError) -> None:
+        super().__init__([])
+        self.count = count
+
+    async def count_tokens(self, request: kt.ModelRequest) -> int:
+        if isinstance(self.count, ModelCallError):
+            raise self.count
+        return self.count
+
+
+@pytest.mark.parametrize(
+    ("models", "count"),
+    [
+        ([Counting(3), Counting(5), Counting(4)], 5),
+        ([Counting(3), Unpriced()], None),
+        ([Counting(ModelCallError("overloaded", "a:first", "no")), Counting(4)], None),
+    ],
+    ids=["the largest", "one does not count", "one cannot just now"],
+)
+async def test_a_prompt_has_as_many_tokens_as_any_of_them_counts(models: list[ChatModel], count: int | None) -> None:
+    governed, _, _ = govern(kt.Fallback(*models))
+    assert await governed.count_tokens(ASK) == count
+
+
 async def test_it_is_a_chat_model_by_itself() -> None:
     model = kt.Fallback(failing(), answering())
     assert isinstance(model, ChatModel)

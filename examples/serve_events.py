@@ -1,0 +1,225 @@
+"""Serve runs over HTTP: their events as server-sent events, which go on where a watcher was cut off.
+
+    python examples/serve_events.py
+    curl -s -X POST localhost:8000/runs -d '{"goal": "Tell what the sea is like."}'
+    curl -N localhost:8000/runs/RUN_ID/events
+
+| request | what it does |
+|---|---|
+| `POST /runs` with `{"goal": ...}` | begins a run, and says where its events and its result are |
+| `GET /runs/ID/events` | its events from the first, or after `Last-Event-ID`, then live |
+| `POST /runs/ID/steer` with `{"directive": ...}` | tells all its members, or with a `task_id` those of one task |
+| `POST /runs/ID/cancel`, with or without `{"task_id": ...}` | ends the run, or one task of it |
+| `GET /runs/ID/result` | waits for the end and says what came of it |
+
+The events' numbers are their ids, so a browser's `EventSource` that lost its connection asks for what it has not seen,
+and gets every event once. Members are plain functions that take their time: no model is asked. Needs starlette and
+uvicorn.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+import kairo_team as kt
+from kairo_team import events
+from kairo_team.errors import Misuse
+
+SECONDS = float(os.environ.get("SECONDS", "1"))
+"""How long a member takes over each step of its work."""
+PING = 15.0
+"""Seconds without an event after which a comment is sent: proxies close silent connections."""
+KEPT = 100
+"""Ended runs whose events and results can still be asked for."""
+
+# ---------------------------------------------------------------- the team
+
+SEEN = {"waves": "waves of half a metre from the west", "wind": "a light breeze", "sky": "high clouds"}
+
+
+async def watch(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """Look at one thing after the other, and tell of each."""
+    for number, (what, found) in enumerate(SEEN.items(), 1):
+        await anyio.sleep(SECONDS)
+        context.emit(f"{assignment.task.id}: looked at the {what}", done=number, of=len(SEEN))
+        context.keep(found)
+    return "; ".join(SEEN.values())
+
+
+async def write(assignment: kt.Assignment) -> str:
+    """Write down what was seen, the way whoever steers the run wants it."""
+    await anyio.sleep(SECONDS)
+    wanted = "".join(f" ({directive})" for directive in assignment.directives)
+    return f"At sea: {assignment.upstream['watch'].text}.{wanted}"
+
+
+def build(goal: str) -> tuple[kt.Team, kt.TeamExecutionRequest]:
+    """Make a team and its request; every run has its own."""
+    team = kt.Team("coast-guard", [kt.Member("lookout", watch), kt.Member("clerk", write)])
+    plan = kt.TaskGraph(
+        [
+            kt.Task("watch", "Look at the sea.", role="lookout"),
+            kt.Task("write", "Write it down.", role="clerk", depends_on=["watch"]),
+        ]
+    )
+    return team, kt.TeamExecutionRequest(goal, plan=plan)
+
+
+# ---------------------------------------------------------------- the server
+
+
+class Desk:
+    """The runtime, and the handles of its runs: a runtime forgets a run that has ended, so the last ones are here."""
+
+    def __init__(self, runtime: kt.Runtime) -> None:
+        self.runtime = runtime
+        self._runs: OrderedDict[str, kt.Run] = OrderedDict()
+
+    async def begin(self, goal: str) -> kt.Run:
+        """Start a run, and forget the oldest of those that have ended."""
+        team, request = build(goal)
+        run = await self.runtime.start(team, request)
+        self._runs[run.run_id] = run
+        ended = [run_id for run_id, one in self._runs.items() if not one.live]
+        for run_id in ended[:-KEPT]:
+            del self._runs[run_id]
+        return run
+
+    def find(self, run_id: str) -> kt.Run:
+        """Return a run's handle; `RunNotFound` or `RunFinished`."""
+        return self._runs.get(run_id) or self.runtime.runs[run_id]
+
+    def close(self) -> None:
+        """End what is still at work: the server goes down."""
+        for run in self.runtime.runs.values():
+            run.cancel("the server was shut down")
+
+
+def desk(request: Request) -> Desk:
+    """Return what all requests share."""
+    found: Desk = request.state.desk
+    return found
+
+
+async def begin(request: Request) -> Response:
+    """Begin a run."""
+    goal = (await read(request)).get("goal")
+    if not isinstance(goal, str) or not goal.strip():
+        raise HTTPException(400, 'the body needs a goal, such as {"goal": "Tell what the sea is like."}')
+    run = await desk(request).begin(goal)
+    here = f"/runs/{run.run_id}"
+    told = {"run_id": run.run_id, "events": f"{here}/events", "result": f"{here}/result"}
+    return JSONResponse(told, 201, {"location": here})
+
+
+async def follow(request: Request) -> Response:
+    """Send the events a watcher has not seen; 204, which tells it not to come back, when there are no more."""
+    run = desk(request).find(request.path_params["run_id"])
+    last = request.headers.get("last-event-id", "0")
+    if not last.isdecimal():
+        raise HTTPException(400, f"Last-Event-ID is the number of an event, not {last!r}")
+    source = run.events(after=int(last))
+    if not run.live and await anext(run.events(after=int(last)), None) is None:
+        return Response(status_code=204)
+    return StreamingResponse(stream(source), media_type="text/event-stream", headers={"cache-control": "no-cache"})
+
+
+async def stream(source: AsyncIterator[events.Event]) -> AsyncIterator[str]:
+    """Write events as server-sent events, and a comment where nothing happens for long."""
+    while True:
+        event: events.Event | None = None
+        with anyio.move_on_after(PING):
+            event = await anext(source, None)
+            if event is None:
+                return
+        yield (
+            ": nothing new\n\n"
+            if event is None
+            else f"id: {event.seq}\nevent: {event.type}\ndata: {event.to_json()}\n\n"
+        )
+
+
+async def steer(request: Request) -> Response:
+    """Give a directive."""
+    body = await read(request)
+    desk(request).find(request.path_params["run_id"]).steer(body.get("directive", ""), body.get("task_id"))
+    return Response(status_code=204)
+
+
+async def cancel(request: Request) -> Response:
+    """End a run, or one of its tasks."""
+    run, task_id = desk(request).find(request.path_params["run_id"]), (await read(request)).get("task_id")
+    if task_id is None:
+        run.cancel("cancelled over HTTP")
+    else:
+        run.cancel_task(task_id, "cancelled over HTTP")
+    return Response(status_code=204)
+
+
+async def result(request: Request) -> Response:
+    """Wait for the end, and tell it."""
+    ended = await desk(request).find(request.path_params["run_id"]).result()
+    tasks = {outcome.task_id: outcome.status.value for outcome in ended.outcomes}
+    return JSONResponse({"status": ended.status.value, "output": ended.output, "error": ended.error, "tasks": tasks})
+
+
+async def read(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request brings; none is an empty one."""
+    try:
+        body: Any = await request.json() if await request.body() else {}
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise HTTPException(400, "the body must be a JSON object")
+    return cast("dict[str, Any]", body)
+
+
+async def refuse(_request: Request, error: Exception) -> Response:
+    """Say what is wrong: 404 for a run nobody knows, 409 for one that has ended, 400 for anything else."""
+    status = 404 if isinstance(error, kt.RunNotFound) else 409 if isinstance(error, kt.RunFinished) else 400
+    return JSONResponse({"error": str(error)}, status)
+
+
+@asynccontextmanager
+async def lifespan(_app: Starlette) -> AsyncGenerator[dict[str, Desk]]:
+    """Run the runtime beside the server."""
+    async with kt.Runtime() as runtime:
+        shared = Desk(runtime)
+        try:
+            yield {"desk": shared}
+        finally:
+            shared.close()
+
+
+app = Starlette(
+    routes=[
+        Route("/runs", begin, methods=["POST"]),
+        Route("/runs/{run_id}/events", follow),
+        Route("/runs/{run_id}/result", result),
+        Route("/runs/{run_id}/steer", steer, methods=["POST"]),
+        Route("/runs/{run_id}/cancel", cancel, methods=["POST"]),
+    ],
+    exception_handlers={Misuse: refuse, ValueError: refuse},
+    lifespan=lifespan,
+)
+
+
+def main() -> None:
+    """Serve until Ctrl-C; port 8000, or that of PORT."""
+    uvicorn.run(app, port=int(os.environ.get("PORT", "8000")), log_level="warning", timeout_graceful_shutdown=1)
+
+
+if __name__ == "__main__":
+    main()
