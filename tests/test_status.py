@@ -1,22 +1,35 @@
-"""The status of a run: the whole table, against an oracle written from the design's sentence alone."""
+"""The status of a run: the whole table, against an oracle written from the design's text alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, combinations, product
+from typing import Any, Final
 
 import pytest
 
-from kairo_team.budget import HaltReason
-from kairo_team.results import TeamStatus
+from kairo_team.board import Entry
+from kairo_team.budget import HaltReason, Usage
+from kairo_team.ending import Ending
+from kairo_team.errors import HaltError, PlanRefused, PlanRejected, TeamAborted
+from kairo_team.journal import MemoryJournal
+from kairo_team.recorded import TaskRecords
+from kairo_team.results import Artifact, TeamStatus
+from kairo_team.states import TaskState
 from kairo_team.status import RunFacts, decide_status
-from kairo_team.team import RiskProfile
+from kairo_team.task_record import TaskRecord
+from kairo_team.tasks import Task
+from kairo_team.team import RiskProfile, TeamConfig
+from kairo_team.verdicts import Cause, EvaluationVerdict
+from tests.status_oracle import Story, TaskEnd, status_of
 
 PLAIN = RunFacts(
     halt=None,
     caller_cancelled=False,
     broken=False,
     ended_for_halt=False,
+    waiting=False,
     accepted=2,
     lost=0,
     dispensable=0,
@@ -24,40 +37,50 @@ PLAIN = RunFacts(
     risk=RiskProfile.MEDIUM,
     tolerate_failures=False,
 )
+EXHAUSTIONS: Final = tuple(halt for halt in HaltReason if halt.endswith("_budget_exceeded") and halt[:4] != "time")
+BOTH: Final = (False, True)
 
 
-def oracle(facts: RunFacts) -> str:
-    """Say the rules of the design one after another, as they are written there."""
-    exhausted = {"token_budget_exceeded", "dollar_budget_exceeded", "loop_budget_exceeded", "tool_budget_exceeded"}
-    low = facts.risk == "low"
-    rules = [
-        (facts.halt == "cancelled" or facts.caller_cancelled, "cancelled"),
-        (facts.halt == "time_budget_exceeded", "timeout"),
-        (facts.broken or facts.halt == "emergency_stop", "failed"),
-        (facts.halt in exhausted and facts.ended_for_halt, "degraded" if low and facts.accepted > 0 else "failed"),
-        (facts.accepted == 0, "failed"),
-        (
-            facts.lost > 0,
-            "degraded" if facts.tolerate_failures or low else "failed",
-        ),
-        (facts.dispensable > 0, "degraded"),
-        (facts.blemished, "degraded"),
-        (True, "completed"),
-    ]
-    return next(status for applies, status in rules if applies)
+# ---------------------------------------------------------------- the decision
 
 
-def every_combination() -> list[RunFacts]:
-    booleans = (False, True)
-    axes = product(
-        [None, *HaltReason], booleans, booleans, booleans, (0, 1), (0, 1), (0, 1), booleans, RiskProfile, booleans
+def story_of(facts: RunFacts) -> Story:
+    """Tell the oracle what the facts say."""
+    lost = TaskEnd("failed", for_budget=facts.ended_for_halt)
+    tasks = [TaskEnd("completed", unpassed=facts.blemished)] * facts.accepted + [lost] * facts.lost
+    tasks += [replace(lost, needed=False)] * facts.dispensable
+    return Story(
+        tuple(tasks),
+        killed=facts.caller_cancelled or facts.halt == "cancelled",
+        late=facts.halt == "time_budget_exceeded",
+        refused=facts.broken,
+        emergency=facts.halt == "emergency_stop",
+        exhausted=facts.halt in EXHAUSTIONS,
+        plan_waits=facts.waiting,
+        risk=facts.risk.value,
+        tolerant=facts.tolerate_failures,
     )
-    return [RunFacts(*combination) for combination in axes]
+
+
+def every_fact() -> list[RunFacts]:
+    """List every combination that can be: a task that ended for the budget is one that was not accepted."""
+    some = (0, 1, 2)
+    axes = product(
+        [None, *HaltReason], BOTH, BOTH, BOTH, BOTH, some, some, some, BOTH, RiskProfile, BOTH
+    )  # fmt: skip
+    facts = [RunFacts(*combination) for combination in axes]
+    return [
+        one
+        for one in facts
+        if not (one.ended_for_halt and not one.lost and not one.dispensable)
+        and not (one.blemished and not one.accepted)
+    ]
 
 
 def test_every_combination_of_facts_has_the_status_the_design_says() -> None:
-    wrong = [facts for facts in every_combination() if decide_status(facts) != oracle(facts)]
-    assert wrong == []
+    facts = every_fact()
+    assert len(facts) == 32_640
+    assert [one for one in facts if decide_status(one) != status_of(story_of(one))] == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +95,97 @@ def test_every_combination_of_facts_has_the_status_the_design_says() -> None:
         (replace(PLAIN, dispensable=1, risk=RiskProfile.HIGH), TeamStatus.DEGRADED),
         (replace(PLAIN, blemished=True), TeamStatus.DEGRADED),
         (replace(PLAIN, accepted=0, tolerate_failures=True), TeamStatus.FAILED),
+        (replace(PLAIN, accepted=0, lost=1, waiting=True), TeamStatus.SUSPENDED),
+        (replace(PLAIN, broken=True, waiting=True), TeamStatus.FAILED),
     ],
 )
 def test_the_cases_people_ask_about(facts: RunFacts, status: TeamStatus) -> None:
     assert decide_status(facts) is status
+
+
+# ---------------------------------------------------------------- from what happened to the decision
+
+PASS = EvaluationVerdict.passed(1.0)
+LEFT_OPEN = EvaluationVerdict.escalate(Cause.UNDECIDED, "nobody knows")
+NO_STEPS = TaskRecords(MemoryJournal(), 0, replaying=False)
+
+
+def record(state: TaskState, *, dispensable: bool = False, **fields: Any) -> TaskRecord:
+    """Make a task that ended like this; a dispensable one has a dependent that did without it."""
+    entry = Entry(Task("t", "do"), 0, ("m",), accepted=state is TaskState.COMPLETED)
+    if dispensable:
+        entry.dependents.append(Entry(Task("after", "do"), 1, ("m",), needed=1, accepted_needs=1))
+    made = TaskRecord(entry, NO_STEPS)
+    made.state = state
+    for name, given in fields.items():
+        setattr(made, name, given)
+    return made
+
+
+COMPLETED, FAILED, SKIPPED = TaskState.COMPLETED, TaskState.FAILED, TaskState.SKIPPED
+TEXT, PART = Artifact("text"), Artifact("text", partial=True)
+ENDS: Final[Sequence[tuple[TaskRecord, TaskEnd]]] = [
+    (record(COMPLETED, artifact=TEXT), TaskEnd("completed")),
+    (record(COMPLETED, artifact=TEXT, verdict=PASS), TaskEnd("completed")),
+    (record(COMPLETED, artifact=TEXT, verdict=LEFT_OPEN), TaskEnd("completed", unpassed=True)),
+    (record(COMPLETED, artifact=PART), TaskEnd("completed", partial=True)),
+    (record(FAILED, artifact=PART), TaskEnd("failed")),
+    (record(FAILED, for_halt=True), TaskEnd("failed", for_budget=True)),
+    (record(FAILED, superseded=True), TaskEnd("failed", needed=False)),
+    (record(SKIPPED), TaskEnd("skipped")),
+    (record(SKIPPED, dispensable=True), TaskEnd("skipped", needed=False)),
+    (record(TaskState.CANCELLED), TaskEnd("cancelled")),
+    (record(TaskState.SUSPENDED), TaskEnd("suspended")),
+]
+"""Every way one task can end that matters, and what is seen of it."""
+
+HALTED = HaltError(HaltReason.TOKEN_BUDGET_EXCEEDED, Usage(), "team")
+CAUSES: Final[Sequence[tuple[HaltReason | None, dict[str, Any], dict[str, bool]]]] = [
+    (None, {}, {}),
+    (None, {"caller_cancelled": True}, {"killed": True}),
+    (HaltReason.CANCELLED, {"error": HALTED}, {"killed": True}),
+    (HaltReason.TIME_BUDGET_EXCEEDED, {"error": HALTED}, {"late": True}),
+    (HaltReason.EMERGENCY_STOP, {"error": HALTED}, {"emergency": True}),
+    (None, {"error": PlanRefused(["no"])}, {"refused": True}),
+    (None, {"error": PlanRejected("no")}, {"refused": True}),
+    (None, {"error": RuntimeError("a coordinator broke")}, {"refused": True}),
+    (None, {"error": HALTED}, {"refused": True}),
+    (None, {"error": TeamAborted("enough"), "aborted": True}, {"aborted": True}),
+    *((halt, {}, {"exhausted": True}) for halt in EXHAUSTIONS),
+    *((halt, {"error": HALTED}, {"exhausted": True}) for halt in EXHAUSTIONS),
+    (EXHAUSTIONS[0], {"error": TeamAborted("enough")}, {"exhausted": True, "aborted": True}),
+    (EXHAUSTIONS[0], {"caller_cancelled": True}, {"exhausted": True, "killed": True}),
+    (HaltReason.TIME_BUDGET_EXCEEDED, {"caller_cancelled": True}, {"late": True, "killed": True}),
+    (HaltReason.TIME_BUDGET_EXCEEDED, {"error": TeamAborted("enough")}, {"late": True, "aborted": True}),
+    (HaltReason.EMERGENCY_STOP, {"error": TeamAborted("enough")}, {"emergency": True, "aborted": True}),
+]
+"""What can bring a run to its end: the root's halt, what the run knows beside it, and what is seen."""
+
+
+MOST: Final = 4
+"""Different ends in one mix: one that was accepted, one each that was needed and was not, and one that waits."""
+
+
+def mixes() -> Iterator[tuple[tuple[TaskRecord, TaskEnd], ...]]:
+    return chain.from_iterable(combinations(ENDS, size) for size in range(MOST + 1))
+
+
+@pytest.mark.slow
+def test_every_way_a_run_can_end_has_the_status_the_design_says() -> None:
+    """Coordinator x risk x cause of the end x mix of task ends x fallback x a plan that waits: none is undefined."""
+    told, wrong = 0, list[tuple[Story, object]]()
+    configs = [TeamConfig(risk_profile=risk) for risk in RiskProfile]
+    rest = list(product(CAUSES, configs, BOTH, BOTH, BOTH))
+    for mix in mixes():
+        records, ends = [one for one, _ in mix], tuple(end for _, end in mix)
+        asleep = any(end.status == "suspended" for end in ends)
+        for (halt, known, seen), config, tolerant, fallback, plan_waits in rest:
+            ending = Ending(tolerate_failures=tolerant, makeshift=fallback, **known)
+            status = ending.status(halt, records, config, waiting=plan_waits or asleep)
+            risk = config.risk_profile.value
+            story = Story(ends, plan_waits=plan_waits, fallback=fallback, risk=risk, tolerant=tolerant, **seen)
+            told += 1
+            if status != status_of(story):
+                wrong.append((story, status))
+    assert wrong == []
+    assert told == (1 + 11 + 55 + 165 + 330) * 23 * 3 * 2 * 2 * 2
