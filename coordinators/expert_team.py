@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from kairo_team.binding import planner_problems
+from kairo_team.binding import bind, plan_problems, planner_problems
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.plan_making import PlanMaking
 from kairo_team.coordinators.planners import RolePlanner
-from kairo_team.coordinators.preflight import check_reviews
+from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
 from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.errors import PlanRefused, known
-from kairo_team.evaluators import SimpleEvaluationStrategy
+from kairo_team.errors import PlanRefused
 from kairo_team.prompts import Prompts
 from kairo_team.runtime import Runtime
 from kairo_team.team import PlannerFailureMode
 from kairo_team.team_run import TeamRun
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import EvaluationStrategy, HumanGate, Planner
+    from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate, Planner
     from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamExecutionRequest
@@ -30,12 +29,16 @@ class ExpertTeamCoordinator:
 
     `planner` is asked when the request has no plan; None is `RolePlanner()`. When it fails the run fails too
     (`PlannerFailureMode.FAIL_FAST`), or one task takes the place of the plan and the run is DEGRADED at best
-    (`SINGLE_TASK_FALLBACK`). With `plan_approval` a person approves the plan before any work starts. `evaluator`
-    reviews every task that names none of its own: a strategy or rubric, or the name of one of the team's; None checks
-    that the artifact is not blank. `gate` asks people; None takes the runtime's, if it has one. With `replan` the
-    planner may once replace what has not started, when a task is about to fail; that plan is checked like the first,
-    but nobody is asked to approve it. `templates` replace the packaged prompt templates by name (see
-    `kairo_team.prompts.TEMPLATES`).
+    (`SINGLE_TASK_FALLBACK`). With `plan_approval` a person approves the plan before any work starts.
+
+    `evaluator` reviews every task that names none of its own: a strategy or rubric, or the name of one of the team's;
+    None checks that the artifact is not blank, and with a judge that it does what its task asks. `judge`, a model or an
+    agent, answers the criteria `by="judge"` of every rubric. What a criterion needs and nobody wired is refused before
+    work starts, and so is, under HIGH risk, a review that checks for blankness alone.
+
+    `gate` asks people; None takes the runtime's, if it has one. With `replan` the planner may once replace what has not
+    started, when a task is about to fail; that plan is checked like the first, but nobody is asked to approve it.
+    `templates` replace the packaged prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class ExpertTeamCoordinator:
         *,
         planner: Planner | None = None,
         evaluator: EvaluationStrategy | str | None = None,
+        judge: str | ChatModel | Agent | None = None,
         gate: HumanGate | None = None,
         planner_failure_mode: PlannerFailureMode = PlannerFailureMode.FAIL_FAST,
         plan_approval: bool = False,
@@ -51,7 +55,8 @@ class ExpertTeamCoordinator:
         templates: Mapping[str, str] | None = None,
     ) -> None:
         self.planner: Planner = planner or RolePlanner()
-        self.evaluator = evaluator if evaluator is not None else SimpleEvaluationStrategy()
+        self.evaluator = evaluator if evaluator is not None else default_evaluator(judge)
+        self.judge = judge
         self.gate = gate
         self.planner_failure_mode = PlannerFailureMode(planner_failure_mode)
         self.plan_approval = plan_approval
@@ -63,6 +68,8 @@ class ExpertTeamCoordinator:
             _check_has("evaluator", self.evaluator, "evaluate")
         if gate is not None:
             _check_has("gate", gate, "decide")
+        if judge is not None and not isinstance(judge, str):
+            _check_has("judge", judge, "run" if hasattr(judge, "run") else "complete")
         for name in ("plan_approval", "replan"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"ExpertTeamCoordinator.{name} must be True or False, not {getattr(self, name)!r}")
@@ -75,7 +82,7 @@ class ExpertTeamCoordinator:
 
         Raises `PlanRefused` for an evaluator the team does not have, and for an approval that nobody can give.
         """
-        self._evaluator(team)
+        self._reviewers(team)
         self._check_gate(team)
         if request.plan is not None:
             return request.plan
@@ -83,36 +90,37 @@ class ExpertTeamCoordinator:
         return None if preview is None else cast("TaskGraph | None", preview(request, team))
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        """Say why its planner could not be asked, where it may be: no failure mode stands in for a wrong name."""
-        if request.plan is not None and not self.replan:
-            return []
+        """Say why its planner could not be asked, where it may be, and what the reviews of a known plan lack."""
         runtime: Runtime = team.runtime or Runtime()
         prices = runtime.prices.under(request.config.budget_policy)
-        return planner_problems(self.planner, request.config, runtime.models, prices)
+        problems: list[str] = []
+        if request.plan is None or self.replan:
+            problems += planner_problems(self.planner, request.config, runtime.models, prices)
+        plan = self.preview(request, team)
+        if plan is None or plan_problems(plan, team, bind(plan, team)):
+            return problems
+        gated = self.gate is not None or runtime.gate is not None
+        return problems + self._reviewers(team).problems(plan, request.config, gated=gated)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
-            evaluator = self._evaluator(team)
+            reviewers = self._reviewers(team)
             self._check_gate(team)
             problems = self.preflight(request, team)
             if problems:
                 raise PlanRefused(problems)
             making = PlanMaking(run, self.planner, self.planner_failure_mode)
             graph = await (making.plan_until_approved() if self.plan_approval else making.plan())
-            check_reviews(run, graph, evaluator)
-            work = TaskWork(run, self.failure_policy, evaluator, making.replan if self.replan else None)
+            reviewers.check(run, graph)
+            work = TaskWork(run, self.failure_policy, reviewers, making.replan if self.replan else None)
             async for task in run.ready(graph):
                 run.go(work.do, task)
         return run.result
 
-    def _evaluator(self, team: Team) -> EvaluationStrategy:
-        if not isinstance(self.evaluator, str):
-            return self.evaluator
-        if self.evaluator not in team.evaluators:
-            raise PlanRefused([f"the evaluator {self.evaluator!r} is unknown; the team has {known(team.evaluators)}"])
-        named: EvaluationStrategy = team.evaluators[self.evaluator]
-        return named
+    def _reviewers(self, team: Team) -> Reviewers:
+        given = self.evaluator
+        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
 
     def _check_gate(self, team: Team) -> None:
         runtime: Any = team.runtime

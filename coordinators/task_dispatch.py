@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kairo_team.coordinators.failure_policy import FailurePolicy
-from kairo_team.coordinators.preflight import check_reviews
+from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team_run import TeamRun
@@ -33,8 +33,9 @@ class TaskDispatchCoordinator:
         """Run the request to its end."""
         async with TeamRun.open(request, team, tolerate_failures=True) as run:
             graph = await run.plan(lambda: self.preview(request, team))
-            check_reviews(run, graph)
-            work = TaskWork(run, self.failure_policy)
+            reviewers = Reviewers(team)
+            reviewers.check(run, graph)
+            work = TaskWork(run, self.failure_policy, reviewers)
             async for task in run.ready(graph):
                 run.go(work.do, task)
         return run.result

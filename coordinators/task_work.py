@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kairo_team.attempts import Attempt
     from kairo_team.contracts import EvaluationStrategy
     from kairo_team.coordinators.failure_policy import FailurePolicy
+    from kairo_team.coordinators.reviewers import Reviewers
     from kairo_team.tasks import Task
     from kairo_team.team_run import TeamRun
     from kairo_team.verdicts import Finding
@@ -23,24 +24,24 @@ Replan = Callable[["Task", str], Awaitable[bool]]
 
 
 class TaskWork:
-    """The body of every task of one run. `evaluator` reviews tasks that name none; None reviews nothing else."""
+    """The body of every task of one run."""
 
     def __init__(
         self,
         run: TeamRun,
         policy: FailurePolicy,
-        evaluator: EvaluationStrategy | None = None,
+        reviewers: Reviewers,
         replan: Replan | None = None,
     ) -> None:
         self.run = run
         self._policy = policy
-        self._evaluator = evaluator
+        self._reviewers = reviewers
         self._replan = replan
 
     async def do(self, task: Task) -> None:
         """Bring one task to its end."""
         run = self.run
-        evaluator = run.team.evaluators[task.evaluator] if task.evaluator is not None else self._evaluator
+        evaluator = self._reviewers.of(task)
         progress = Progress(run.config.max_feedback_rounds)
         attempt = await self.try_until_made(task, progress)
         if evaluator is None and attempt.error is None:

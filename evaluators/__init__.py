@@ -1,8 +1,63 @@
 """Evaluators: what decides whether an artifact is accepted."""
 
-from kairo_team.evaluators.rubric import Check as Check
-from kairo_team.evaluators.rubric import Criterion as Criterion
+from kairo_team.evaluators import checks as checks
+from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy as AgentEvaluationStrategy
+from kairo_team.evaluators.bounds import Proportion as Proportion
+from kairo_team.evaluators.bounds import labels_needed as labels_needed
+from kairo_team.evaluators.calibrated import CalibratedEvaluationStrategy as CalibratedEvaluationStrategy
+from kairo_team.evaluators.calibration import Calibration as Calibration
+from kairo_team.evaluators.calibration import JudgeScore as JudgeScore
+from kairo_team.evaluators.calibration import calibrate as calibrate
+from kairo_team.evaluators.calibration import fit_path as fit_path
+from kairo_team.evaluators.calibration import score_judge as score_judge
+from kairo_team.evaluators.certificates import Certificate as Certificate
+from kairo_team.evaluators.certificates import read_certificates as read_certificates
+from kairo_team.evaluators.certificates import write_certificates as write_certificates
+from kairo_team.evaluators.combined import CascadeEvaluationStrategy as CascadeEvaluationStrategy
+from kairo_team.evaluators.combined import all_of as all_of
+from kairo_team.evaluators.combined import any_of as any_of
+from kairo_team.evaluators.criterion import Answer as Answer
+from kairo_team.evaluators.criterion import Applies as Applies
+from kairo_team.evaluators.criterion import Check as Check
+from kairo_team.evaluators.criterion import Criterion as Criterion
+from kairo_team.evaluators.intervals import Decision as Decision
+from kairo_team.evaluators.judge_report import JudgeReport as JudgeReport
+from kairo_team.evaluators.labelled import LabelledArtifact as LabelledArtifact
+from kairo_team.evaluators.labelled import read_labelled as read_labelled
+from kairo_team.evaluators.panel import PanelEvaluationStrategy as PanelEvaluationStrategy
+from kairo_team.evaluators.published import load_evaluator as load_evaluator
+from kairo_team.evaluators.review import Review as Review
 from kairo_team.evaluators.rubric import Rubric as Rubric
 from kairo_team.evaluators.simple import SimpleEvaluationStrategy as SimpleEvaluationStrategy
 
-__all__ = ["Check", "Criterion", "Rubric", "SimpleEvaluationStrategy"]
+__all__ = [
+    "AgentEvaluationStrategy",
+    "Answer",
+    "Applies",
+    "CalibratedEvaluationStrategy",
+    "Calibration",
+    "CascadeEvaluationStrategy",
+    "Certificate",
+    "Check",
+    "Criterion",
+    "Decision",
+    "JudgeReport",
+    "JudgeScore",
+    "LabelledArtifact",
+    "PanelEvaluationStrategy",
+    "Proportion",
+    "Review",
+    "Rubric",
+    "SimpleEvaluationStrategy",
+    "all_of",
+    "any_of",
+    "calibrate",
+    "checks",
+    "fit_path",
+    "labels_needed",
+    "load_evaluator",
+    "read_certificates",
+    "read_labelled",
+    "score_judge",
+    "write_certificates",
+]

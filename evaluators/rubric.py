@@ -1,120 +1,153 @@
-"""`Rubric`: named criteria, each decided by code; all must be met."""
+"""`Rubric`: named criteria, a threshold, and the checks that are run to decide them."""
 
 from __future__ import annotations
 
-import inspect
-import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.errors import known
-from kairo_team.tasks import check_id
-from kairo_team.verdicts import Cause, CriterionResult, EvaluationVerdict, Finding
+from kairo_team.evaluators.checks.text import not_blank
+from kairo_team.evaluators.criterion import Answer, By, Criterion
+from kairo_team.evaluators.fingerprint import digest_of, fingerprint
+from kairo_team.evaluators.intervals import Decision, Number, exact, items_of
+from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, rule
+from kairo_team.evaluators.running import CHECK_TIMEOUT, Asker, as_answer
+from kairo_team.team import check_positive
 
 if TYPE_CHECKING:
-    from kairo_team.verdicts import EvaluationContext
-
-Check = Callable[..., "bool | str | Finding | Awaitable[bool | str | Finding]"]
-"""A function `(artifact)` or `(artifact, context)`, sync or async.
-
-It returns True when the artifact meets the criterion; False, a sentence or a `Finding` on what is wrong when not.
-Anything else, None included, and an exception mean that it is unknown: a broken check never passes.
-"""
-
-_logger = logging.getLogger("kairo_team")
-
-
-@dataclass(frozen=True, slots=True)
-class Criterion:
-    """One thing an artifact must fulfil."""
-
-    id: str
-    text: str
-    """What is asked for, in a sentence a member can act on."""
-    check: Check
-
-    def __post_init__(self) -> None:
-        check_id(self.id)
-        if not self.text.strip():
-            raise ValueError(f"criterion {self.id!r}: the text must not be blank")
-        if not callable(self.check):
-            raise ValueError(f"criterion {self.id!r}: the check must be a function, not {self.check!r}")
-
-    @property
-    def wants_context(self) -> bool:
-        """The check takes the evaluation context as its second parameter."""
-        parameters = inspect.signature(self.check).parameters.values()
-        needed = [
-            p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        return len(needed) > 1
+    from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
 
 class Rubric:
-    """Criteria an artifact must all meet. A rubric is itself an evaluation strategy.
+    """What an artifact must fulfil. A rubric is itself an evaluation strategy.
 
-    Deterministic: the same artifact gets an equal verdict; every criterion is run, so that a revision knows all that
-    is wrong. A known failure is REVISE with one finding each; nothing failed but something unknown is
-    ESCALATE(undecided).
+    Every gate must be met, and the graded criteria together, less the penalties, must reach `threshold`: a share of
+    their weights, above 0 and at most 1. By itself it runs the checks, all of them, so that a revision knows all that
+    is wrong; `check_timeout` is in seconds, for each. Deterministic: the same artifact gets an equal verdict.
+
+    A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause `human_required` where a human
+    criterion is open and `undecided` where not. Alone it never passes an artifact while it has criteria for a judge:
+    `preflight` says so before work starts.
     """
 
-    def __init__(self, criteria: Sequence[Criterion]) -> None:
+    def __init__(
+        self, criteria: Sequence[Criterion], threshold: Number = 1.0, *, check_timeout: float = CHECK_TIMEOUT
+    ) -> None:
         self.criteria = tuple(criteria)
-        ids = [criterion.id for criterion in self.criteria]
-        if not ids:
-            raise ValueError("a rubric needs at least one criterion: without one nothing could ever fail it")
-        if len(set(ids)) != len(ids):
-            raise ValueError(
-                f"criterion ids must be unique; given twice: {known({i for i in ids if ids.count(i) > 1})}"
-            )
+        self.threshold = threshold
+        self.check_timeout = check_timeout
+        _check_criteria(self.criteria)
+        check_positive("Rubric.check_timeout", check_timeout)
+        self._threshold = exact(threshold)
+        if not 0 < self._threshold <= 1:
+            raise ValueError(f"Rubric.threshold must be above 0 and at most 1, not {threshold!r}: at 0 all would pass")
+        self._items = items_of((c.kind, exact(c.weight), c.top) for c in self.criteria)
+        self._askers = {c.id: _ask_check(c, check_timeout) for c in self.criteria if c.check is not None}
+        self._scopes = {c.id: _ask_scope(c, check_timeout) for c in self.criteria if c.applies is not None}
+        self._judged = bool(self.decided_by("judge"))
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Run every check and decide."""
-        judged = [await _judge(criterion, context) for criterion in self.criteria]
-        results = [result for result, _ in judged]
-        findings = [finding for _, finding in judged if finding is not None]
-        if findings:
-            feedback = "; ".join(finding.observed for finding in findings)
-            score = sum(result.passed is True for result in results) / len(results)
-            return EvaluationVerdict.revise(feedback, findings=findings, score=score, criteria=results)
-        unknown = [result for result in results if result.passed is None]
-        if unknown:
-            why = "; ".join(f"{result.id}: {result.reason}" for result in unknown)
-            return EvaluationVerdict.escalate(Cause.UNDECIDED, f"not decided: {why}", criteria=results)
-        return EvaluationVerdict.passed(score=1.0, criteria=results)
+        review = await self.review(context)
+        if self._judged and review.decision is Decision.PASS:
+            asked = known(criterion.id for criterion in self.decided_by("judge"))
+            return review.undecided(f"not decided: a judge decides {asked}, and none is wired")
+        return review.verdict()
+
+    async def review(self, context: EvaluationContext) -> Review:
+        """Run every check and return what is known then, for a strategy that can ask a judge for more."""
+        rulings = await self._not_applicable(context) if self._scopes else dict[str, Ruling]()
+        for criterion in self.criteria:
+            asker = self._askers.get(criterion.id)
+            if asker is None or criterion.id in rulings:
+                continue
+            said = await asker.ask(context)
+            plain = said is True and criterion.top == 1
+            rulings[criterion.id] = MET if plain else rule(criterion, as_answer(criterion, said), context.artifact)
+        return Review(self.criteria, self._items, self._threshold, context.artifact, rulings)
+
+    async def _not_applicable(self, context: EvaluationContext) -> dict[str, Ruling]:
+        """Find the criteria that are none for this artifact; where that cannot be told they are unknown."""
+        rulings: dict[str, Ruling] = {}
+        for criterion_id, asker in self._scopes.items():
+            said = await asker.ask(context)
+            if said is False:
+                rulings[criterion_id] = NOT_FOR_THIS
+            elif said is not True:
+                why = said.reason if isinstance(said, Answer) else "whether it applies must be True or False"
+                rulings[criterion_id] = Ruling(None, why)
+        return rulings
+
+    def decided_by(self, by: By) -> tuple[Criterion, ...]:
+        """Return the criteria that a check, a judge or a human decides."""
+        return tuple(criterion for criterion in self.criteria if criterion.by == by)
+
+    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that nobody could decide; none when work can start.
+
+        `judge` and `gate` say what is wired: a judge that is asked, a human gate.
+        """
+        lacking: dict[By, str] = {}
+        if not judge:
+            lacking["judge"] = "a judge decides it, and none is wired: give one, or give the criterion a check"
+        if not gate:
+            lacking["human"] = "a human decides it, and the run has no gate: give the runtime one"
+        return [f"criterion {c.id!r}: {lacking[c.by]}" for c in self.criteria if c.by in lacking]
+
+    @property
+    def vacuous(self) -> bool:
+        """All that can fail here is a blank artifact."""
+        return all(criterion.kind == "info" or criterion.check is not_blank for criterion in self.criteria)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, of all that decides: the threshold and every criterion, in whatever order.
+
+        A check counts by its name, arguments and source; what else it reads is not in it.
+        """
+        criteria = sorted((_described(criterion) for criterion in self.criteria), key=lambda one: str(one["id"]))
+        return digest_of({"threshold": str(self._threshold), "criteria": criteria})
 
     def __repr__(self) -> str:
         return f"Rubric({[criterion.id for criterion in self.criteria]})"
 
 
-async def _judge(criterion: Criterion, context: EvaluationContext) -> tuple[CriterionResult, Finding | None]:
-    try:
-        answer = await _ask(criterion, context)
-    except Exception as error:
-        _logger.warning("the check of criterion %r raised", criterion.id, exc_info=True)
-        return _unknown(criterion, f"the check raised {type(error).__name__}: {error}")
-    if answer is True:
-        return CriterionResult(criterion.id, "met", passed=True), None
-    if answer is False:
-        finding = Finding(criterion.id, observed=f"not met: {criterion.text}")
-    elif isinstance(answer, str) and answer.strip():
-        finding = Finding(criterion.id, observed=answer)
-    elif isinstance(answer, Finding):
-        finding = answer
-    else:
-        return _unknown(
-            criterion, f"the check returned {answer!r:.100} instead of True, False, a sentence or a Finding"
+def _check_criteria(criteria: tuple[Any, ...]) -> None:
+    strangers = [one for one in criteria if not isinstance(one, Criterion)]
+    if strangers:
+        raise ValueError(f"a rubric is made of Criterion objects, not {strangers[0]!r}")
+    ids = [criterion.id for criterion in criteria]
+    if not ids:
+        raise ValueError("a rubric needs at least one criterion: without one nothing could ever fail it")
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"criterion ids must be unique; given twice: {known({i for i in ids if ids.count(i) > 1})}")
+    if not any(criterion.kind in ("gate", "graded") for criterion in criteria):
+        kinds = known({criterion.kind for criterion in criteria})
+        raise ValueError(
+            f"a rubric needs a gate or a graded criterion, not only {kinds}: it could hardly fail anything"
         )
-    finding = replace(finding, criterion=criterion.id, severity="blocking", expected=finding.expected or criterion.text)
-    return CriterionResult(criterion.id, "not met", passed=False, reason=finding.observed), finding
 
 
-def _unknown(criterion: Criterion, reason: str) -> tuple[CriterionResult, None]:
-    return CriterionResult(criterion.id, "unknown", passed=None, reason=reason), None
+def _ask_check(criterion: Criterion, timeout: float) -> Asker:
+    assert criterion.check is not None, "only criteria with a check are asked"
+    return Asker(f"the check of criterion {criterion.id!r}", criterion.check, timeout)
 
 
-async def _ask(criterion: Criterion, context: EvaluationContext) -> Any:
-    arguments = (context.artifact, context) if criterion.wants_context else (context.artifact,)
-    answer: Any = criterion.check(*arguments)
-    return await answer if inspect.isawaitable(answer) else answer
+def _ask_scope(criterion: Criterion, timeout: float) -> Asker:
+    assert criterion.applies is not None, "only criteria with a scope are asked"
+    return Asker(f"the applies of criterion {criterion.id!r}", criterion.applies, timeout)
+
+
+def _described(criterion: Criterion) -> Mapping[str, Any]:
+    return {
+        "id": criterion.id,
+        "text": criterion.text,
+        "by": criterion.by,
+        "kind": criterion.kind,
+        "weight": str(exact(criterion.weight)),
+        "levels": list(criterion.levels),
+        "evidence": criterion.evidence,
+        "check": fingerprint(criterion.check),
+        "applies": fingerprint(criterion.applies),
+    }

@@ -148,6 +148,18 @@ def planner_problems(planner: Planner, config: TeamConfig, models: Models, price
     return [f"the planner: {problem}" for problem in problems]
 
 
+def judge_problems(judge: Any, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+    """Return one sentence for each reason a judge could not be asked; an agent that judges asks its own models."""
+    if not isinstance(judge, str) and not hasattr(judge, "complete"):
+        return []
+    try:
+        found = list(single_models(models.resolve(judge)))
+    except KairoError as error:
+        return [f"the judge: {error}"]
+    unpriced = map(prices.problem, found) if config.budget.dollars is not None else ()
+    return [f"the judge: {problem}" for problem in unpriced if problem]
+
+
 def evaluator_problems(team: Team) -> list[str]:
     """Return one sentence for each of the team's evaluators that is no evaluator."""
     return [

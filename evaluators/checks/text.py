@@ -2,64 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.quotes import plain
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kairo_team.results import Artifact
 
-TextCheck = Callable[["Artifact"], "bool | str"]
 
-
-def not_blank(artifact: Artifact) -> bool | str:
-    """Check that there is text that is more than white space."""
+def _is_not_blank(artifact: Artifact) -> Said:
     return bool(artifact.text.strip()) or "the artifact is blank"
 
 
-def max_words(limit: int) -> TextCheck:
+not_blank = Made("not_blank", _is_not_blank)
+"""Check that there is text that is more than white space."""
+
+
+def max_words(limit: int) -> Made:
     """Make a check that the text has at most `limit` words (runs of non-space characters)."""
-
-    def check(artifact: Artifact) -> bool | str:
-        words = len(artifact.text.split())
-        return words <= limit or f"the text has {words} words, at most {limit} are allowed"
-
-    return check
+    return _at_most("words", limit, _words)
 
 
-def min_words(limit: int) -> TextCheck:
+def min_words(limit: int) -> Made:
     """Make a check that the text has at least `limit` words (runs of non-space characters)."""
-
-    def check(artifact: Artifact) -> bool | str:
-        words = len(artifact.text.split())
-        return words >= limit or f"the text has {words} words, at least {limit} are needed"
-
-    return check
+    return _at_least("words", limit, _words)
 
 
-def contains(*phrases: str) -> TextCheck:
+def max_chars(limit: int) -> Made:
+    """Make a check that the text has at most `limit` characters (code points)."""
+    return _at_most("chars", limit, len)
+
+
+def min_chars(limit: int) -> Made:
+    """Make a check that the text has at least `limit` characters (code points) besides white space around it."""
+    return _at_least("chars", limit, lambda text: len(text.strip()))
+
+
+def contains(*phrases: str) -> Made:
     """Make a check that the text has every phrase, whatever the case of its letters."""
-    _refuse_blank(phrases)
+    _refuse_blank("contains", phrases)
 
-    def check(artifact: Artifact) -> bool | str:
+    def check(artifact: Artifact) -> Said:
         text = artifact.text.casefold()
         missing = [phrase for phrase in phrases if phrase.casefold() not in text]
         return not missing or f"the text lacks {', '.join(map(repr, missing))}"
 
-    return check
+    return Made(_shown("contains", phrases), check)
 
 
-def forbidden(*phrases: str) -> TextCheck:
-    """Make a check that the text has none of the phrases, whatever the case of its letters."""
-    _refuse_blank(phrases)
+def forbidden(*phrases: str) -> Made:
+    """Make a check that the text has none of the phrases.
 
-    def check(artifact: Artifact) -> bool | str:
-        text = artifact.text.casefold()
-        found = [phrase for phrase in phrases if phrase.casefold() in text]
+    Case, kind of white space and of quotation marks, look-alike forms and characters nobody sees make no difference.
+    """
+    _refuse_blank("forbidden", phrases)
+    wanted = {phrase: (phrase.casefold(), plain(phrase)) for phrase in phrases}
+
+    def check(artifact: Artifact) -> Said:
+        text, seen = artifact.text.casefold(), plain(artifact.text)
+        found = [phrase for phrase, (written, read) in wanted.items() if written in text or read in seen]
         return not found or f"the text must not say {', '.join(map(repr, found))}"
 
-    return check
+    return Made(_shown("forbidden", phrases), check)
 
 
-def _refuse_blank(phrases: tuple[str, ...]) -> None:
-    if not phrases or not all(phrase.strip() for phrase in phrases):
-        raise ValueError("give at least one phrase, and none that is blank")
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+_UNIT = {"words": "words", "chars": "characters"}
+
+
+def _at_most(what: str, limit: int, count: Callable[[str], int]) -> Made:
+    _check_limit(f"max_{what}", limit)
+
+    def check(artifact: Artifact) -> Said:
+        found = count(artifact.text)
+        return found <= limit or f"the text has {found} {_UNIT[what]}, at most {limit} are allowed"
+
+    return Made(f"max_{what}({limit})", check)
+
+
+def _at_least(what: str, limit: int, count: Callable[[str], int]) -> Made:
+    _check_limit(f"min_{what}", limit)
+
+    def check(artifact: Artifact) -> Said:
+        found = count(artifact.text)
+        return found >= limit or f"the text has {found} {_UNIT[what]}, at least {limit} are needed"
+
+    return Made(f"min_{what}({limit})", check)
+
+
+def _check_limit(owner: str, limit: int) -> None:
+    if type(limit) is not int or limit < 1:
+        raise ValueError(f"{owner} takes a whole number >= 1, not {limit!r}")
+
+
+def _refuse_blank(owner: str, phrases: tuple[str, ...]) -> None:
+    if not phrases or not all(isinstance(phrase, str) and phrase.strip() for phrase in phrases):
+        raise ValueError(f"{owner}: give at least one phrase, and none that is blank, not {phrases!r}")
+
+
+def _shown(name: str, phrases: tuple[str, ...]) -> str:
+    return f"{name}({', '.join(map(repr, phrases))})"

@@ -75,7 +75,7 @@ def execute(job: Job, screen: Screen, *, keep_on: bool) -> TeamResult:
     runtime.subscribers = (*runtime.subscribers, interrupts)
     if not keep_on:
         screen.on_lost = lambda: interrupts.stop("the output was closed")
-    with _plain_log(), interrupts, view:
+    with plain_log(), interrupts, view:
         return _run(replace(job, team=replace(job.team, runtime=None)), runtime)
 
 
@@ -167,7 +167,7 @@ class _ToStderr(logging.StreamHandler[Any]):
 
 
 @contextmanager
-def _plain_log() -> Generator[None]:
+def plain_log() -> Generator[None]:
     """Show the library's log in sentences, unless the program set up logging of its own."""
     logger = logging.getLogger("kairo_team")
     if logger.hasHandlers():

@@ -28,18 +28,18 @@ class Spec:
     team: str | None
 
 
-def read_spec(text: str) -> Spec:
-    """Take `FILE.py[:TEAM]` apart and see that there is such a file."""
+def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM") -> Spec:
+    """Take `FILE.py[:TEAM]` apart and see that there is such a file; `builds` and `name` say what is looked for."""
     file, team = Path(text), None
     if not _exists(file) and ":" in text:
         before, _, team = text.rpartition(":")
         file = Path(before)
         if not team:
-            raise Refusal(f"{text!r} names no team after the colon: write FILE.py or FILE.py:TEAM")
+            raise Refusal(f"{text!r} names no {name.lower()} after the colon: write FILE.py or FILE.py:{name}")
     if not _exists(file):
-        raise Refusal(f"there is no file {str(file)!r:.200}: give the path of a Python file that builds a kt.Team")
+        raise Refusal(f"there is no file {str(file)!r:.200}: give the path of a Python file that builds {builds}")
     if not file.is_file() or file.suffix != ".py":
-        raise Refusal(f"{str(file)!r} is not a Python file: give the path of a .py file that builds a kt.Team")
+        raise Refusal(f"{str(file)!r} is not a Python file: give the path of a .py file that builds {builds}")
     return Spec(file, team)
 
 

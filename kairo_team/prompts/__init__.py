@@ -11,9 +11,13 @@ from kairo_team.errors import known
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair", "plan", "plan_again")
+TEMPLATES: Final = (
+    *("system", "task", "continue", "after_tools", "repair", "plan", "plan_again"),
+    *("judge", "judge_ask", "judge_again"),
+)
 """Names of the templates: what a role is told, what a task asks, how a cut-off reply is continued, what is said after
-tools have run, how a reply that is not of its type is asked for again, and how a plan is asked for, and again."""
+tools have run, how a reply that is not of its type is asked for again, how a plan is asked for, and again; and what a
+judge is told before it sees an artifact, after it, and after a reply that cannot be read."""
 CAP: Final = 6_000
 """Characters of an artifact that go into a prompt; the rest is cut with a notice."""
 

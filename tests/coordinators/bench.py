@@ -10,10 +10,24 @@ from typing import Any
 import anyio
 
 import kairo_team as kt
-from kairo_team.coordinators import FailurePolicy
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.journal import MemoryJournal
 from kairo_team.testing import EventRecorder
 from kairo_team.verdicts import ESCALATION_CAUSES
+
+SAYS_SOMETHING = Rubric([Criterion("words", "it has a word", checks.min_words(1))])
+"""A review that HIGH risk takes for one, and that everything made here passes."""
+
+
+def strict_expert(**fields: Any) -> ExpertTeamCoordinator:
+    """An expert team that may work under any risk profile."""
+    return ExpertTeamCoordinator(**({"evaluator": SAYS_SOMETHING} | fields))
+
+
+KINDS: list[Any] = [TaskDispatchCoordinator, strict_expert]
+"""What makes the coordinators that most of the rules hold for."""
+
 
 COMPLETED, FAILED, SKIPPED, CANCELLED = (
     kt.TaskStatus.COMPLETED,

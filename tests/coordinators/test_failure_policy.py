@@ -10,12 +10,13 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.testing import ScriptedAgent
 from tests.coordinators.bench import (
     CANCELLED,
     COMPLETED,
     FAILED,
+    KINDS,
     LOW,
     PASS,
     REVISE,
@@ -32,7 +33,7 @@ from tests.coordinators.bench import (
 BUSY = ConnectionError("busy")
 
 
-@pytest.fixture(params=[TaskDispatchCoordinator, ExpertTeamCoordinator], ids=["board", "expert"])
+@pytest.fixture(params=KINDS, ids=["board", "expert"])
 def kind(request: pytest.FixtureRequest) -> Any:
     return request.param
 

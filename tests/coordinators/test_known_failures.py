@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import EventRecorder, ScriptedAgent
+from tests.coordinators.bench import KINDS
 
 COMPLETED, FAILED, SKIPPED, CANCELLED = (
     kt.TaskStatus.COMPLETED,
@@ -21,10 +22,10 @@ COMPLETED, FAILED, SKIPPED, CANCELLED = (
     kt.TaskStatus.CANCELLED,
 )
 ONCE = FailurePolicy(retries=0)
-Coordinator = type[TaskDispatchCoordinator] | type[ExpertTeamCoordinator]
+Coordinator = Callable[..., kt.TeamCoordinator]
 
 
-@pytest.fixture(params=[TaskDispatchCoordinator, ExpertTeamCoordinator], ids=["board", "expert"])
+@pytest.fixture(params=KINDS, ids=["board", "expert"])
 def kind(request: pytest.FixtureRequest) -> Coordinator:
     chosen: Coordinator = request.param
     return chosen

@@ -25,6 +25,7 @@ from tests.coordinators.bench import (
     bad,
     good,
     statuses,
+    strict_expert,
     task,
 )
 
@@ -59,7 +60,7 @@ def bench(**agents: Any) -> Bench:
 
 
 def expert(planner: Any, **fields: Any) -> ExpertTeamCoordinator:
-    return ExpertTeamCoordinator(planner=planner, replan=True, **({"failure_policy": ONCE} | fields))
+    return strict_expert(planner=planner, replan=True, **({"failure_policy": ONCE} | fields))
 
 
 @pytest.mark.parametrize("risk", kt.RiskProfile)

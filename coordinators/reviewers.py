@@ -1,0 +1,109 @@
+"""Who reviews which task: a team's evaluators with the coordinator's judge wired in, checked before work starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.binding import judge_problems
+from kairo_team.carving import EVALUATE
+from kairo_team.errors import PlanRefused, known
+from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric, SimpleEvaluationStrategy, checks
+from kairo_team.runtime import Runtime
+from kairo_team.team import RiskProfile
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import EvaluationStrategy
+    from kairo_team.tasks import Task, TaskGraph
+    from kairo_team.team import Team, TeamConfig
+    from kairo_team.team_run import TeamRun
+
+_PLAIN = SimpleEvaluationStrategy()
+
+
+def default_evaluator(judge: Any) -> EvaluationStrategy:
+    """Return what reviews where nothing is said: not blank, and with a judge, that it does what the task asks."""
+    if judge is None:
+        return _PLAIN
+    gate = Criterion("not-blank", "the artifact must not be blank", checks.not_blank)
+    return Rubric([gate, Criterion("task", "the artifact does what its task asks", by="judge")])
+
+
+class Reviewers:
+    """The reviewers of one run's tasks.
+
+    `evaluator` reviews tasks that name none of the team's; None: they are not reviewed. `judge` answers the criteria
+    that ask for one, in every rubric.
+    """
+
+    def __init__(self, team: Team, evaluator: EvaluationStrategy | None = None, judge: Any = None) -> None:
+        self._team = team
+        self._judge = judge
+        self._default = None if evaluator is None else self._wired(evaluator)
+        self._named: dict[str, EvaluationStrategy] = {}
+
+    def of(self, task: Task) -> EvaluationStrategy | None:
+        """Return who reviews a task; None: nobody."""
+        name = task.evaluator
+        if name is None:
+            return self._default
+        if name not in self._named:
+            self._named[name] = self._wired(self._team.evaluators[name])
+        return self._named[name]
+
+    def check(self, run: TeamRun, graph: TaskGraph) -> None:
+        """Raise `PlanRefused` for reviews that nobody could make, and set aside what judges are paid from."""
+        problems = self.problems(graph, run.config, gated=run.gated)
+        if problems:
+            raise PlanRefused(problems)
+        if self.models(graph):
+            run.context(EVALUATE)
+
+    def problems(self, graph: TaskGraph, config: TeamConfig, *, gated: bool) -> list[str]:
+        """Return a sentence for everything that keeps a task from being reviewed as it is to be; each once."""
+        runtime: Runtime = self._team.runtime or Runtime()
+        prices = runtime.prices.under(config.budget_policy)
+        found = list(self._unreviewable(graph, gated=gated, risk=config.risk_profile))
+        for model in self.models(graph):
+            found += judge_problems(model, config, runtime.models, prices)
+        return list(dict.fromkeys(found))
+
+    def _unreviewable(self, graph: TaskGraph, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
+        for task in graph.tasks:
+            reviewer = self.of(task)
+            ask = getattr(reviewer, "preflight", None)
+            lacking: list[str] = [] if ask is None else ask(gate=gated)
+            yield from (f"task {task.id!r} cannot be reviewed: {problem}" for problem in lacking)
+            if risk is RiskProfile.HIGH and getattr(reviewer, "vacuous", False):
+                yield (
+                    f"task {task.id!r} would only be checked for being blank, which is no review under HIGH risk: give "
+                    "the coordinator or the task an evaluator"
+                )
+        if self._judge is not None and not any(self._asks_judge(task) for task in graph.tasks):
+            yield "a judge is wired, and no criterion asks for one: say by='judge', or leave the judge out"
+
+    def models(self, graph: TaskGraph) -> tuple[Any, ...]:
+        """Return the judges that reviews of a plan's tasks ask, each once."""
+        found: list[Any] = []
+        for task in graph.tasks:
+            for model in getattr(self.of(task), "models", ()):
+                if not any(model is other for other in found):
+                    found.append(model)
+        return tuple(found)
+
+    def _asks_judge(self, task: Task) -> bool:
+        return any(model is self._judge for model in getattr(self.of(task), "models", ()))
+
+    def _wired(self, evaluator: EvaluationStrategy) -> EvaluationStrategy:
+        """Give a rubric that asks for a judge the coordinator's."""
+        if self._judge is not None and isinstance(evaluator, Rubric) and evaluator.decided_by("judge"):
+            return AgentEvaluationStrategy(self._judge, evaluator)
+        return evaluator
+
+
+def named_evaluator(team: Team, name: str) -> EvaluationStrategy:
+    """Return the team's evaluator of that name, or raise `PlanRefused`."""
+    if name not in team.evaluators:
+        raise PlanRefused([f"the evaluator {name!r} is unknown; the team has {known(team.evaluators)}"])
+    found: EvaluationStrategy = team.evaluators[name]
+    return found

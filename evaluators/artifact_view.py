@@ -1,0 +1,99 @@
+"""How a judge is shown an artifact: as data, whatever it says, with nothing in it that cannot be seen."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.evaluators.forgery import talks_to_judge
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
+
+MAX_SHOWN: Final = 60_000
+"""Characters of an artifact that a judge is shown."""
+_REPEATED: Final = 10
+"""Times the same line, or the same passage, stands there before the artifact counts as repeating itself."""
+_MOSTLY: Final = 0.8
+_LEAST_REPETITIVE: Final = 60
+"""Characters below which a text may repeat itself, as "ha ha ha" does."""
+_PASSAGE: Final = 200
+"""Most characters of a passage that is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactView:
+    """An artifact as a judge sees it."""
+
+    text: str
+    """A JSON string: hidden characters stand in it as escapes."""
+    hidden: int
+    """How many characters nobody would see."""
+    suspicious: str | None
+    """How it seems to tell its judge what to say; None: it does not."""
+    whole: bool
+    """False: what stands behind the cut was not seen, and nothing can be said of it."""
+
+    def fenced(self, token: str) -> str:
+        """Put it between lines that nothing in it can imitate; `token` is this call's own."""
+        fence = "=" * (_longest_run(self.text, "=") + 3) + f" {token}"
+        return f"{fence}\n{self.text}\n{fence}"
+
+
+def view_of(artifact: Artifact) -> ArtifactView:
+    """Return what a judge is shown of an artifact; its digest stays that of the true text."""
+    text = artifact.text[:MAX_SHOWN]
+    hidden = [letter for letter in text if _is_hidden(letter)]
+    escaped = "".join(_escape(letter) for letter in json.dumps(text, ensure_ascii=False))
+    return ArtifactView(escaped, len(hidden), talks_to_judge(text), whole=len(artifact.text) <= MAX_SHOWN)
+
+
+def obvious_defect(artifact: Artifact) -> str | None:
+    """Say what is wrong with an artifact that no judge needs to see; None for what one has to look at."""
+    if not any(map(str.isalnum, artifact.text)):
+        return "it says nothing"
+    if artifact.partial:
+        return "it was cut off before it was finished"
+    return "it says the same again and again" if _repeats_itself(artifact.text) else None
+
+
+def new_token() -> str:
+    """Make a word that nobody could have known before."""
+    return secrets.token_hex(16)
+
+
+def _is_hidden(letter: str) -> bool:
+    if letter in "\n\t\r":
+        return False
+    return unicodedata.category(letter) in ("Cf", "Cc", "Co", "Cn")
+
+
+def _escape(letter: str) -> str:
+    return f"\\u{{{ord(letter):x}}}" if _is_hidden(letter) else letter
+
+
+def _longest_run(text: str, letter: str) -> int:
+    return max((len(run) for run in re.findall(f"{re.escape(letter)}+", text)), default=0)
+
+
+def _repeats_itself(text: str) -> bool:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    most = max(Counter(lines).values(), default=0)
+    if most >= _REPEATED and most >= _MOSTLY * len(lines):
+        return True
+    words = " ".join(text.split()) + " "
+    if len(words) < _LEAST_REPETITIVE:
+        return False
+    return any(_begins_again(words, length) for length in range(2, min(_PASSAGE, len(words) // _REPEATED) + 1))
+
+
+def _begins_again(words: str, length: int) -> bool:
+    """Say whether most of a text is its first `length` characters, over and over."""
+    passage = words[:length]
+    whole = len(words) // length
+    return words.startswith(passage * max(_REPEATED, int(whole * _MOSTLY)))

@@ -1,0 +1,47 @@
+"""Work on hostile text in a process of its own: whatever happens to that process happens to nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, Final
+
+import anyio
+from anyio.lowlevel import RunVar
+
+SECONDS: Final = 10.0
+"""How long such a process may take; then it is killed."""
+AT_ONCE: Final = 4
+"""Such processes at a time, in one event loop; later ones wait."""
+
+_turns: RunVar[anyio.CapacityLimiter] = RunVar("kairo_team.evaluators.checks.apart")
+
+
+async def run_apart(script: str, given: Any, seconds: float = SECONDS) -> Any:
+    """Run a script in a fresh interpreter, JSON in and JSON out, and return what it printed.
+
+    The script reads `given` from stdin and nothing of this program: no arguments, no site packages, no user's folder.
+    Raises `TimeoutError` when it takes longer than `seconds`, `RuntimeError` when it prints no JSON.
+    """
+    command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", script]
+    written = json.dumps(given).encode()
+    try:
+        async with _limiter():
+            with anyio.fail_after(seconds):
+                done = await anyio.run_process(command, input=written, check=False, stderr=subprocess.DEVNULL)
+    except ExceptionGroup as broken:  # it ended before it had read
+        raise RuntimeError("the process that was to look at it ended too early") from broken
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        raise RuntimeError(f"the process that was to look at it ended with {done.returncode} and no answer") from None
+
+
+def _limiter() -> anyio.CapacityLimiter:
+    try:
+        return _turns.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+        _turns.set(limiter)
+        return limiter

@@ -1,0 +1,32 @@
+"""Checks on unified diffs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kairo_team.evaluators.checks.given import Texts, given_texts
+from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.patching import PatchError, apply_patch
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
+    from kairo_team.verdicts import EvaluationContext
+
+
+def diff_applies(files: Texts = None) -> Made:
+    """Make a check that the text is a unified diff, and that it applies to the files.
+
+    `files` are texts by path; a function of the context may return them; None takes the artifacts of the task's
+    dependencies, by task id. Paths may begin with `a/` and `b/`. The old lines of a hunk must stand in the file as
+    they are, at the place it names or up to 200 lines from there. A fence of ``` around the diff is passed over.
+    """
+    find = given_texts("diff_applies", files)
+
+    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+        try:
+            apply_patch(artifact.text, find(context))
+        except PatchError as error:
+            return str(error)
+        return True
+
+    return Made("diff_applies(...)", check, source=files, in_place=False, wants_context=True)

@@ -1,0 +1,71 @@
+"""Any function as a check: one that says yes or no, and one that raises."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kairo_team.evaluators.checks.made import Made
+from kairo_team.evaluators.criterion import is_async, takes_context
+
+
+def predicate(function: Callable[..., Any], says: str = "", *, timeout: float | None = None) -> Made:
+    """Make a check of a function `(artifact)` or `(artifact, context)`, sync or async, that returns True or False.
+
+    `says` is what the member is told at False; blank is the criterion's own text. `timeout` is in seconds; None takes
+    the rubric's.
+    """
+
+    def read(said: Any) -> Any:
+        return says if said is False and says.strip() else said
+
+    def check(*arguments: Any) -> Any:
+        said = function(*arguments)
+        return _later(said, read) if inspect.isawaitable(said) else read(said)
+
+    return _made("predicate", function, check, says, timeout)
+
+
+def accepted_by(
+    function: Callable[..., Any], errors: tuple[type[Exception], ...] = (ValueError,), *, timeout: float | None = None
+) -> Made:
+    """Make a check that a function `(artifact)` or `(artifact, context)`, sync or async, does not raise `errors`.
+
+    It makes a check of every validator that raises: a parser, a data frame's schema. What it returns does not matter;
+    what it raises is told the member. Any other error is a crash of the check, and the criterion unknown.
+    """
+
+    def check(*arguments: Any) -> Any:
+        try:
+            said = function(*arguments)
+        except errors as error:
+            return _sentence(error)
+        return _accepted(said, errors) if inspect.isawaitable(said) else True
+
+    return _made("accepted_by", function, check, "", timeout)
+
+
+def _made(owner: str, function: Any, check: Callable[..., Any], says: str, timeout: float | None) -> Made:
+    if not callable(function):
+        raise ValueError(f"{owner} takes a function of the artifact, not {function!r}")
+    shown = f"{owner}({getattr(function, '__name__', type(function).__name__)})"
+    in_place, wants_context = is_async(function), takes_context(function)
+    source = (function, says)
+    return Made(shown, check, source=source, in_place=in_place, wants_context=wants_context, timeout=timeout)
+
+
+async def _later(said: Awaitable[Any], read: Callable[[Any], Any]) -> Any:
+    return read(await said)
+
+
+async def _accepted(said: Awaitable[Any], errors: tuple[type[Exception], ...]) -> Any:
+    try:
+        await said
+    except errors as error:
+        return _sentence(error)
+    return True
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip() or f"it was refused: {type(error).__name__}"

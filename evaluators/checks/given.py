@@ -1,0 +1,39 @@
+"""What a check is told besides the artifact: texts by name, given once or found in the context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from kairo_team.verdicts import EvaluationContext
+
+Texts = Mapping[str, str] | Callable[["EvaluationContext"], Mapping[str, str]] | None
+"""Texts by name; a function of the context that returns them; None: the artifacts of the task's dependencies."""
+
+Given = Callable[["EvaluationContext"], dict[str, str]]
+
+
+def given_texts(owner: str, texts: Texts) -> Given:
+    """Return a function that finds the texts; `ValueError` in the name of `owner` for what are none."""
+    if texts is None:
+        return _upstream
+    if callable(texts):
+        found = texts
+        return lambda context: _checked(owner, found(context))
+    fixed = _checked(owner, texts)
+    return lambda _: fixed
+
+
+def _upstream(context: EvaluationContext) -> dict[str, str]:
+    return {name: artifact.text for name, artifact in context.upstream.items()}
+
+
+def _checked(owner: str, texts: Any) -> dict[str, str]:
+    if not isinstance(texts, Mapping):
+        raise ValueError(f"{owner} takes texts by name, not {type(texts).__name__}")
+    named = dict(cast("Mapping[Any, Any]", texts))  # type: ignore[redundant-cast]  # pyright needs it
+    for name, text in named.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise ValueError(f"{owner} takes texts by name: {name!r} is {type(text).__name__}")
+    return named

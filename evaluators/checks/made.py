@@ -1,0 +1,55 @@
+"""`Made`: a check that was made of a name, its arguments and a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.evaluators.fingerprint import digest_of, fingerprint
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
+    from kairo_team.verdicts import EvaluationContext
+
+Said = bool | str
+"""True, or a sentence on what is wrong."""
+
+
+class Made:
+    """A check that ships: `repr` shows how it was made.
+
+    `in_place`: it takes no longer than in proportion to the artifact and is called in the event loop; otherwise in a
+    thread. `timeout` is its own limit in seconds; None is that of the rubric. `source` stands for it in the digest of a
+    rubric beside its name and arguments: what was given to it that `repr` cannot show.
+    """
+
+    __slots__ = ("_call", "_shown", "_source", "in_place", "timeout", "wants_context")
+
+    def __init__(
+        self,
+        shown: str,
+        call: Callable[..., Any],
+        *,
+        source: Any = None,
+        in_place: bool = True,
+        wants_context: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        self._shown = shown
+        self._call = call
+        self._source = source
+        self.in_place = in_place
+        self.wants_context = wants_context
+        self.timeout = timeout
+
+    def __call__(self, artifact: Artifact, context: EvaluationContext | None = None) -> Any:
+        """Check one artifact; `context` is for those that want it."""
+        return self._call(artifact, context) if self.wants_context else self._call(artifact)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells it from another."""
+        return self._shown if self._source is None else f"{self._shown} {digest_of(fingerprint(self._source))}"
+
+    def __repr__(self) -> str:
+        return self._shown

@@ -1,0 +1,100 @@
+"""Checks by regular expressions that no text can hang: an engine whose time grows with the text's length alone.
+
+Python's own engine tries one way after another, and a text made for it can keep it busy for ever, `(a+)+b` on a row of
+a's being enough, without any other thread getting its turn. The engine here is the one pydantic validates strings
+with; in exchange it knows neither look-around nor backreferences.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
+
+from kairo_team.evaluators.checks.made import Made, Said
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
+
+LONGEST: Final = 1_000_000
+"""Characters of a text that are looked through at most; a longer one is left undecided."""
+
+
+class Pattern:
+    """A regular expression, searched for anywhere in a text, in time proportional to the text.
+
+    Raises `ValueError` for one that the engine does not take.
+    """
+
+    __slots__ = ("_validator", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        if not isinstance(pattern, str) or not pattern:
+            raise ValueError(f"a pattern is a string that is not empty, not {pattern!r}")
+        try:
+            self._validator = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+        except SchemaError as error:
+            why = str(error).strip().splitlines()[-1].strip().removeprefix("error: ")
+            raise ValueError(f"the pattern {pattern!r} cannot be searched for in linear time: {why}") from None
+        self.pattern = pattern
+
+    def found_in(self, text: str) -> bool:
+        """Tell whether it stands anywhere in a text; `ValueError` for one too long to look through."""
+        if len(text) > LONGEST:
+            raise ValueError(f"a text of {len(text)} characters is not searched; at most {LONGEST} are")
+        try:
+            self._validator.validate_python(_encodable(text))
+        except ValidationError as error:
+            if error.errors(include_url=False)[0]["type"] != "string_pattern_mismatch":
+                raise
+            return False
+        return True
+
+
+def regex(pattern: str, says: str = "") -> Made:
+    """Make a check that a regular expression is found in the text: `^...$` for all of it, `(?m)` line by line.
+
+    `says` is what the member is told when it is not. The syntax is Rust's, Python's but for look-around and
+    backreferences; `ValueError` for a pattern with these.
+    """
+    wanted = Pattern(pattern)
+
+    def check(artifact: Artifact) -> Said:
+        return wanted.found_in(artifact.text) or says or f"nothing in the text matches {pattern!r}"
+
+    return Made(f"regex({pattern!r})", check)
+
+
+def forbidden_regex(pattern: str, says: str = "") -> Made:
+    """Make a check that a regular expression is found nowhere in the text; like `regex` in everything else."""
+    banned = Pattern(pattern)
+
+    def check(artifact: Artifact) -> Said:
+        if not banned.found_in(artifact.text):
+            return True
+        lines = (number for number, line in enumerate(artifact.text.splitlines(), 1) if banned.found_in(line))
+        number = next(lines, None)
+        where = "" if number is None else f" in line {number}"
+        return f"{says or f'the text must not match {pattern!r}'}{where}"
+
+    return Made(f"forbidden_regex({pattern!r})", check)
+
+
+def _encodable(text: str) -> str:
+    """Return the text with a mark in place of half characters, which no other program can read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def search(pattern: str, text: str) -> bool:
+    """Search for a pattern that is used again and again, such as one of a JSON Schema."""
+    return _compiled(pattern).found_in(text)
+
+
+@lru_cache(maxsize=500)
+def _compiled(pattern: str) -> Pattern:
+    return Pattern(pattern)

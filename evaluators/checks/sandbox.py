@@ -1,0 +1,71 @@
+"""Checks that execute something: only through a sandbox that the user brings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.frozen import EMPTY
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
+
+TAIL = 1_000
+"""Characters of a command's output that are told: the last ones, where the error stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended."""
+
+    exit_code: int
+    output: str = ""
+    """What it wrote, stdout and stderr."""
+
+
+Sandbox = Callable[[Sequence[str], Mapping[str, str]], Awaitable[Ran]]
+"""Runs a command among files, given by path and text, where it can do no harm; async. The library has none: nothing a
+model wrote is executed but by a sandbox somebody chose. It bounds the output it keeps."""
+
+
+def command(
+    argv: Sequence[str],
+    sandbox: Sandbox,
+    *,
+    file: str = "artifact.txt",
+    files: Mapping[str, str] = EMPTY,
+    timeout: float = 60.0,
+) -> Made:
+    """Make a check that a command exits with 0, run by `sandbox` with the artifact's text as `file`.
+
+    `files` are laid beside it; `timeout` is in seconds, and ends in an artifact that is left undecided. Linters are
+    such commands: `command(["ruff", "check", "it.py"], sandbox, file="it.py")`.
+    """
+    words = _words(argv)
+    if not callable(sandbox):
+        raise ValueError(f"command: the sandbox must be an async function of a command and files, not {sandbox!r}")
+    beside = dict(files)
+
+    async def check(artifact: Artifact) -> Said:
+        ran: Any = sandbox(words, {**beside, file: artifact.text})
+        ran = await ran if inspect.isawaitable(ran) else ran
+        if not isinstance(ran, Ran) or type(ran.exit_code) is not int:
+            raise TypeError(f"the sandbox returned {type(ran).__name__} instead of a Ran with an exit code")
+        return ran.exit_code == 0 or _failed(words, ran)
+
+    return Made(f"command({words!r}, file={file!r})", check, source=beside, timeout=timeout)
+
+
+def _words(argv: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
+        raise ValueError(f"command takes the words of a command as a list, such as ['ruff', 'check'], not {argv!r}")
+    return tuple(argv)
+
+
+def _failed(words: Sequence[str], ran: Ran) -> str:
+    output = ran.output.strip()
+    tail = output if len(output) <= TAIL else f"...{output[-TAIL:]}"
+    return f"{' '.join(words)} exited with {ran.exit_code}{f': {tail}' if tail else ''}"

@@ -1,0 +1,158 @@
+"""Checks of a text against the sources it is made from: citations, quotations, numbers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.evaluators.checks.given import Texts, given_texts
+from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.quotes import plain, stands_in_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kairo_team.results import Artifact
+    from kairo_team.verdicts import EvaluationContext
+
+LONGEST_CITATION: Final = 200
+LONGEST_QUOTATION: Final = 2_000
+"""Characters between two marks at most; what is longer is none."""
+MOST_QUOTATIONS: Final = 300
+"""Quotations that are looked up at most; a text with more is left undecided."""
+MOST_TOLD: Final = 10
+"""Wrong citations, quotations or numbers that are told at most."""
+
+# None of these has two ways to match the same text, so their time grows with the text's length alone.
+_KEYS: Final = re.compile(r"[^\s,;]+")
+_NUMBER: Final = re.compile(r"(?<!\w)(?<!\d\.)\.?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+_IN_A_LIST: Final = re.compile(r"^[ \t>]*\d{1,3}[.)](?=\s)", re.MULTILINE)
+_QUOTATION_MARKS: Final = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb"}
+
+
+def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> Made:
+    """Make a check that every citation names a source that was given, and that there are `least` citations.
+
+    `sources` are texts by the name they are cited by; None takes the artifacts of the task's dependencies, by task id.
+    `form` is how a citation looks, `{}` being one name or several with commas: `"[@{}]"`, `"({})"`. What has a space in
+    its name is no citation, nor is a Markdown link.
+    """
+    opening, closing = _form(form)
+    if type(least) is not int or least < 0:
+        raise ValueError(f"citations: least must be a whole number >= 0, not {least!r}")
+    find = given_texts("citations", sources)
+
+    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+        known = find(context)
+        cited = list(_cited(artifact.text, opening, closing))
+        strange = list(dict.fromkeys(name for name in cited if name not in known))
+        if strange:
+            return f"no source is called {_told(strange)}; there are {_told(known) or 'none'}"
+        return len(cited) >= least or f"the text cites {len(cited)} sources, at least {least} are needed"
+
+    shown = f"citations(..., form={form!r}, least={least})"
+    return Made(shown, check, source=sources, in_place=False, wants_context=True)
+
+
+def quotations(sources: Texts = None, *, least_words: int = 3) -> Made:
+    """Make a check that whatever stands in quotation marks stands in one of the sources, word by word.
+
+    Shorter ones than `least_words` are taken for names and not looked up. `sources` are as for `citations`.
+    """
+    find = given_texts("quotations", sources)
+
+    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+        long = dict.fromkeys(quote for quote in _quoted(artifact.text) if len(quote.split()) >= least_words)
+        if len(long) > MOST_QUOTATIONS:
+            raise ValueError(f"{len(long)} quotations are more than the {MOST_QUOTATIONS} that are looked up")
+        known = [plain(text) for text in find(context).values()]
+        strange = [quote for quote in long if not any(stands_in_plain(quote, text) for text in known)]
+        return not strange or f"no source says {_told(strange)}"
+
+    return Made(
+        f"quotations(..., least_words={least_words})", check, source=sources, in_place=False, wants_context=True
+    )
+
+
+def numbers(sources: Texts = None, *, allowed: Iterable[float | str] = ()) -> Made:
+    """Make a check that every number of the text appears in a source, or is one of `allowed`.
+
+    1,250.0 and 1250 are the same; units, currencies and signs make no difference. Numbers of list items do not count.
+    `sources` are as for `citations`.
+    """
+    find = given_texts("numbers", sources)
+    free = {_value(str(number)) for number in allowed}
+
+    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+        known = free.union(*({_value(number) for number in _numbers(text)} for text in find(context).values()))
+        said = dict.fromkeys(_numbers(_IN_A_LIST.sub("", artifact.text)))
+        strange = [number for number in said if _value(number) not in known]
+        return not strange or f"no source has the number {_told(strange)}"
+
+    shown = f"numbers(..., allowed={sorted(free)})"
+    return Made(shown, check, source=sources, in_place=False, wants_context=True)
+
+
+def _form(form: str) -> tuple[str, str]:
+    opening, hole, closing = form.partition("{}") if isinstance(form, str) else ("", "", "")
+    if not hole or not opening.strip() or not closing.strip():
+        raise ValueError(f"citations: the form needs a mark on both sides of {{}}, such as '[{{}}]', not {form!r}")
+    return opening, closing
+
+
+def _cited(text: str, opening: str, closing: str) -> Iterator[str]:
+    place = text.find(opening)
+    while place >= 0:
+        begin = place + len(opening)
+        end = text.find(closing, begin, begin + LONGEST_CITATION)
+        if end >= 0 and opening not in text[begin:end] and not _is_link(text, place, end + len(closing)):
+            yield from _names(text[begin:end], opening.strip("[(<{"))
+        place = text.find(opening, begin)
+
+
+def _is_link(text: str, begin: int, end: int) -> bool:
+    """Tell a Markdown link, or a line that says where one leads, from a citation."""
+    after = text[end : end + 1]
+    return after == "(" or (after == ":" and text[begin - 1 : begin] in ("", "\n"))
+
+
+def _names(inside: str, mark: str) -> list[str]:
+    """Split what stands in a citation; nothing when it reads like prose. A mark may be repeated: `[@a; @b]`."""
+    parts = [part.strip() for part in inside.replace(";", ",").split(",")]
+    if any(_KEYS.fullmatch(part) is None for part in parts):
+        return []
+    return [part.removeprefix(mark) if mark else part for part in parts]
+
+
+def _quoted(text: str) -> Iterator[str]:
+    place = 0
+    while place < len(text):
+        closing = _QUOTATION_MARKS.get(text[place]) if _opens(text, place) else None
+        begin, place = place + 1, place + 1
+        end = text.find(closing, begin, begin + LONGEST_QUOTATION) if closing else -1
+        if end >= 0:
+            yield text[begin:end].strip(" .,;:!?")
+            place = end + 1
+
+
+def _opens(text: str, place: int) -> bool:
+    """Tell whether a mark begins a quotation, as far as it shows: so one too many does not turn the others around."""
+    before, after = text[place - 1 : place], text[place + 1 : place + 2]
+    return text[place] != '"' or (bool(after.strip()) and (not before.strip() or before in '([{-\u2013\u2014"'))
+
+
+def _numbers(text: str) -> list[str]:
+    return _NUMBER.findall(text)
+
+
+def _value(number: str) -> str:
+    """Write a number in one way."""
+    whole, _, rest = number.replace(",", "").partition(".")
+    rest = rest.rstrip("0")
+    return f"{whole.lstrip('0') or '0'}.{rest}" if rest else whole.lstrip("0") or "0"
+
+
+def _told(names: Iterable[str]) -> str:
+    some = list(names)
+    more = f" and {len(some) - MOST_TOLD} more" if len(some) > MOST_TOLD else ""
+    return ", ".join(f"{name!r:.200}" for name in some[:MOST_TOLD]) + more

@@ -1,0 +1,203 @@
+"""Strategies made of strategies: `CascadeEvaluationStrategy`, `all_of` and `any_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team.budget import Usage
+from kairo_team.errors import HaltError, InsufficientBudget
+from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import EvaluationStrategy
+    from kairo_team.verdicts import EvaluationContext
+
+_PASS, _REVISE = VerdictOutcome.PASS, VerdictOutcome.REVISE
+_ESCALATE, _EXCEEDED = VerdictOutcome.ESCALATE, VerdictOutcome.REVIEW_EXCEEDED
+
+_GRAVEST: Final = (
+    *(Cause.INJECTION_SUSPECTED, Cause.HUMAN_REQUIRED, Cause.CONTRADICTION, Cause.UNACTIONABLE),
+    *(Cause.JUDGE_DISAGREEMENT, Cause.LOW_CONFIDENCE, Cause.UNDECIDED),
+    *(Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT, Cause.JUDGE_BUDGET),
+)
+"""Causes by how much they forbid, the gravest first; where several strategies leave something open it is told."""
+_GOES_ON: Final = frozenset({Cause.UNDECIDED, Cause.LOW_CONFIDENCE, Cause.JUDGE_DISAGREEMENT, *_GRAVEST[-3:]})
+"""Causes that another strategy may still decide."""
+
+
+class CascadeEvaluationStrategy:
+    """Asks one strategy after the other, each only about what the one before left undecided.
+
+    A PASS, a REVISE and what only a person may decide are final: no later stage overrules them. A stage that breaks
+    decides nothing. Put the cheap and certain ones first.
+    """
+
+    def __init__(self, stages: Sequence[EvaluationStrategy]) -> None:
+        self.stages = _strategies("CascadeEvaluationStrategy", stages)
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact."""
+        usage, verdict = Usage(), None
+        for stage in self.stages:
+            verdict = await _ask(stage, context)
+            usage += verdict.usage
+            if verdict.cause not in _GOES_ON:
+                break
+        assert verdict is not None, "there is at least one stage"
+        return replace(verdict, usage=usage)
+
+    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that nobody could decide."""
+        return _preflight(self.stages, judge=judge, gate=gate)
+
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """The judges its stages ask."""
+        return _models(self.stages)
+
+    @property
+    def vacuous(self) -> bool:
+        """All that can fail here is a blank artifact."""
+        return all(getattr(stage, "vacuous", False) for stage in self.stages)
+
+    def __repr__(self) -> str:
+        return f"CascadeEvaluationStrategy({list(self.stages)!r})"
+
+
+def all_of(*strategies: EvaluationStrategy) -> EvaluationStrategy:
+    """Return a strategy that passes what all of these pass, and sends back what any of them sends back.
+
+    They are asked side by side, and their order never matters. What one leaves open and none sends back stays open.
+    """
+    return _Together(_strategies("all_of", strategies), every=True)
+
+
+def any_of(*strategies: EvaluationStrategy) -> EvaluationStrategy:
+    """Return a strategy that passes what any of these passes, and sends back what all of them send back.
+
+    They are asked side by side, and their order never matters. What none passes and one leaves open stays open.
+    """
+    return _Together(_strategies("any_of", strategies), every=False)
+
+
+class _Together:
+    """Several strategies on one artifact, joined by three-valued logic: pass, revise, and what is neither."""
+
+    def __init__(self, strategies: tuple[EvaluationStrategy, ...], *, every: bool) -> None:
+        self._strategies = strategies
+        self._every = every
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Ask all of them and join what they say."""
+        verdicts: list[EvaluationVerdict | None] = [None] * len(self._strategies)
+
+        async def ask(place: int) -> None:
+            verdicts[place] = await _ask(self._strategies[place], context)
+
+        async with anyio.create_task_group() as group:
+            for place in range(len(self._strategies)):
+                group.start_soon(ask, place)
+        return self._join([verdict for verdict in verdicts if verdict is not None])
+
+    def _join(self, verdicts: Sequence[EvaluationVerdict]) -> EvaluationVerdict:
+        outcomes = {verdict.outcome for verdict in verdicts}
+        decisive, other = (_REVISE, _PASS) if self._every else (_PASS, _REVISE)
+        if decisive in outcomes:
+            outcome = decisive
+        elif outcomes == {other}:
+            outcome = other
+        else:
+            outcome = _ESCALATE if _ESCALATE in outcomes else _EXCEEDED
+        told = verdicts if outcome is not _PASS else [one for one in verdicts if one.outcome is _PASS]
+        return _joined(outcome, told, lowest=self._every)
+
+    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that nobody could decide."""
+        return _preflight(self._strategies, judge=judge, gate=gate)
+
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """The judges they ask."""
+        return _models(self._strategies)
+
+    @property
+    def vacuous(self) -> bool:
+        """All that can fail here is a blank artifact: for any of them, where one that passes is enough."""
+        vacuous = [bool(getattr(strategy, "vacuous", False)) for strategy in self._strategies]
+        return all(vacuous) if self._every else any(vacuous)
+
+    def __repr__(self) -> str:
+        return f"{'all_of' if self._every else 'any_of'}{self._strategies!r}"
+
+
+def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, lowest: bool) -> EvaluationVerdict:
+    """Make one verdict of several, in an order that does not depend on theirs."""
+    ordered = sorted(verdicts, key=_written)
+    scores = [verdict.score for verdict in ordered if verdict.score is not None]
+    sure = [verdict.confidence for verdict in ordered if verdict.confidence is not None]
+    findings = _distinct(finding for verdict in ordered for finding in verdict.findings)
+    if outcome is not _REVISE:
+        findings = [replace(finding, severity="info") for finding in findings]
+    causes = {verdict.cause for verdict in ordered if verdict.outcome is outcome}  # none where it passes or goes back
+    return EvaluationVerdict(
+        outcome,
+        (min(scores) if lowest else max(scores)) if scores and outcome in (_PASS, _REVISE) else None,
+        "; ".join(_distinct(verdict.feedback for verdict in ordered if verdict.feedback)),
+        findings=findings,
+        criteria=_distinct(result for verdict in ordered for result in verdict.criteria),
+        cause=next((cause for cause in _GRAVEST if cause in causes), None),
+        confidence=min(sure, default=None),
+        usage=sum((verdict.usage for verdict in ordered), Usage()),
+    )
+
+
+def _written(verdict: EvaluationVerdict) -> str:
+    return repr(replace(verdict, evaluated_at=_NEVER.evaluated_at))
+
+
+_NEVER: Final = EvaluationVerdict.passed()
+
+
+def _distinct(things: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for thing in things:
+        if thing not in found:
+            found.append(thing)
+    return found
+
+
+async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> EvaluationVerdict:
+    """Ask a strategy; one that breaks has decided nothing."""
+    name = type(strategy).__name__
+    try:
+        verdict: Any = await strategy.evaluate(context)
+    except (HaltError, InsufficientBudget) as short:
+        return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is no verdict
+        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {type(error).__name__}: {error}")
+    if isinstance(verdict, EvaluationVerdict):
+        return verdict
+    return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name} returned {verdict!r:.100}")
+
+
+def _preflight(strategies: Iterable[EvaluationStrategy], *, judge: bool, gate: bool) -> list[str]:
+    asked = (getattr(strategy, "preflight", None) for strategy in strategies)
+    return _distinct(problem for ask in asked if ask is not None for problem in ask(judge=judge, gate=gate))
+
+
+def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...]:
+    return tuple(model for strategy in strategies for model in getattr(strategy, "models", ()))
+
+
+def _strategies(name: str, strategies: Iterable[Any]) -> tuple[Any, ...]:
+    given = tuple(strategies)
+    if not given:
+        raise ValueError(f"{name} needs at least one strategy: without any nothing could ever fail it")
+    strangers = [one for one in given if isinstance(one, type) or not callable(getattr(one, "evaluate", None))]
+    if strangers:
+        raise ValueError(f"{name} is made of strategies, which have an async evaluate(context), not {strangers[0]!r}")
+    return given

@@ -1,0 +1,141 @@
+"""`Criterion`: one thing an artifact must fulfil, who decides it, and what the answer may be."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal, cast
+
+from kairo_team.errors import known
+from kairo_team.evaluators.intervals import KINDS, Kind, Number, exact
+from kairo_team.tasks import check_id
+from kairo_team.verdicts import Finding
+
+By = Literal["check", "judge", "human"]
+BY: Final[tuple[By, ...]] = ("check", "judge", "human")
+Evidence = Literal["none", "quote"]
+
+UNKNOWN: Final = "unknown"
+NOT_APPLICABLE: Final = "not applicable"
+"""Levels a result can have beside those of the criterion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a check, a judge or a human says of one criterion."""
+
+    level: bool | str | None
+    """True is the best level, False the worst, a name that level; None: it cannot be told."""
+    reason: str = ""
+    quote: str | None = None
+    """Where the artifact shows it, in the artifact's own words."""
+    finding: Finding | None = None
+    """What is wrong; None says it in the criterion's own words."""
+
+
+Check = Callable[..., "bool | str | Finding | Answer | Awaitable[bool | str | Finding | Answer]"]
+"""A function `(artifact)` or `(artifact, context)`, sync or async.
+
+It returns True when the artifact meets the criterion; False, a sentence or a `Finding` on what is wrong when not; an
+`Answer` for a level in between. Anything else, None included, and an exception mean that it is unknown: a broken check
+never passes. An async check runs in the event loop, a plain one in a thread; one with the attribute `in_place = True`
+is called in the event loop and must be quick whatever the artifact. An attribute `timeout` is its own limit in seconds.
+"""
+
+Applies = Callable[..., "bool | Awaitable[bool]"]
+"""A function `(artifact)` or `(artifact, context)`, sync or async, that is True where a criterion applies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing an artifact must fulfil. "Met" is always good: a penalty is what is lost when it is not met."""
+
+    id: str
+    text: str
+    """What is asked for, in a sentence a member can act on."""
+    check: Check | None = None
+    _: KW_ONLY
+    by: By = "check"
+    """Who decides: code, a model, or the run's human gate."""
+    kind: Kind = "gate"
+    """A gate must be met. What is graded adds its weight to the score, a penalty takes it away, an info only tells."""
+    weight: Number = 1
+    """What it counts in the score, > 0; of no account for a gate or an info."""
+    levels: tuple[str, ...] = ("not met", "met")
+    """Worst first. A gate is met at the best; what is graded earns its share on the way up."""
+    evidence: Evidence = "none"
+    """"quote": a judge's answer above the worst level counts only with a quote that stands in the artifact."""
+    applies: Applies | None = None
+    """Says, before anything else is asked, whether the criterion is one for this artifact. None is always."""
+
+    def __post_init__(self) -> None:
+        check_id(self.id)
+        owner = f"criterion {self.id!r}"
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise ValueError(f"{owner}: the text must not be blank")
+        for name, said, allowed in (("by", self.by, BY), ("kind", self.kind, KINDS)):
+            if said not in allowed:
+                raise ValueError(f"{owner}: {name} must be one of {known(allowed)}, not {said!r}")
+        self._check_decider(owner)
+        self._check_weight(owner)
+        object.__setattr__(self, "levels", _levels(owner, self.levels))
+
+    def _check_decider(self, owner: str) -> None:
+        if self.by == "check" and not callable(self.check):
+            who = "by='judge' or by='human'"
+            raise ValueError(f"{owner}: the check must be a function, not {self.check!r}; without one say {who}")
+        if self.by != "check" and self.check is not None:
+            raise ValueError(f"{owner}: a {self.by} decides it, so it takes no check: make that a criterion of its own")
+        if self.applies is not None and not callable(self.applies):
+            raise ValueError(f"{owner}: applies must be a function or None, not {self.applies!r}")
+        if self.evidence not in ("none", "quote"):
+            raise ValueError(f"{owner}: evidence must be 'none' or 'quote', not {self.evidence!r}")
+        if self.evidence == "quote" and self.by != "judge":
+            raise ValueError(f"{owner}: a quote is asked of a judge, and a {self.by} decides it: take evidence='none'")
+
+    def _check_weight(self, owner: str) -> None:
+        try:
+            weight = exact(self.weight)
+        except ValueError:
+            weight = Fraction()
+        if weight <= 0:
+            raise ValueError(f"{owner}: the weight must be a finite number > 0, not {self.weight!r}")
+
+    @property
+    def top(self) -> int:
+        """How many levels the best is above the worst."""
+        return len(self.levels) - 1
+
+
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Tell whether a function needs a second positional argument, which is then the evaluation context."""
+    said = getattr(function, "wants_context", None)
+    if isinstance(said, bool):
+        return said
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.default is p.empty and p.kind in positional for p in parameters) > 1
+
+
+def is_async(function: Any) -> bool:
+    """Tell whether calling it makes a coroutine."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed
+
+
+def _levels(owner: str, levels: Any) -> tuple[str, ...]:
+    if not isinstance(levels, list | tuple):
+        raise ValueError(f"{owner}: levels are a list of names, worst first, not {levels!r}")
+    names: tuple[Any, ...] = tuple(cast("Iterable[Any]", levels))
+    if len(names) < 2 or not all(isinstance(name, str) and name.strip() for name in names):  # noqa: PLR2004 - two ends
+        raise ValueError(f"{owner}: levels need two names at least, none of them blank, not {levels!r}")
+    if len(set(names)) != len(names) or {UNKNOWN, NOT_APPLICABLE} & set(names):
+        raise ValueError(f"{owner}: levels must differ and not be called {UNKNOWN!r} or {NOT_APPLICABLE!r}: {levels!r}")
+    return names

@@ -1,0 +1,174 @@
+"""What is certain about a rubric while some of its criteria are still unknown: pure and exact arithmetic.
+
+Everything is counted in whole points, so nothing is rounded. A graded criterion adds its points, a penalty takes its
+points away; what is unknown adds nothing to the lower end of the interval and everything to the upper end. A decision
+is made only when the whole interval lies on one side of the threshold: whatever the unknown turn out to be, it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final, Literal
+
+Kind = Literal["gate", "graded", "penalty", "info"]
+"""gate: must be met. graded: adds to the score. penalty: takes from the score when not met. info: is only told."""
+KINDS: Final[tuple[Kind, ...]] = ("gate", "graded", "penalty", "info")
+Number = int | float | Decimal | Fraction
+
+Levels = Sequence[int | None]
+"""One per criterion: how many levels above the worst it stands; None is unknown."""
+
+
+class Decision(StrEnum):
+    """What is certain. OPEN: nothing yet."""
+
+    PASS = "pass"
+    REVISE = "revise"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What the arithmetic needs of one criterion."""
+
+    kind: Kind
+    top: int
+    """How many levels the best is above the worst."""
+    step: int
+    """Points of one level; 0 for gates and infos."""
+
+    @property
+    def points(self) -> int:
+        """Points between the worst and the best level."""
+        return self.step * self.top
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of all criteria together, in points."""
+
+    gates: int
+    gates_met: int
+    gates_failed: int
+    lower: int
+    """With the worst that the unknown can still be; below 0 when penalties exceed what there is."""
+    upper: int
+    """With the best."""
+    total: int
+    """A full score; 0 when nothing is scored."""
+    scored: bool
+    """A graded criterion is among them."""
+
+
+def exact(number: Number) -> Fraction:
+    """Return a number as it was written: 0.1 is one tenth, not the binary number next to it.
+
+    Raises `ValueError` for what is no finite number.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | float | Decimal | Fraction) or not _finite(number):
+        raise ValueError(f"a finite number is needed, not {number!r}")
+    return Fraction(repr(float(number))) if isinstance(number, float) else Fraction(number)
+
+
+def _finite(number: Number) -> bool:
+    return number.is_finite() if isinstance(number, Decimal) else isinstance(number, Fraction) or math.isfinite(number)
+
+
+def items_of(criteria: Iterable[tuple[Kind, Fraction, int]]) -> tuple[Item, ...]:
+    """Scale criteria, given as (kind, weight, levels above the worst), so that every level is worth whole points."""
+    given = list(criteria)
+    steps = [weight / top if kind in ("graded", "penalty") else Fraction() for kind, weight, top in given]
+    scale = math.lcm(*(step.denominator for step in steps))
+    return tuple(Item(kind, top, int(step * scale)) for (kind, _, top), step in zip(given, steps, strict=True))
+
+
+def stand(items: Sequence[Item], levels: Levels) -> Standing:
+    """Add up what is known. Without graded criteria penalties take their share from a full score of their own."""
+    met = failed = gates = graded = penalties = lower = upper = 0
+    scored = False
+    for item, level in zip(items, levels, strict=True):
+        if item.kind == "gate":
+            gates += 1
+            met += level == item.top
+            failed += level is not None and level < item.top
+        elif item.kind == "graded":
+            scored = True
+            graded += item.points
+            lower += 0 if level is None else level * item.step
+            upper += item.points if level is None else level * item.step
+        elif item.kind == "penalty":
+            penalties += item.points
+            lower -= item.points if level is None else (item.top - level) * item.step
+            upper -= 0 if level is None else (item.top - level) * item.step
+    full = 0 if scored else penalties
+    return Standing(gates, met, failed, lower + full, upper + full, graded + full, scored)
+
+
+def decide(standing: Standing, threshold: Fraction) -> Decision:
+    """Say what is certain, whatever the unknown turn out to be."""
+    if standing.gates_failed:
+        return Decision.REVISE
+    if not standing.gates and not standing.scored:
+        return Decision.OPEN  # nothing to judge by: that is no evidence
+    if below(standing.upper, standing, threshold):
+        return Decision.REVISE
+    if standing.gates_met == standing.gates and not below(standing.lower, standing, threshold):
+        return Decision.PASS
+    return Decision.OPEN
+
+
+def below(points: int, standing: Standing, threshold: Fraction) -> bool:
+    """Tell whether so many points are less than the threshold asks for."""
+    return points * threshold.denominator < threshold.numerator * standing.total
+
+
+def score(standing: Standing, threshold: Fraction) -> float:
+    """Return the certain share of a full score, from 0 to 1: at least the threshold exactly when the decision is PASS.
+
+    Once a gate has failed the share is scaled down to below the threshold, by how many gates are met. So a better
+    attempt has a higher score, and a score never contradicts the outcome.
+    """
+    share = Fraction(1)
+    if standing.total:
+        share = Fraction(min(max(standing.lower, 0), standing.total), standing.total)
+    if standing.gates_failed:
+        share *= threshold * standing.gates_met / standing.gates
+    elif standing.gates_met == standing.gates and share >= threshold:
+        return float(share)
+    return min(float(share), math.nextafter(float(threshold), 0.0))  # it could be rounded up to the threshold
+
+
+def relevant(items: Sequence[Item], levels: Levels, threshold: Fraction) -> list[int]:
+    """Return the places of the unknown criteria on which the decision still depends; none once it is made.
+
+    An unknown gate always counts while the decision is open. What only moves the score counts while the lower end is
+    below the threshold.
+    """
+    standing = stand(items, levels)
+    if decide(standing, threshold) is not Decision.OPEN:
+        return []
+    short = below(standing.lower, standing, threshold)
+    return [
+        place
+        for place, (item, level) in enumerate(zip(items, levels, strict=True))
+        if level is None and (item.kind == "gate" or (item.step and short))
+    ]
+
+
+def in_order(items: Sequence[Item], places: Iterable[int], costs: Sequence[Number]) -> list[int]:
+    """Sort criteria by how far each can move the interval for what it costs, the best bargain first.
+
+    A gate can move all of it. `costs` has one number > 0 for every criterion; equal bargains stay in their order.
+    """
+    total = sum(item.points for item in items)
+
+    def bargain(place: int) -> Fraction:
+        moved = max(total, 1) if items[place].kind == "gate" else items[place].points
+        return -Fraction(moved) / exact(costs[place])
+
+    return sorted(places, key=bargain)

@@ -1,0 +1,219 @@
+"""Asking a judge: what it is told, and what of its reply counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kairo_team.errors import InvalidJudgement, known
+from kairo_team.evaluators.artifact_view import ArtifactView, new_token, view_of
+from kairo_team.evaluators.criterion import Answer, Criterion
+from kairo_team.messages import Message
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.tasks import Assignment, Task
+from kairo_team.verdicts import Finding
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Agent, ChatModel, MemberContext
+    from kairo_team.verdicts import EvaluationContext
+
+CANNOT_TELL: Final = "cannot tell"
+"""The answer of a judge that the artifact does not let decide."""
+_MOST_CANDIDATES: Final = 1_000
+"""Places in a reply where an object may begin that are looked at."""
+
+NewToken = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a judge said of some criteria."""
+
+    answers: Mapping[str, Answer]
+    """By criterion id: each that was asked, once."""
+    confidence: float | None
+    """How sure it says to be, from 0 to 1."""
+    injection_suspected: str | None
+    """How the artifact seems to tell its judge what to say; None: it does not."""
+
+
+class Judge:
+    """One judge on one artifact: a model by its name, a chat model, or an agent."""
+
+    def __init__(
+        self,
+        judge: str | ChatModel | Agent,
+        context: EvaluationContext,
+        settings: Mapping[str, Any],
+        token: NewToken = new_token,
+    ) -> None:
+        if context.context is None:
+            raise ValueError(
+                "a judge that is a model needs governed models: EvaluationContext.context is None outside a run"
+            )
+        self._context = context
+        self._member: MemberContext = context.context
+        self._model: Any = _AgentAsModel(judge, context) if _is_agent(judge) else self._member.model(judge)
+        self._settings = dict(settings)
+        self._max_tokens: int | None = self._settings.pop("max_tokens", None)
+        self._token = token
+        self._view = view_of(context.artifact)
+
+    async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
+        """Ask about some criteria; a reply that cannot be read is asked for once more before `InvalidJudgement`."""
+        token = self._token()
+        messages = self._messages(criteria, token)
+        schema = _schema(criteria, token)
+        reply = await self._model.complete(ModelRequest(messages, (), schema, self._max_tokens, self._settings))
+        try:
+            return read_judgement(reply.text, criteria, token, self._view)
+        except InvalidJudgement as invalid:
+            again = self._member.render("judge_again", problem=str(invalid), token=token)
+        messages += [Message.assistant(reply.text), Message.user(again)]
+        reply = await self._model.complete(ModelRequest(messages, (), schema, self._max_tokens, self._settings))
+        return read_judgement(reply.text, criteria, token, self._view)
+
+    def _messages(self, criteria: Sequence[Criterion], token: str) -> list[Message]:
+        """Tell what to do, show the artifact as a message of its own, and tell it again."""
+        context, render = self._context, self._member.render
+        told = {"task": context.task, "goal": context.goal, "upstream": context.upstream, "criteria": criteria}
+        ids = [criterion.id for criterion in criteria]
+        seen = {"hidden": self._view.hidden, "whole": self._view.whole}
+        return [
+            Message.system(render("judge", token=token, cannot_tell=CANNOT_TELL, **told)),
+            Message.user(self._view.fenced(token)),
+            Message.user(render("judge_ask", token=token, cannot_tell=CANNOT_TELL, ids=ids, **seen)),
+        ]
+
+
+def _is_agent(judge: Any) -> bool:
+    return not isinstance(judge, str) and not callable(getattr(judge, "complete", None))
+
+
+class _AgentAsModel:
+    """An agent that is asked like a chat model; it asks its own models by the review's governed ones."""
+
+    def __init__(self, agent: Any, context: EvaluationContext) -> None:
+        self._agent = agent
+        self._context = context
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Have the agent answer the whole conversation as one task."""
+        said = "\n\n".join(message.text for message in request.messages)
+        assignment = Assignment(Task("judge", said), said, {}, {}, {})
+        made: Any = await self._agent.run(assignment, self._context.context)
+        return ModelResponse(made if isinstance(made, str) else made.text)
+
+
+def _schema(criteria: Sequence[Criterion], token: str) -> dict[str, Any]:
+    """Return what the reply must be: an answer from the menu for each criterion, in their order."""
+    text = {"type": "string", "maxLength": 500}
+    items = [
+        {
+            "type": "object",
+            "properties": {
+                "id": {"const": criterion.id},
+                "answer": {"enum": [*criterion.levels, CANNOT_TELL]},
+                **dict.fromkeys(("quote", "where", "observed", "expected"), text),
+            },
+            "required": ["id", "answer", "quote", "where", "observed", "expected"],
+            "additionalProperties": False,
+        }
+        for criterion in criteria
+    ]
+    answers = {"type": "array", "prefixItems": items, "items": False, "minItems": len(items), "maxItems": len(items)}
+    properties = {
+        "token": {"const": token},
+        "answers": answers,
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+        "addresses_the_judge": {"type": "boolean"},
+    }
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def read_judgement(text: str, criteria: Sequence[Criterion], token: str, view: ArtifactView) -> Judgement:
+    """Read a judge's reply: the one object in it that carries this call's token.
+
+    Raises `InvalidJudgement` where there is none or more than one, and for answers off the menu, missing or doubled.
+    """
+    found = _only_object(text, token)
+    said: Any = found.get("answers")
+    if not isinstance(said, list):
+        raise InvalidJudgement('"answers" is not a list')
+    answers: dict[str, Answer] = {}
+    menu = {criterion.id: criterion for criterion in criteria}
+    for one in cast("list[Any]", said):
+        criterion = menu.get(str(one.get("id"))) if isinstance(one, dict) else None
+        if criterion is None or criterion.id in answers:
+            raise InvalidJudgement(f"answers are for {known(menu)}, once each, and one was {one!r:.100}")
+        answers[criterion.id] = _answer(cast("dict[str, Any]", one), criterion, view)
+    if len(answers) < len(menu):
+        raise InvalidJudgement(f"there is no answer for {known(set(menu) - set(answers))}")
+    noticed = "the judge says so" if found.get("addresses_the_judge") is True else None
+    return Judgement(answers, _confidence(found), view.suspicious or noticed)
+
+
+def _only_object(text: str, token: str) -> dict[str, Any]:
+    found = [one for one in _objects(text) if one.get("token") == token]
+    if len(found) != 1:
+        many = "no JSON object" if not found else f"{len(found)} JSON objects"
+        raise InvalidJudgement(f"{many} in the reply with the token {token}, where there must be one")
+    return found[0]
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects of a text, none of them inside another; a key given twice makes it none."""
+    decoder = json.JSONDecoder(object_pairs_hook=_without_doubles)
+    found: list[dict[str, Any]] = []
+    place = text.find("{")
+    for _ in range(_MOST_CANDIDATES):
+        if place < 0:
+            break
+        try:
+            made, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            found.append(made)
+        place = text.find("{", end)
+    return found
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key is given twice")
+    return made
+
+
+def _answer(said: Mapping[str, Any], criterion: Criterion, view: ArtifactView) -> Answer:
+    level = said.get("answer")
+    if level == CANNOT_TELL:
+        return Answer(None, _text(said, "observed"))
+    if level not in criterion.levels:
+        raise InvalidJudgement(f"{criterion.id!r} takes {known([*criterion.levels, CANNOT_TELL])}, not {level!r:.100}")
+    if level == criterion.levels[-1]:
+        if not view.whole:
+            return Answer(None, "the end of the artifact was not shown to the judge")
+        return Answer(level, _text(said, "observed"), _text(said, "quote") or None)
+    finding = Finding(
+        criterion.id,
+        locus=_text(said, "where"),
+        observed=_text(said, "observed") or f"{level}: {criterion.text}",
+        expected=_text(said, "expected"),
+    )
+    return Answer(level, finding.observed, _text(said, "quote") or None, finding)
+
+
+def _text(said: Mapping[str, Any], name: str) -> str:
+    value = said.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _confidence(said: Mapping[str, Any]) -> float | None:
+    value = said.get("confidence")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        return None
+    return float(value)

@@ -1,0 +1,168 @@
+"""`PanelEvaluationStrategy`: several judges, and a quorum for each criterion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from kairo_team.budget import Usage, difference
+from kairo_team.errors import HaltError, InsufficientBudget
+from kairo_team.evaluators.agent_judge import BATCH, suspect
+from kairo_team.evaluators.artifact_view import obvious_defect
+from kairo_team.evaluators.criterion import Answer, Criterion
+from kairo_team.evaluators.judging import Judge, Judgement
+from kairo_team.evaluators.rubric import Rubric
+from kairo_team.team import check_positive
+from kairo_team.verdicts import Cause, EvaluationVerdict, Finding
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Agent, ChatModel
+    from kairo_team.evaluators.review import Review
+    from kairo_team.verdicts import EvaluationContext
+
+
+class PanelEvaluationStrategy:
+    """Reviews by a rubric whose criteria for a judge are answered by several, side by side.
+
+    A level counts when at least `quorum` judges name it and no other has as many; what has none is unknown, and where
+    the outcome hangs on it that is ESCALATE(judge_disagreement). A judge that fails has no voice; with fewer than
+    `quorum` left it is REVIEW_EXCEEDED. The order of the judges never matters. `timeout` is in seconds, for all of them
+    together.
+    """
+
+    def __init__(
+        self,
+        judges: Sequence[str | ChatModel | Agent],
+        rubric: Rubric,
+        quorum: int = 2,
+        *,
+        timeout: float = 60.0,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(judges, str) or len(judges) < 2:  # noqa: PLR2004 - one is an AgentEvaluationStrategy
+            raise ValueError(f"a panel has two judges at least, not {judges!r}; one is an AgentEvaluationStrategy")
+        if type(quorum) is not int or not 1 <= quorum <= len(judges):
+            raise ValueError(f"the quorum must be from 1 to the {len(judges)} judges, not {quorum!r}")
+        if not isinstance(rubric, Rubric) or not rubric.decided_by("judge"):
+            raise ValueError(f"a panel takes a Rubric with criteria by='judge', not {rubric!r}")
+        check_positive("PanelEvaluationStrategy.timeout", timeout)
+        self.judges = tuple(judges)
+        self.rubric = rubric
+        self.quorum = quorum
+        self.timeout = timeout
+        self.settings = {"temperature": 0.0, **(settings or {})}
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact."""
+        before = context.context.governor.usage if context.context is not None else Usage()
+        verdict: EvaluationVerdict | None = None
+        with anyio.move_on_after(self.timeout):
+            verdict = await self._evaluate(context)
+        if verdict is None:
+            why = f"the panel took longer than {self.timeout:g} seconds"
+            verdict = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_TIMEOUT, why)
+        after = context.context.governor.usage if context.context is not None else before
+        return replace(verdict, usage=difference(after, before, 0.0))
+
+    async def _evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        review = await self.rubric.review(context)
+        if not review.open("judge"):
+            return review.verdict()
+        defect = obvious_defect(context.artifact)
+        if defect is not None:
+            return EvaluationVerdict.revise(defect, findings=[Finding("artifact", observed=defect)])
+        sitting = _Sitting([Judge(judge, context, self.settings) for judge in self.judges], self.quorum)
+        while left := review.open("judge"):
+            review = await sitting.answer(review, left[:BATCH])
+            if sitting.failure is not None:
+                return sitting.failure
+        return sitting.verdict(review)
+
+    def preflight(self, *, judge: bool = True, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that nobody could decide; see `Rubric.preflight`."""
+        return self.rubric.preflight(judge=True, gate=gate)
+
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """The judges it asks."""
+        return self.judges
+
+    @property
+    def vacuous(self) -> bool:
+        """Judges are asked: it is not."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"PanelEvaluationStrategy({list(self.judges)!r}, {self.rubric!r}, {self.quorum})"
+
+
+class _Sitting:
+    """One panel on one artifact."""
+
+    def __init__(self, judges: Sequence[Judge], quorum: int) -> None:
+        self._judges = judges
+        self._quorum = quorum
+        self._suspected: str | None = None
+        self._disagreed = False
+        self._confidence: list[float] = []
+        self.failure: EvaluationVerdict | None = None
+        """Set once too few judges are left."""
+
+    async def answer(self, review: Review, criteria: Sequence[Criterion]) -> Review:
+        """Ask all judges about some criteria, and answer each by its quorum."""
+        judgements = await self._ask(criteria)
+        if len(judgements) < self._quorum:
+            return review
+        told = sorted(one.injection_suspected for one in judgements if one.injection_suspected)
+        self._suspected = self._suspected or next(iter(told), None)
+        self._confidence += [one.confidence for one in judgements if one.confidence is not None]
+        for criterion in criteria:
+            answer = self._vote(criterion, [one.answers[criterion.id] for one in judgements])
+            review = review.answered(criterion.id, answer)
+        return review
+
+    async def _ask(self, criteria: Sequence[Criterion]) -> list[Judgement]:
+        judgements: list[Judgement] = []
+        failures: list[tuple[Cause, str]] = []
+
+        async def ask(judge: Judge) -> None:
+            try:
+                judgements.append(await judge.ask(criteria))
+            except (HaltError, InsufficientBudget) as short:
+                failures.append((Cause.JUDGE_BUDGET, str(short)))
+            except Exception as error:  # noqa: BLE001 - a judge that fails has no voice
+                failures.append((Cause.EVALUATOR_ERROR, f"{type(error).__name__}: {error}"))
+
+        async with anyio.create_task_group() as group:
+            for judge in self._judges:
+                group.start_soon(ask, judge)
+        if len(judgements) < self._quorum:
+            cause = min(cause for cause, _ in failures)
+            why = "; ".join(sorted({text for _, text in failures}))
+            few = f"{len(judgements)} of {len(self._judges)} judges answered, {self._quorum} are needed"
+            self.failure = EvaluationVerdict.review_exceeded(cause, f"{few}: {why}")
+        return judgements
+
+    def _vote(self, criterion: Criterion, answers: Sequence[Answer]) -> Answer:
+        """Return the answer that has its quorum, in the words of the first by the alphabet; unknown where none has."""
+        counts = Counter(answer.level for answer in answers)
+        level, most = counts.most_common(1)[0]
+        tied = list(counts.values()).count(most) > 1
+        if tied or most < self._quorum or level is None:
+            self._disagreed = self._disagreed or len(counts) > 1
+            said = ", ".join(f"{number} x {name or 'cannot tell'}" for name, number in sorted(counts.items(), key=str))
+            return Answer(None, f"no quorum of {self._quorum} on {criterion.id!r}: {said}")
+        return min((answer for answer in answers if answer.level == level), key=repr)
+
+    def verdict(self, review: Review) -> EvaluationVerdict:
+        """Say what follows from the answers."""
+        verdict = replace(review.verdict(), confidence=min(self._confidence, default=None))
+        if self._suspected is not None:
+            verdict = suspect(verdict, self._suspected)
+        if verdict.cause is Cause.UNDECIDED and self._disagreed:
+            return replace(verdict, cause=Cause.JUDGE_DISAGREEMENT)
+        return verdict

@@ -1,0 +1,45 @@
+"""Whether a text really says what somebody says it says."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache
+from typing import Final
+
+_STRAIGHT: Final = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u02bc", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
+    }
+)
+
+
+def plain(text: str) -> str:
+    """Return a text without what a reader would not notice: case, kind of white space, quotation mark and dash.
+
+    Characters nobody sees, such as zero-width spaces and bidirectional marks, are left out; compatible forms, such as
+    full-width letters, become the usual ones.
+    """
+    if text.isascii():
+        return " ".join(text.casefold().split())
+    return " ".join(unicodedata.normalize("NFKC", text).translate(_as_seen()).casefold().split())
+
+
+@cache
+def _as_seen() -> dict[int, str | None]:
+    """Map what looks alike to one form, and what nobody sees to nothing."""
+    places = (*range(0x20000), *range(0xE0000, 0xE1000))  # where format characters are
+    unseen = {place: None for place in places if unicodedata.category(chr(place)) == "Cf"}
+    return {**unseen, **_STRAIGHT}
+
+
+def stands_in(quote: str, text: str) -> bool:
+    """Tell whether a quote that is not blank stands in a text, but for what a reader would not notice."""
+    return stands_in_plain(quote, plain(text))
+
+
+def stands_in_plain(quote: str, text: str) -> bool:
+    """Do the same for a text that was made `plain` before."""
+    words = plain(quote)
+    return bool(words.strip("'\".- ")) and words in text

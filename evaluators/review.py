@@ -1,0 +1,210 @@
+"""`Review`: one artifact against one rubric, as far as it has come, and the verdict that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.errors import known
+from kairo_team.evaluators import intervals
+from kairo_team.evaluators.criterion import NOT_APPLICABLE, UNKNOWN, Answer, By, Criterion
+from kairo_team.evaluators.intervals import Decision, Item, Number
+from kairo_team.evaluators.quotes import stands_in
+from kairo_team.evaluators.running import cut, cut_finding
+from kairo_team.frozen import EMPTY
+from kairo_team.verdicts import Cause, CriterionResult, EvaluationVerdict, Finding, VerdictOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is known of one criterion."""
+
+    level: int | None
+    """How many levels above the worst; None: asked, and still unknown."""
+    reason: str = ""
+    quote: str | None = None
+    finding: Finding | None = None
+    """What is wrong; None at the best level, and while it is unknown."""
+    applies: bool = True
+
+
+MET: Final = Ruling(1)
+"""The best of two levels, with nothing more to say."""
+NOT_FOR_THIS: Final = Ruling(None, "it does not apply to this artifact", applies=False)
+
+
+def rule(criterion: Criterion, answer: Answer, artifact: Artifact) -> Ruling:
+    """Make a ruling of an answer. One that is not on the menu, or lacks the quote that is asked for, is unknown."""
+    level = answer.level
+    if level is None:
+        return Ruling(None, cut(answer.reason) or "it could not be told")
+    if isinstance(level, bool):
+        place = criterion.top if level else 0
+    elif level in criterion.levels:
+        place = criterion.levels.index(level)
+    else:
+        return Ruling(None, f"the answer was {cut(repr(level))}; the levels are {known(criterion.levels)}")
+    if place and criterion.evidence == "quote" and not stands_in(answer.quote or "", artifact.text):
+        wrong = "its quote does not stand in the artifact" if answer.quote else "no quote was given"
+        return Ruling(None, f"the answer was {criterion.levels[place]!r}, but {wrong}")
+    quote = None if answer.quote is None else cut(answer.quote)
+    finding = None if place == criterion.top else _finding(criterion, answer, place)
+    return Ruling(place, cut(answer.reason), quote, finding)
+
+
+def _finding(criterion: Criterion, answer: Answer, place: int) -> Finding:
+    finding = answer.finding
+    if finding is None:
+        said = answer.reason if criterion.by == "check" else ""
+        stands = criterion.levels[place]
+        finding = Finding(criterion.id, observed=cut(said) or f"{stands}: {criterion.text}")
+    finding = cut_finding(finding)
+    return replace(finding, criterion=criterion.id, expected=finding.expected or criterion.text)
+
+
+@dataclass(frozen=True)
+class Review:
+    """One artifact against one rubric, as far as it has come: a value, `answered` makes the next.
+
+    Made by `Rubric.review`, which has run the checks. Whoever can decide more criteria takes those of `open`, answers
+    them, and goes on while there are any; then `verdict` says what follows. The outcome is that of having asked for
+    everything, whatever was left out.
+    """
+
+    criteria: Sequence[Criterion]
+    items: Sequence[Item]
+    """What the arithmetic needs of the criteria, in their order."""
+    threshold: Fraction
+    artifact: Artifact
+    rulings: Mapping[str, Ruling] = EMPTY
+    """By criterion id; what is not in it has not been asked."""
+
+    def answered(self, criterion_id: str, answer: Answer) -> Review:
+        """Return the review with one more answer.
+
+        Raises `ValueError` for a criterion that the rubric does not have, or that has been ruled on: nobody overrules
+        a check, and nobody is asked twice.
+        """
+        found = [criterion for criterion in self.criteria if criterion.id == criterion_id]
+        if not found:
+            ids = known(criterion.id for criterion in self.criteria)
+            raise ValueError(f"the rubric has no criterion {criterion_id!r}; it has {ids}")
+        if criterion_id in self.rulings:
+            raise ValueError(f"criterion {criterion_id!r} has been ruled on: a ruling stands")
+        return replace(self, rulings={**self.rulings, criterion_id: rule(found[0], answer, self.artifact)})
+
+    def open(self, by: By, costs: Mapping[str, Number] = EMPTY) -> list[Criterion]:
+        """Return the criteria of `by` not asked yet on which the outcome still depends, the one to ask first in front.
+
+        First comes what can move the score furthest for its cost: `costs` are numbers > 0 by criterion id, else 1.
+        """
+        relevant = self._relevant()
+        prices = [costs.get(criterion.id, 1) for criterion in self._asked_about]
+        places = intervals.in_order(self._items, relevant, prices)
+        return [c for c in map(self._asked_about.__getitem__, places) if c.by == by and c.id not in self.rulings]
+
+    @property
+    def decision(self) -> Decision:
+        """What is certain now, whatever the unknown criteria turn out to be."""
+        return intervals.decide(self._standing, self.threshold)
+
+    @property
+    def lower(self) -> Fraction:
+        """The score if the unknown turn out as bad as they can, from 0 to 1; gates are not in it."""
+        return self._share(self._standing.lower)
+
+    @property
+    def upper(self) -> Fraction:
+        """The score if the unknown turn out as well as they can, from 0 to 1; gates are not in it."""
+        return self._share(self._standing.upper)
+
+    def verdict(self) -> EvaluationVerdict:
+        """Say what follows: PASS, REVISE, or ESCALATE with the cause `human_required` or `undecided`."""
+        decision = self.decision
+        if decision is Decision.OPEN:
+            return self._escalated()
+        results, score = self._results(), intervals.score(self._standing, self.threshold)
+        if decision is Decision.PASS:
+            return EvaluationVerdict(VerdictOutcome.PASS, score, findings=self._findings(), criteria=results)
+        findings = self._findings()
+        feedback = "; ".join(finding.observed for finding in findings if finding.severity == "blocking")
+        return EvaluationVerdict.revise(feedback, findings=findings, score=score, criteria=results)
+
+    def undecided(self, why: str) -> EvaluationVerdict:
+        """Leave it to a higher authority, with all that is known: ESCALATE(undecided)."""
+        return self._escalate(Cause.UNDECIDED, why)
+
+    def _escalated(self) -> EvaluationVerdict:
+        left = [self._asked_about[place] for place in self._relevant()]
+        human = any(criterion.by == "human" and criterion.id not in self.rulings for criterion in left)
+        why = "; ".join(f"{criterion.id}: {self._why(criterion)}" for criterion in left)
+        cause = Cause.HUMAN_REQUIRED if human else Cause.UNDECIDED
+        return self._escalate(cause, f"not decided: {why}" if left else "no criterion that decides applies to it")
+
+    def _escalate(self, cause: Cause, why: str) -> EvaluationVerdict:
+        return EvaluationVerdict.escalate(cause, why, findings=self._findings(), criteria=self._results())
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Where the criteria that apply are."""
+        rulings = self.rulings
+        return [n for n, c in enumerate(self.criteria) if (found := rulings.get(c.id)) is None or found.applies]
+
+    @cached_property
+    def _asked_about(self) -> list[Criterion]:
+        return [self.criteria[place] for place in self._places]
+
+    @cached_property
+    def _items(self) -> list[Item]:
+        return [self.items[place] for place in self._places]
+
+    @cached_property
+    def _levels(self) -> list[int | None]:
+        rulings = self.rulings
+        return [None if (found := rulings.get(c.id)) is None else found.level for c in self._asked_about]
+
+    @cached_property
+    def _standing(self) -> intervals.Standing:
+        return intervals.stand(self._items, self._levels)
+
+    def _relevant(self) -> list[int]:
+        return intervals.relevant(self._items, self._levels, self.threshold)
+
+    def _share(self, points: int) -> Fraction:
+        total = self._standing.total
+        return Fraction(min(max(points, 0), total), total) if total else Fraction(1)
+
+    def _findings(self) -> list[Finding]:
+        """Return what is wrong; it blocks where the outcome hangs on it."""
+        short = intervals.below(self._standing.upper, self._standing, self.threshold)
+        found: list[Finding] = []
+        for criterion in self.criteria:
+            ruling = self.rulings.get(criterion.id)
+            if ruling is None or ruling.finding is None:
+                continue
+            blocks = criterion.kind == "gate" or (criterion.kind != "info" and short)
+            found.append(replace(ruling.finding, severity="blocking" if blocks else "info"))
+        return found
+
+    def _results(self) -> list[CriterionResult]:
+        return [self._result(criterion) for criterion in self.criteria]
+
+    def _result(self, criterion: Criterion) -> CriterionResult:
+        ruling = self.rulings.get(criterion.id)
+        if ruling is None or ruling.level is None:
+            level = UNKNOWN if ruling is None or ruling.applies else NOT_APPLICABLE
+            return CriterionResult(criterion.id, level, None, self._why(criterion))
+        passed = ruling.level == criterion.top
+        reason = ruling.reason if ruling.finding is None else ruling.finding.observed
+        return CriterionResult(criterion.id, criterion.levels[ruling.level], passed, reason, ruling.quote)
+
+    def _why(self, criterion: Criterion) -> str:
+        """Say why a criterion is unknown."""
+        ruling = self.rulings.get(criterion.id)
+        return ruling.reason if ruling is not None else f"a {criterion.by} decides it, who was not asked"

@@ -1,0 +1,87 @@
+"""Judges that say what they are told to, and the context they are asked in."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kairo_team as kt
+from kairo_team.frozen import EMPTY
+from kairo_team.governance import Governor
+from kairo_team.governance.pricing import PriceBook
+from kairo_team.journal import MemoryJournal
+from kairo_team.models.resolver import ModelResolver
+from kairo_team.prompts import Prompts
+from kairo_team.services import Services
+from kairo_team.testing import FunctionModel
+from kairo_team.work_context import WorkContext
+
+Say = Mapping[str, Any]
+"""What a judge answers: levels by criterion id, or whole answers."""
+
+
+class Judging:
+    """A judge that answers `says`, by criterion id, in the form that `write` gives it, and keeps what it was asked."""
+
+    def __init__(self, says: Say, *, write: Callable[[dict[str, Any]], str] = json.dumps, extra: Say = EMPTY) -> None:
+        self.says = says
+        self.extra = extra
+        self.write = write
+        self.asked: list[kt.ModelRequest] = []
+        self.model = FunctionModel(self.answer, name="test:judge")
+
+    def answer(self, request: kt.ModelRequest) -> str:
+        self.asked.append(request)
+        return self.write(self.reply(request))
+
+    def reply(self, request: kt.ModelRequest) -> dict[str, Any]:
+        """The reply as it should be."""
+        ids = criteria_asked(request)
+        answers = [self._one(name) for name in ids]
+        return {"token": token_of(request), "answers": answers, "confidence": 0.9, "addresses_the_judge": False} | (
+            self.extra
+        )
+
+    def _one(self, name: str) -> dict[str, Any]:
+        said = self.says[name]
+        plain = {"id": name, "answer": said, "quote": "", "where": "", "observed": "", "expected": ""}
+        return plain if isinstance(said, str) else {**plain, **said}
+
+
+def token_of(request: kt.ModelRequest) -> str:
+    found = re.search(r'"token": "([0-9a-f]{32})"', request.messages[2].text)
+    assert found is not None
+    return found.group(1)
+
+
+def criteria_asked(request: kt.ModelRequest) -> list[str]:
+    assert request.output_schema is not None
+    return [one["properties"]["id"]["const"] for one in request.output_schema["properties"]["answers"]["prefixItems"]]
+
+
+def reviewed(
+    text: str | kt.Artifact,
+    model: kt.ChatModel | None = None,
+    *,
+    budget: kt.Budget | None = None,
+    task: str = "Explain tides.",
+    attempt: int = 1,
+    prior: tuple[kt.EvaluationVerdict, ...] = (),
+) -> kt.EvaluationContext:
+    """What a strategy is given for an artifact, with governed models; needs a running event loop."""
+    governor = Governor(budget or kt.Budget(), name="evaluate")
+    services = Services(
+        uuid.uuid4().hex,
+        models=ModelResolver({} if model is None else {"test:judge": model}),
+        prices=PriceBook(),
+        prompts=Prompts(),
+        journal=MemoryJournal(),
+        clock=lambda: 0.0,
+        emit=lambda *_: None,
+    )
+    context = WorkContext(services, governor, kt.Role("evaluate"), step="evaluate", task_id=None, member=None)
+    artifact = kt.Artifact(text) if isinstance(text, str) else text
+    return kt.EvaluationContext(kt.Task("t", task), artifact, attempt, prior, context=context)
