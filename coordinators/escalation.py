@@ -101,7 +101,7 @@ class Escalation:
         chosen = self._chosen(verdict)
         wanted = Finding("person", observed="a person looked at it", expected=decision.feedback)
         again = None
-        if chosen.member == self._progress.member or await self._run.hand_over(self._task, chosen.member):
+        if await self._run.hand_over(self._task, chosen.member):
             again = await self._one_more(verdict, (wanted, *verdict.findings))
         if again is None and not self._over:
             await self._fail(verdict, chosen, "the attempt that a person asked for could not be made")

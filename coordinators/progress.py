@@ -23,8 +23,6 @@ class Progress:
     most: int
     """Revisions that are allowed after the first artifact."""
     tries: int = 0
-    member: str | None = None
-    """Who tried last."""
     reviewed: list[Reviewed] = field(default_factory=lambda: [])  # noqa: PIE807 - a generic alias is slow to call
     """Oldest first."""
 

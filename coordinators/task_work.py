@@ -80,14 +80,18 @@ class TaskWork:
         self, task: Task, progress: Progress, previous: Attempt | None = None, findings: Sequence[Finding] = ()
     ) -> Attempt:
         """Attempt the next artifact, with retries and others; one with an error is the last that could be made."""
+        attempt = await self.try_once(task, progress, previous, findings)
+        if attempt.error is None:
+            return attempt
         others = None
         while True:
-            attempt = await self._try_member(task, progress, previous, findings)
+            attempt = await self._try_again(task, progress, previous, findings, attempt)
             if attempt.error is None or not self._policy.try_others or await self._is_over(task, attempt):
                 return attempt
             others = list(self.run.others(task)) if others is None else others
             if not await self._hand_over(task, others):
                 return attempt
+            attempt = await self.try_once(task, progress, previous, findings)
 
     async def _hand_over(self, task: Task, others: list[str]) -> bool:
         """Give the task to the next of the others that has budget for it; they are used up."""
@@ -101,34 +105,30 @@ class TaskWork:
         ended = attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
         return ended or await self.run.is_over(task)
 
-    async def _try_member(
-        self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding]
+    async def _try_again(
+        self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding], attempt: Attempt
     ) -> Attempt:
-        """Let one member try, and try again as often as the policy says."""
+        """Let the member that made an attempt try again, as often as the policy says."""
         retry = 0
-        while True:
+        while attempt.error is not None and attempt.interrupted is None:
+            if attempt.halt is None or not await self.run.top_up(task, attempt):
+                if attempt.final or retry >= self._policy.retries:
+                    break
+                retry += 1
+                seed = f"{self.run.request.run_id}:{task.id}:{progress.tries}"
+                await self.run.pause(task, self._policy.delay(retry, seed))
             attempt = await self.try_once(task, progress, previous, findings)
-            if attempt.error is None or attempt.interrupted is not None:
-                return attempt
-            if attempt.halt is not None and await self.run.top_up(task, attempt):
-                continue
-            if attempt.final or retry >= self._policy.retries:
-                return attempt
-            retry += 1
-            seed = f"{self.run.request.run_id}:{task.id}:{progress.tries}"
-            await self.run.pause(task, self._policy.delay(retry, seed))
+        return attempt
 
-    async def try_once(
+    def try_once(
         self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding]
-    ) -> Attempt:
+    ) -> Awaitable[Attempt]:
         """Let the task's member try once."""
         progress.tries += 1
-        attempt = await self.run.attempt(
+        return self.run.attempt(
             task,
             progress.tries,
             artifact_number=len(progress.reviewed) + 1,
             previous=previous.artifact if previous else None,
             findings=findings,
         )
-        progress.member = attempt.member
-        return attempt

@@ -55,7 +55,8 @@ class Judge:
             )
         self._context = context
         self._member: MemberContext = context.context
-        self._model: Any = _AgentAsModel(judge, context) if _is_agent(judge) else self._member.model(judge)
+        asked: Any = judge
+        self._model: Any = _AgentAsModel(asked, context) if _is_agent(asked) else self._member.model(asked)
         self._settings = dict(settings)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
         self._token = token
@@ -144,7 +145,7 @@ def read_judgement(text: str, criteria: Sequence[Criterion], token: str, view: A
         raise InvalidJudgement('"answers" is not a list')
     answers: dict[str, Answer] = {}
     menu = {criterion.id: criterion for criterion in criteria}
-    for one in cast("list[Any]", said):
+    for one in cast("list[Any]", said):  # type: ignore[redundant-cast]  # pyright needs it
         criterion = menu.get(str(one.get("id"))) if isinstance(one, dict) else None
         if criterion is None or criterion.id in answers:
             raise InvalidJudgement(f"answers are for {known(menu)}, once each, and one was {one!r:.100}")

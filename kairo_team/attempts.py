@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.agents.function import FunctionAgent
@@ -116,28 +117,20 @@ async def run_attempt(
             governor.pre_step()
         with governor.scope() as scope:
             began = timeouts.clock()
-
-            def stopped() -> bool:
-                return scope.stopped
-
-            context.stop_when(stopped, scope.cancel)
+            context.scope = scope
             if constraints is None:
-                raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, stopped)
-                if rest is not None:  # what ended in its first step can no longer be late
-                    if timeout is not None:
-                        timeouts.start(scope, timeout, began)
-                    raw = await rest
+                raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, scope.is_stopped)
             else:
+                rest = constraints.around(partial(_hold, worker, assignment, context, leashes))
+            if rest is not None:  # what ended in its first step can no longer be late
                 if timeout is not None:
                     timeouts.start(scope, timeout, began)
-                raw = await constraints.around(
-                    lambda: leashes.hold(worker.invoke(assignment, context), worker.name, stopped)
-                )
+                raw = await rest
         if scope.cancelled:
-            if context.interrupted is not None:
-                partial = context.partial(AgentStatus.HALTED)
-                ended_by = context.interrupted
-                return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, partial)
+            ended_by = context.interrupted
+            if ended_by is not None:
+                kept = context.partial(AgentStatus.HALTED)
+                return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, kept)
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
@@ -145,6 +138,11 @@ async def run_attempt(
     warnings = () if constraints is None else constraints.warnings
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
     return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by))
+
+
+def _hold(worker: Worker, assignment: Assignment, context: WorkContext, leashes: Leashes) -> Awaitable[Any]:
+    """Call the agent inside what stands around it."""
+    return leashes.hold(worker.invoke(assignment, context), worker.name, lambda: context.cancelled)
 
 
 def cancelled_attempt(
@@ -250,10 +248,13 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
 
 def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     """Decide it by what the artifact says."""
-    if not output.text.strip() and output.artifact.data is None:
+    artifact = output.artifact
+    if not artifact.text.strip() and artifact.data is None:
         return _end(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
         output = _cut(output)
+    if context.output_type is None:
+        return (output, None, None, None, False)
     try:
         return _end(_typed(output, context.output_type))
     except InvalidReply as error:
@@ -272,7 +273,5 @@ def _cut(output: AgentOutput) -> AgentOutput:
 
 def _typed(output: AgentOutput, kind: Any) -> AgentOutput:
     """Validate the artifact as the task's output type and keep its data as JSON values."""
-    if kind is None:
-        return output
     data = check_output(kind, output.artifact)
     return replace(output, artifact=replace(output.artifact, data=data))

@@ -47,7 +47,12 @@ def bind(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
 
 def plan_problems(graph: TaskGraph, team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Return one sentence for each task that nobody can do, or that names something the team does not have."""
-    return [problem for task in graph.tasks for problem in _task_problems(task, team, bound[task.id])]
+    return [
+        problem
+        for task in graph.tasks
+        if task.evaluator is not None or task.output_type is not None or not bound[task.id]
+        for problem in _task_problems(task, team, bound[task.id])
+    ]
 
 
 def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[str]:

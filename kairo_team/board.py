@@ -96,18 +96,17 @@ class TaskBoard:
 
     def end(self, entry: Entry, *, accepted: bool) -> Iterator[tuple[Entry, Entry]]:
         """Book a task's end; yield each task that can no longer start, ended here too, with the task it lacks."""
-        ended = deque([self._book_end(entry, accepted)])
-        while ended:
-            cause = ended.popleft()
+        ended = [self._book_end(entry, accepted)]
+        for cause in ended:  # it grows meanwhile
             for dependent in cause.dependents:
-                dependent.open_needs -= 1
-                dependent.accepted_needs += cause.accepted
+                dependent.open_needs = still_open = dependent.open_needs - 1
+                dependent.accepted_needs = accepted_needs = dependent.accepted_needs + cause.accepted
                 if dependent.ended:
                     continue
-                if dependent.accepted_needs + dependent.open_needs < dependent.needed:
+                if accepted_needs + still_open < dependent.needed:
                     ended.append(self._book_end(dependent, accepted=False))
                     yield dependent, cause
-                elif not dependent.open_needs:
+                elif not still_open:
                     heappush(self._ready, dependent.queued)
 
     def retire(self, entry: Entry) -> None:
@@ -199,12 +198,15 @@ def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -
 
 def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
     """Make a task a dependent of those it needs, some of which may have ended."""
-    entry.needed = entry.task.needed
-    for name in entry.task.depends_on:
+    task = entry.task
+    entry.needed = task.needed
+    entry.open_needs = len(task.depends_on)
+    for name in task.depends_on:
         dependency = entries[name]
         dependency.dependents.append(entry)
-        entry.open_needs += not dependency.ended
-        entry.accepted_needs += dependency.accepted
+        if dependency.ended:
+            entry.open_needs -= 1
+            entry.accepted_needs += dependency.accepted
 
 
 def _set_priorities(entries: Mapping[str, Entry]) -> None:

@@ -112,7 +112,7 @@ class Dispatcher:
                 return None
             entry, member = taken
             record = self.records[entry.task.id]
-            if record.steps.holds_back(record.task.id):
+            if record.steps.replaying and record.steps.holds_back(record.task.id):
                 self.board.release(member)
                 self._resting += 1
             elif self._start(record, member):
@@ -121,12 +121,13 @@ class Dispatcher:
 
     def _start(self, record: TaskRecord, member: str) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
-        unpaid = record.steps.unpaid(record.task.id) if record.steps.replaying else None
+        replaying = record.steps.replaying
+        unpaid = record.steps.unpaid(record.task.id) if replaying else None
         if unpaid is not None:
             self.board.release(member)
             self._fail_unpaid(record, unpaid.error, halted=unpaid.halted)
             return False
-        free = record.steps.was_tried(record.task.id)
+        free = replaying and record.steps.was_tried(record.task.id)
         got = self._carve(record, member, free=free)
         for other in record.entry.candidates if isinstance(got, InsufficientBudget) else ():
             if other != member and self.board.try_lease(other):  # whoever is free and has budget may do it
@@ -186,6 +187,8 @@ class Dispatcher:
         What the first did not use comes back before. A task that cannot be handed over stays with its member, with a
         new budget.
         """
+        if record.member == member:
+            return True
         self.release_lease(record)
         old = record.governor
         if old is not None:

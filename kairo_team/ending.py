@@ -174,16 +174,20 @@ def _is_blemished(record: TaskRecord) -> bool:
 
 def join_output(records: Sequence[TaskRecord]) -> Artifact | None:
     """Return the accepted tasks without an accepted dependent, in plan order, each under its id if several."""
-    ends = [
-        record
-        for record in records
-        if record.entry.accepted and not any(dependent.accepted for dependent in record.entry.dependents)
-    ]
+    ends = [record for record in records if record.entry.accepted and not _led_on(record.entry)]
     artifacts = [(record.task.id, record.artifact) for record in ends if record.artifact is not None]
     if len(artifacts) <= 1:
         return artifacts[0][1] if artifacts else None
     text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
     return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts))
+
+
+def _led_on(entry: Entry) -> bool:
+    """Say whether a dependent of it was accepted."""
+    for dependent in entry.dependents:  # noqa: SIM110 - a generator costs more than all the rest
+        if dependent.accepted:
+            return True
+    return False
 
 
 def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRecord]:
@@ -210,7 +214,7 @@ def finish(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn
     usage = run.governor.usage
     status = ending.status(halt, records, run.config, waiting=waiting)
     run.governor.close()
-    outcomes = tuple(record.outcome() for record in records)
+    outcomes = tuple(map(TaskRecord.outcome, records))
     error = None
     if status not in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
         error = ending.explain(halt, outcomes, waiting=waiting)

@@ -67,14 +67,13 @@ def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
     a star would cost as much as the filling. It costs two thirds of a `quick` constructor that checks nothing.
     """
     names, asked, scope = _signature(kind)
-    scope["new"] = object.__new__
     single, rest = names[:packed], names[packed:] if packed is not None else []
     if rest:
         asked = ", ".join([*single, "rest"])
     lines = [
         f"def make({asked}):",
         *([f"    if len(rest) != {len(rest)}: return kind({', '.join(single)}, *rest)"] if rest else []),
-        "    made = new(draft)",
+        "    made = draft()",
         *(f"    made.{name} = {name}" for name in single),
         *([f"    {''.join(f'made.{name}, ' for name in rest)}= rest"] if rest else []),
         "    made.__class__ = kind",
@@ -97,7 +96,12 @@ def _signature(kind: type[T]) -> tuple[list[str], str, dict[str, Any]]:
     return [f.name for f in own_fields], asked, scope
 
 
-_UNFROZEN: Final = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+_UNFROZEN: Final = {
+    "__slots__": (),
+    "__init__": object.__init__,
+    "__setattr__": object.__setattr__,
+    "__delattr__": object.__delattr__,
+}
 
 
 class FrozenDict(dict[str, Any]):

@@ -77,8 +77,10 @@ class Leashes:
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
             return None, work
         coroutine = cast("Coroutine[Any, Any, Any]", work)  # type: ignore[redundant-cast]  # pyright needs it
-        task = self._task() if self._task is not None else None
-        nurseries = _count_nurseries(task)
+        task, nurseries = None, 0
+        if self._task is not None:
+            task = self._task()
+            nurseries = _count_nurseries(task)
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:

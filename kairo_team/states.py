@@ -78,3 +78,32 @@ def check_move(name: str, history: list[str], to: str, moves: Mapping[str, froze
     if now not in moves or to not in moves[now]:
         raise IllegalMove(name, history, to)
     history.append(to)
+
+
+class Path:
+    """The states a task went through. Tasks that went the same way share it: few ways are gone, and by many tasks."""
+
+    __slots__ = ("after", "before", "state")
+
+    def __init__(self, state: TaskState, before: Path | None = None) -> None:
+        self.state = state
+        self.before = before
+        self.after: dict[str, Path] = {}
+        """The ways that some task went on from here."""
+
+    def extend(self, name: str, to: TaskState) -> Path:
+        """Return the way on to another state; `IllegalMove` when the table does not have that move."""
+        check_move(name, self.states(), to, TASK_MOVES)
+        return self.after.setdefault(to, Path(to, self))
+
+    def states(self) -> list[str]:
+        """Return the states, oldest first."""
+        states: list[str] = []
+        path: Path | None = self
+        while path is not None:
+            states.append(path.state)
+            path = path.before
+        return states[::-1]
+
+
+NOT_STARTED: Final = Path(PENDING)

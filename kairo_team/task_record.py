@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kairo_team.budget import HaltReason, Usage, left_of
-from kairo_team.errors import IllegalMove
 from kairo_team.frozen import maker
 from kairo_team.recorded import MISSING, CutShort
 from kairo_team.results import Artifact, TaskOutcome
-from kairo_team.states import CANCELLED, FAILED, IN_FLIGHT, PENDING, TASK_MOVES, TaskState
+from kairo_team.states import CANCELLED, FAILED, IN_FLIGHT, NOT_STARTED, PENDING, TASK_MOVES, Path, TaskState
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class TaskRecord:
     task: Task = field(init=False)
     state: str = PENDING
     """Where it stands."""
-    history: list[str] = field(init=False)
+    path: Path = NOT_STARTED
     member: str | None = None
     leased: str | None = None
     """The member whose lease the task holds now."""
@@ -75,7 +74,11 @@ class TaskRecord:
 
     def __post_init__(self) -> None:
         self.task = self.entry.task
-        self.history = [PENDING]
+
+    @property
+    def history(self) -> list[str]:
+        """Every state it was in."""
+        return self.path.states()
 
     @property
     def in_flight(self) -> bool:
@@ -89,9 +92,8 @@ class TaskRecord:
 
     def move(self, to: TaskState) -> None:
         """Go to another state; `IllegalMove` when the table does not have that move."""
-        if to not in TASK_MOVES.get(self.state, ()):
-            raise IllegalMove(self.task.id, self.history, to)
-        self.history.append(to)
+        path = self.path.after.get(to)
+        self.path = self.path.extend(self.task.id, to) if path is None else path
         self.state = to
 
     def leave(self, spent: Usage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -109,6 +109,8 @@ class Tries:
             if record.interrupted is not None:
                 return cancelled_attempt(record.task.id, number, member, record.interrupted, record.cut_short().usage)
             attempt = await self._run(record, key, number, artifact_number, previous, findings)
+            if record.before is not None:
+                attempt = attempt._replace(usage=record.before + attempt.usage)
         except Exception:
             raise
         except BaseException:
@@ -123,7 +125,7 @@ class Tries:
             await self._dispatcher.lease(record, member)
         record.wait = None
 
-    async def _run(
+    def _run(
         self,
         record: TaskRecord,
         key: str,
@@ -131,7 +133,7 @@ class Tries:
         artifact_number: int,
         previous: Artifact | None,
         findings: Sequence[Finding],
-    ) -> Attempt:
+    ) -> Coroutine[Any, Any, Attempt]:
         task, worker, governor = record.task, self._workers[record.member or ""], record.governor
         assert governor is not None
         told = self._told(record, key) if self._steering.directives else 0
@@ -139,10 +141,7 @@ class Tries:
         record.context = context = self._context(record, worker, governor, key)
         context.told = told
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
-        attempt = await run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
-        if record.before is not None:
-            attempt = attempt._replace(usage=record.before + attempt.usage)
-        return attempt
+        return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
 
     def _context(self, record: TaskRecord, worker: Worker, governor: Governor, key: str) -> WorkContext:
         task, member = record.task, worker.member

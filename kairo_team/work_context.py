@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kairo_team.errors import GuardrailDenied
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
+    from kairo_team.governance.scope import GovernorScope
     from kairo_team.models.admission import CallOutcome
     from kairo_team.models.chat_model import ModelRequest
     from kairo_team.runtime import Runtime
@@ -44,8 +45,8 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_step", "_stop", "_stopped", "constraints", "denied", "governor",
-        "interrupted", "kept", "member", "output_type", "role", "services", "spent_before", "task_id", "told", "turns",
+        "_brought", "_calls", "_pipeline", "_step", "constraints", "denied", "governor", "interrupted", "kept",
+        "member", "output_type", "role", "scope", "services", "spent_before", "task_id", "told", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -77,22 +78,17 @@ class WorkContext:
         self._calls: dict[str, int] | None = None
         self._pipeline: ToolPipeline | None = None
         self._brought: dict[str, Tool] | None = None
-        self._stopped = _never
-        self._stop: Callable[[], None] | None = None
+        self.scope: GovernorScope | None = None
+        """What the work runs in, once it does."""
         self.interrupted: str | HumanRequest | None = None
         """What ended the work from outside."""
         self.constraints = None if services.constraints is None else services.constraints.for_attempt(self)
 
-    def stop_when(self, stopped: Callable[[], bool], stop: Callable[[], None]) -> None:
-        """Let `cancelled` say what `stopped` says, and `interrupt` end the work by `stop`."""
-        self._stopped = stopped
-        self._stop = stop
-
     def interrupt(self, by: str | HumanRequest) -> None:
         """End the work from outside: its task was cancelled, or waits for a person."""
-        if self.interrupted is None and self._stop is not None:
+        if self.interrupted is None and self.scope is not None:
             self.interrupted = by
-            self._stop()
+            self.scope.cancel()
 
     def output(
         self, artifact: Artifact, status: AgentStatus = AgentStatus.COMPLETED, error: str | None = None
@@ -118,7 +114,7 @@ class WorkContext:
     @property
     def cancelled(self) -> bool:
         """True once the work is to end."""
-        return self._stopped()
+        return self.scope is not None and self.scope.is_stopped()
 
     @property
     def directives(self) -> Sequence[str]:
@@ -225,7 +221,7 @@ class WorkContext:
 
     async def put_off(self, question: HumanRequest) -> None:
         """End the attempt, to be made again once a question is answered; returns where the work is no attempt."""
-        if self._stop is not None:
+        if self.scope is not None:
             self.interrupt(question)
             await sleep_forever()
 
@@ -291,7 +287,3 @@ def _written(request: ModelRequest) -> bytes:
         return adapter(type(request)).dump_json(request)
     except ValueError:  # a lone surrogate in a text, or a setting that JSON has no word for
         return repr(request).encode("utf-8", "surrogatepass")
-
-
-def _never() -> bool:
-    return False

@@ -14,7 +14,7 @@ from kairo_team.errors import IllegalMove
 from kairo_team.journal import MemoryJournal
 from kairo_team.recorded import TaskRecords
 from kairo_team.results import TeamStatus
-from kairo_team.states import RUN_MOVES, TASK_MOVES, RunState, TaskState, check_move
+from kairo_team.states import RUN_MOVES, TASK_MOVES, Path, RunState, TaskState, check_move
 from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import Task, TaskStatus
 
@@ -68,7 +68,7 @@ def test_a_run_makes_the_moves_of_its_table_and_no_other(start: RunState, to: Ru
 @pytest.mark.parametrize(("start", "to"), list(product(TaskState, TaskState)))
 def test_a_task_makes_the_moves_of_its_table_and_no_other(start: TaskState, to: TaskState) -> None:
     record = make_record()
-    record.state, record.history = start, ["pending", start]
+    record.state, record.path = start, Path(start, Path(TaskState.PENDING))
     if to in read(TASK_TABLE).get(start, ()):
         record.move(to)
         assert (record.state, record.history) == (to, ["pending", start, to])

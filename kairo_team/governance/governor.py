@@ -251,8 +251,7 @@ class Governor:
         a part of 0 is nothing. Ledger units are tokens, picodollars, loops, tool calls. Raises `InsufficientBudget`
         and `GovernorClosed` like `carve`; of a halted governor it makes a halted child: the attempt finds out.
         """
-        budget = ceiling or FREE
-        limit = limits_of(budget)
+        budget, limit = (FREE, UNLIMITED) if ceiling is None else (ceiling, limits_of(ceiling))
         node = self._node
         tree = node.tree
         tree.acquire()

@@ -199,16 +199,14 @@ class Node:
                 node.cells[dim] += change
 
     def set_aside(self, amounts: Units) -> None:
-        """Guarantee all of `amounts` to a child here and above, or raise `InsufficientBudget`.
-
-        Each is committed, on ancestors less where a guarantee covers it, and taken back where it was too much.
-        """
-        short = self.commit(*amounts)
-        if self.tree.overdrawn:
-            walled = (dim for dim in ALL_DIMENSIONS if amounts[dim] and self.walled(dim, amounts[dim]) is not None)
-            short = min(short, next(walled, short))
+        """Commit `amounts` for a child here, above less where a guarantee covers it; else `InsufficientBudget`."""
+        tokens, picos, loops, tool_calls = amounts
+        short = self.commit(tokens, picos, loops, tool_calls)
+        for dim in ALL_DIMENSIONS[:short] if self.tree.overdrawn else ():
+            if amounts[dim] and self.walled(dim, amounts[dim]) is not None:
+                short = dim
+                break
         if short < NO_DIMENSION:
-            tokens, picos, loops, tool_calls = amounts
             self.commit(-tokens, -picos, -loops, -tool_calls, False)
             raise self.insufficient(short, amounts[short])
 
@@ -229,7 +227,8 @@ class Node:
             if tool_calls:
                 cells[8] += tool_calls
             if checked and node.limit is not UNLIMITED:
-                short = min(short, node.passes(tokens, picos, loops, tool_calls))
+                passed = node.passes(tokens, picos, loops, tool_calls)
+                short = passed if passed < short else short  # noqa: FURB136 - `min` is slow
             if node.guarantee is not NOTHING:  # the parent has committed that much already
                 floors = node.guarantee
                 tokens = tokens and beyond(floors[0], cells[5], tokens)

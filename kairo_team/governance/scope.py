@@ -100,8 +100,7 @@ class GovernorScope:
         """Whether the body was begun and has not ended."""
         return self in self.node.tree.scopes
 
-    @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the body is to end: its scope was cancelled, by whatever."""
         return self._scope is not None and self._scope.cancel_called
 

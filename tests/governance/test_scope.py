@@ -187,7 +187,7 @@ async def test_a_shielded_body_that_finishes_keeps_its_value() -> None:
         with anyio.CancelScope(shield=True):
             team.cancel()
             await anyio.sleep(0.01)
-        assert scope.stopped
+        assert scope.is_stopped()
     assert not scope.cancelled
 
 
@@ -197,7 +197,7 @@ async def test_what_is_posted_after_the_body_has_ended_changes_nothing() -> None
         scope.cancel()
         team.cancel()
     await anyio.sleep(0.01)
-    assert (scope.stopped, scope.cancelled) == (False, False)
+    assert (scope.is_stopped(), scope.cancelled) == (False, False)
 
 
 async def test_the_bodys_own_error_passes() -> None:
@@ -258,7 +258,7 @@ async def test_a_scope_can_be_cancelled_alone() -> None:
     async with anyio.create_task_group() as group, team.scope() as scope:
         after(group, scope.cancel)
         await anyio.sleep_forever()
-    assert (scope.cancelled, scope.stopped, team.halted) == (True, True, None)
+    assert (scope.cancelled, scope.is_stopped(), team.halted) == (True, True, None)
 
 
 async def test_of_a_quiet_cancel_and_a_halt_the_first_decides() -> None:
