@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
 ANOTHER := Name another one: make $(or $(MAKECMDGOALS),test) PYTHON=python3.12
 PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
+THIRD_PARTY := tests/third_party/clinical_dose
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench docs shape build constraints clean
@@ -61,15 +62,15 @@ $(VENV)/.python:
 $(VENV)/.demo: $(PIN_FILES) | $(VENV)/.python
 	@$(call install,what the demo needs (130 MB; about a minute),cli local build model)
 
-$(VENV)/.dev: $(PIN_FILES) | $(VENV)/.python
-	@$(call install,all extras and the development tools (270 MB; about two minutes),all dev model)
+$(VENV)/.dev: $(PIN_FILES) $(shell find $(THIRD_PARTY) -type f ! -name '*.pyc') | $(VENV)/.python
+	@$(call install,all extras and the development tools (270 MB; about two minutes),all dev model,./$(THIRD_PARTY))
 	@touch $(VENV)/.demo
 
-# $(1) what it is, in words; $(2) the extras and groups.
+# $(1) what it is, in words; $(2) the extras and groups; $(3) packages of others that lie here.
 define install
 	start=$$(date +%s); echo "Installing $(1) into $(VENV) ..." && \
 	$(BIN)/python scripts/pins.py $(2) > $@-pins.txt && \
 	$(PIP) --require-hashes --no-deps -r $@-pins.txt && \
-	$(PIP) --no-deps --no-build-isolation -e . && \
+	$(PIP) --no-deps --no-build-isolation -e . $(3) && \
 	touch $@ && echo "Installed in $$(( $$(date +%s) - start )) s."
 endef

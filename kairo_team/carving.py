@@ -126,7 +126,7 @@ class Earlier:
         moved = _least(spent, self._left)
         if moved != Usage():
             self._left = difference(self._left, moved, 0.0)
-            self._governor.unbook(moved)
+            self._governor.restore(moved, -1)
 
 
 def _least(one: Usage, other: Usage) -> Usage:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import events
 from kairo_team.budget import Budget, to_picodollars
 from kairo_team.errors import Misuse, RunFinished, known
+from kairo_team.governance.units import DIMENSIONS, units_of
 from kairo_team.states import PENDING, TaskState
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Usage
     from kairo_team.contracts import Journal
     from kairo_team.dispatch import Dispatcher
     from kairo_team.governance.governor import Governor
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _WARN_AT: Final = 0.8
 """The share of a limit whose use is told."""
-_WARN_OF: Final = ("tokens", "dollars", "loops", "tool_calls")
-"""What is limited, and told of."""
 
 
 class Steering:
@@ -35,8 +34,8 @@ class Steering:
         self._journal = journal
         self._emit = emit
         self._dispatcher: Dispatcher | None = None
-        self._to_warn: dict[str, Any] = {}
-        """Limits of which it was not told yet that most of them is spent, by what they limit."""
+        self._marks: list[float] = [inf] * len(DIMENSIONS)
+        """What has to be spent, in ledger units, before it is told."""
         self._watch(governor.budget)
         while (told := journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
             self.directives.append(_directive(told))
@@ -89,27 +88,26 @@ class Steering:
             self._dispatcher.budget_came_back()
             self._dispatcher.wake()
 
-    def warn_of_budget(self, news: Usage | None = None) -> None:
-        """Tell, once for each limit, that most of it is spent; anew for one that was raised since.
+    def warn_of_budget(self) -> None:
+        """Tell, once for each limit, that most of it is spent; anew for one that was raised since."""
+        tokens, picodollars, loops, tool_calls = self._governor.spent
+        marks = self._marks
+        if tokens >= marks[0] or picodollars >= marks[1] or loops >= marks[2] or tool_calls >= marks[3]:
+            self._warn()
 
-        `news` is what was spent since this was last called, where somebody knows.
-        """
-        if not self._to_warn or (news is not None and not any(getattr(news, one) for one in self._to_warn)):
-            return
-        usage = self._governor.usage
-        for dimension, limit in tuple(self._to_warn.items()):
-            share = float(getattr(usage, dimension) / limit)
-            if share >= _WARN_AT:
-                del self._to_warn[dimension]
-                self._emit(events.BudgetWarned, None, None, dimension, share)
+    def _warn(self) -> None:
+        limits = units_of(self._governor.budget)
+        for place, spent in enumerate(self._governor.spent):
+            if spent >= self._marks[place]:
+                self._marks[place] = inf
+                self._emit(events.BudgetWarned, None, None, DIMENSIONS[place], spent / limits[place])
 
     def _watch(self, raised: Budget) -> None:
         """Be about to tell of the limits that were given, or raised."""
-        limits = self._governor.budget
-        for dimension in _WARN_OF:
-            limit = getattr(limits, dimension)
-            if limit and getattr(raised, dimension):
-                self._to_warn[dimension] = limit
+        limits = units_of(self._governor.budget)
+        for place, more in enumerate(units_of(raised)):
+            if more and limits[place]:
+                self._marks[place] = limits[place] * _WARN_AT
 
     def _check_running(self) -> None:
         """Raise `RunFinished` once the run has its result: what comes from other threads may come late."""

@@ -477,13 +477,15 @@ class TeamRun:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        record.recall_cancel()
+        if record.steps.replaying:
+            record.recall_cancel()
         if isinstance(record.interrupted, HumanRequest):
             dispatcher.suspend(record, f"waits for a person: {record.interrupted.text}")
             return
-        to, reason = record.real_end(to, reason, self.governor.final)
+        if to is not COMPLETED or record.interrupted is not None:
+            to, reason = record.real_end(to, reason, self.governor.final)
         dispatcher.end(record, to, reason, verdict=verdict)
-        self._steering.warn_of_budget(record.usage)
+        self._steering.warn_of_budget()
 
     def _task(self, task_id: str) -> Task:
         graph = self._planning.graph

@@ -220,4 +220,4 @@ async def test_a_limit_that_was_raised_is_warned_of_anew_and_the_others_are_not(
     scene = Scene(spending(40, seconds=2), *tasks)
     result = await scene.play(lambda run: run.top_up(kt.Budget(tokens=150)), budget=kt.Budget(tokens=50, loops=5))
     assert result.status is kt.TeamStatus.COMPLETED
-    assert scene.warned == [("tokens", 0.8), ("loops", 0.8), ("tokens", 0.8)]
+    assert sorted(scene.warned) == [("loops", 0.8), ("tokens", 0.8), ("tokens", 0.8)]

@@ -185,15 +185,10 @@ class Governor:
         finally:
             tree.release()
 
-    def restore(self, usage: Usage) -> None:
-        """Book what an earlier session spent here, loops included; seconds aside. Nothing is checked, nobody halted."""
+    def restore(self, usage: Usage, sign: int = 1) -> None:
+        """Book what an earlier session spent here, seconds aside; nothing is checked. The sign -1 takes it back."""
         with self._node.tree.lock:
-            charge(self._node.nearest_open(), usage)
-
-    def unbook(self, usage: Usage) -> None:
-        """Take back what `restore` or `restored_usage` booked here: it was booked anew, below."""
-        with self._node.tree.lock:
-            charge(self._node.nearest_open(), usage, -1)
+            charge(self._node.nearest_open(), usage, sign)
 
     def cancel(self, reason: HaltReason = HaltReason.CANCELLED) -> None:
         """Stop this governor and everything under it: from any task, thread or signal handler.
@@ -201,8 +196,6 @@ class Governor:
         Never blocks and may be called again: the first reason wins. Work inside a `scope` is interrupted.
         """
         halts.stop(self._node, HaltReason(reason))
-
-    # -- children -----------------------------------------------------------------------------
 
     def carve(self, name: str, budget: Budget = FREE, *, guarantee: Budget | None = None) -> Governor:
         """Make a child: `budget` is its ceiling, `guarantee` is set aside here at once.
@@ -434,6 +427,11 @@ class Governor:
     def usage(self) -> Usage:
         """What it and everything below it spent."""
         return self._node.usage()
+
+    @property
+    def spent(self) -> list[int]:
+        """What it and everything below it spent, in ledger units: tokens, picodollars, loops, tool calls."""
+        return self._node.cells[:4]
 
     def status(self) -> tuple[Usage, HaltReason | None]:
         """Return what it and everything below it spent, and why it halted (or `None`)."""

@@ -1,0 +1,91 @@
+"""Dose notes that code checks and a person signs off, by a rubric that somebody else's package publishes.
+
+    pip install ./tests/third_party/clinical_dose      # `make test` has done so
+    python examples/regulated/review.py
+
+The substances, the dose table and the house rules are made up, and nothing here is medical advice. A writer makes a
+note, and a printer makes a label of it. The rubric comes by its name, `clinical-dose`, from a package that knows
+nothing of this ward; the table is the ward's own. Scripts play the writer and the people, so it runs offline.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kairo_team as kt
+from kairo_team.coordinators import ExpertTeamCoordinator
+from kairo_team.evaluators import Criterion, Rubric, checks, load_evaluator
+from kairo_team.testing import ScriptedAgent
+
+TABLE = Path(__file__).resolve().parent / "doses.csv"
+CARELESS = "Fictamide: 400 mg, 3 a day [T-1]\nExemplol: 200, 2 a day [T-7]"
+CAREFUL = "Fictamide: 40 mg, 3 a day [T-1]\nExemplol: 200 ug, 2 a day [T-2]"
+"""What the writer writes: ten times too much, without a unit and by a row there is not; and once it was sent back."""
+
+PLAN = kt.TaskGraph(
+    [
+        kt.Task("note", "Write the dose note.", member="writer", evaluator="dose"),
+        kt.Task("label", "Print the label.", member="printer", depends_on=["note"]),
+    ]
+)
+LABEL = Rubric([Criterion("numbers", "no number that is not in the note", checks.numbers())])
+
+
+def print_label(assignment: kt.Assignment) -> str:
+    """Put what was accepted on one line."""
+    return " / ".join(line.partition(" [")[0] for line in assignment.upstream["note"].text.splitlines())
+
+
+def build(notes: list[str], person: kt.HumanGate | None) -> kt.Team:
+    """Make the ward: a writer who writes these notes, and a person to ask, or none."""
+    members = [kt.Member("writer", ScriptedAgent(notes)), kt.Member("printer", print_label)]
+    return kt.Team(
+        "ward",
+        members,
+        coordinator=ExpertTeamCoordinator(evaluator=LABEL),
+        evaluators={"dose": load_evaluator("clinical-dose", table=TABLE)},
+        runtime=kt.Runtime(gate=person, subscribers=[watch]),
+    )
+
+
+def watch(event: kt.events.Event) -> None:
+    """Say what each review came to."""
+    if isinstance(event, kt.events.EvaluationResult):
+        print(f"review of {event.task_id}, attempt {event.attempt}: {said(event.verdict)}")
+        for finding in event.verdict.findings:
+            print(f"  {finding.criterion}: {finding.observed}")
+
+
+def said(verdict: kt.EvaluationVerdict) -> str:
+    """Say what a review decided, and why where it left it open."""
+    return f"{verdict.outcome}({verdict.cause})" if verdict.cause else verdict.outcome.value
+
+
+def sign(question: kt.HumanRequest) -> bool:
+    """Stand for the person who may prescribe: sign what code found nothing wrong with."""
+    print(f"? {question.text}")
+    return not question.findings
+
+
+def scene(title: str, notes: list[str], person: kt.HumanGate | None) -> kt.TeamResult:
+    """Let the ward work once, and say what came of it."""
+    print(f"== {title}")
+    result = kt.run_sync(build(notes, person), kt.TeamExecutionRequest("Dose them.", plan=PLAN))
+    for outcome in result.outcomes:
+        print(f"{outcome.task_id}: {outcome.status}{f', {said(outcome.verdict)}' if outcome.verdict else ''}")
+    print(f"{result.status.upper()}: {result.error or result.warnings[0]}")
+    print(f"{result.output}\n" if result.output else "")
+    return result
+
+
+def main() -> None:
+    """Show what happens with nobody to ask, with people who answer this and that, and with a writer who is stubborn."""
+    scene("nobody to ask", [CAREFUL], None)
+    scene("a person signs", [CARELESS, CAREFUL], kt.CallbackGate(sign))
+    scene("a person refuses", [CAREFUL], kt.CallbackGate(lambda _: kt.HumanDecision.reject("wrong patient")))
+    scene("nobody answers", [CAREFUL], kt.CallbackGate(lambda _: None))
+    scene("the writer does not listen", [CARELESS] * 4, kt.CallbackGate(sign))
+
+
+if __name__ == "__main__":
+    main()
