@@ -70,9 +70,9 @@ class TaskWork:
     ) -> None:
         """End a task that cannot be accepted, and with it the run if the policy says so."""
         going_on = self._replan is not None and not await self.run.is_over(task) and await self._replan(task, error)
-        failed = self.run.fail(task, error, best=best, verdict=verdict)
-        if failed and self._policy.abort_team and not going_on:
-            self.run.abort(f"task {task.id!r} failed: {error}")
+        self.run.fail(task, error, best=best, verdict=verdict)
+        if self._policy.abort_team and not going_on:
+            self.run.abort(f"task {task.id!r} failed: {error}", failed=task)
 
     # ------------------------------------------------------------------ tries
 

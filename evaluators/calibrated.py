@@ -56,7 +56,7 @@ class CalibratedEvaluationStrategy:
         subject = subject_of(self.strategy, context.context)
         valid = valid_for(self.certificates, subject, bucket_of(context.attempt), stages=len(stages))
         sure = [_Sure(stage, valid, number) for number, stage in enumerate(stages)]
-        return await CascadeEvaluationStrategy(sure).evaluate(context)
+        return await (sure[0] if len(sure) == 1 else CascadeEvaluationStrategy(sure)).evaluate(context)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that nobody could decide."""

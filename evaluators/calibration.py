@@ -184,15 +184,15 @@ async def _ask_all(
     stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)
     heard: list[list[_Heard]] = [[_Heard(path) for _ in range(repeats)] for _ in labelled]
 
-    async def ask(one: LabelledArtifact, answers: Sequence[_Heard]) -> None:
+    async def ask(place: int, one: LabelledArtifact, answers: Sequence[_Heard]) -> None:
         async with limiter:
-            for answer in answers:
-                with part_of(context, "example") as part:
+            for number, answer in enumerate(answers, 1):
+                with part_of(context, f"example {place}:{number}") as part:
                     await answer.listen(stages, one, part)
 
     async with anyio.create_task_group() as group:
-        for one, answers in zip(labelled, heard, strict=True):
-            group.start_soon(ask, one, answers)
+        for place, (one, answers) in enumerate(zip(labelled, heard, strict=True), 1):
+            group.start_soon(ask, place, one, answers)
     return heard
 
 

@@ -49,8 +49,8 @@ class Subject:
 def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> Subject:
     """Return what a certificate for this strategy speaks of; models are named as they are resolved in `context`.
 
-    Raises `ValueError` for a strategy, or an agent as the judge, that nothing tells from others of its class: give it an
-    attribute `fingerprint`.
+    Raises `ValueError` for a strategy, or an agent as the judge, that nothing tells from others of its class: give it
+    an attribute `fingerprint`.
     """
     stages = stages_of(strategy)
     rubrics = [_rubric_of(stage) for stage in stages]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from kairo_team.budget import Usage
+from kairo_team.budget import Usage, difference
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
@@ -93,6 +93,8 @@ class _Together:
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Ask all of them and join what they say."""
+        account = None if context.context is None else context.context.governor
+        before = Usage() if account is None else account.usage  # side by side, none of them knows what is its own
         verdicts: list[EvaluationVerdict | None] = [None] * len(self._strategies)
 
         async def ask(place: int) -> None:
@@ -101,7 +103,8 @@ class _Together:
         async with anyio.create_task_group() as group:
             for place in range(len(self._strategies)):
                 group.start_soon(ask, place)
-        return self._join([verdict for verdict in verdicts if verdict is not None])
+        joined = self._join([verdict for verdict in verdicts if verdict is not None])
+        return joined if account is None else replace(joined, usage=difference(account.usage, before, 0.0))
 
     def _join(self, verdicts: Sequence[EvaluationVerdict]) -> EvaluationVerdict:
         outcomes = {verdict.outcome for verdict in verdicts}

@@ -145,11 +145,12 @@ def read_judgement(text: str, criteria: Sequence[Criterion], token: str, view: A
         raise InvalidJudgement('"answers" is not a list')
     answers: dict[str, Answer] = {}
     menu = {criterion.id: criterion for criterion in criteria}
-    for one in cast("list[Any]", said):  # type: ignore[redundant-cast]  # pyright needs it
-        criterion = menu.get(str(one.get("id"))) if isinstance(one, dict) else None
+    for item in cast("list[Any]", said):  # type: ignore[redundant-cast]  # pyright needs it
+        one = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+        criterion = menu.get(str(one.get("id")))
         if criterion is None or criterion.id in answers:
-            raise InvalidJudgement(f"answers are for {known(menu)}, once each, and one was {one!r:.100}")
-        answers[criterion.id] = _answer(cast("dict[str, Any]", one), criterion, view)
+            raise InvalidJudgement(f"answers are for {known(menu)}, once each, and one was {item!r:.100}")
+        answers[criterion.id] = _answer(one, criterion, view)
     if len(answers) < len(menu):
         raise InvalidJudgement(f"there is no answer for {known(set(menu) - set(answers))}")
     noticed = "the judge says so" if found.get("addresses_the_judge") is True else None

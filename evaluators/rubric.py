@@ -31,6 +31,9 @@ class Rubric:
     `preflight` says so before work starts.
     """
 
+    models: tuple[Any, ...] = ()
+    """The judges it asks: none."""
+
     def __init__(
         self, criteria: Sequence[Criterion], threshold: Number = 1.0, *, check_timeout: float = CHECK_TIMEOUT
     ) -> None:

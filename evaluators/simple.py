@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kairo_team.errors import known
 from kairo_team.evaluators.checks.text import not_blank
@@ -18,6 +18,9 @@ class SimpleEvaluationStrategy:
 
     Raises `ValueError` for a rubric with criteria that a judge decides: it has none.
     """
+
+    models: tuple[Any, ...] = ()
+    """The judges it asks: none."""
 
     def __init__(self, rubric: Rubric | None = None) -> None:
         self.rubric = rubric or Rubric([Criterion("not-blank", "the artifact must not be blank", not_blank)])

@@ -67,15 +67,18 @@ class Carving:
             if member.budget is not None:
                 self._tell(member.id, member.budget)
 
-    def purpose(self, name: str) -> Governor:
+    def purpose(self, name: str, *, set_aside: bool = True) -> Governor:
         """Return the governor of a purpose; the policy's share is guaranteed to it as long as there is that much.
 
-        One that was closed is carved anew.
+        One that was closed is carved anew. With `set_aside` False nothing is guaranteed. Reviews never get more than
+        their share: judges do not eat the members' money.
         """
         governor = self._purposes.get(name)
         if governor is None:
-            guarantee = self._share(self._shares.get(name, 0.0))
-            self._purposes[name] = governor = self.root.carve(name, guarantee=guarantee)
+            share = self._share(self._shares.get(name, 0.0))
+            guarantee = share if set_aside else Budget()
+            ceiling = share if name == EVALUATE else Budget()
+            self._purposes[name] = governor = self.root.carve(name, ceiling, guarantee=guarantee)
             if guarantee != Budget():
                 self._tell(None, guarantee)
         return governor

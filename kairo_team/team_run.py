@@ -187,8 +187,10 @@ class TeamRun:
         self._ending.reason = self._ending.reason or reason
         self.governor.cancel()
 
-    def abort(self, reason: str) -> None:
-        """End the run as FAILED: what is in flight is interrupted and what was kept comes back."""
+    def abort(self, reason: str, failed: Task | None = None) -> None:
+        """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""
+        if failed is not None and self._record(failed).state is not FAILED:
+            return
         if self._ending.aborted or self.journal.get("end", None) is not None:  # a replay comes to it in time
             return
         self._ending.error = self._ending.error or TeamAborted(reason)
@@ -310,7 +312,7 @@ class TeamRun:
         self._dispatcher = Dispatcher(board, self._carving.members, self.config, self.emit, steps)
         self._records = self._dispatcher.records
         self._steering.begin(self._dispatcher)
-        parts = (self._services, self._dispatcher, self._steering, self._earlier, self.emit)
+        parts = (self._services, self._dispatcher, self._steering, self._carving, self._earlier, self.emit)
         self._tries = Tries(self.request, self.team, *parts, self._timeouts, self._leashes)
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
@@ -458,16 +460,12 @@ class TeamRun:
         *,
         best: Attempt | None = None,
         verdict: EvaluationVerdict | None = None,
-    ) -> bool:
-        """End a task that cannot be accepted; its best artifact so far comes back with it.
-
-        Returns whether it is FAILED: it may have been cancelled meanwhile.
-        """
+    ) -> None:
+        """End a task that cannot be accepted; its best artifact so far comes back with it."""
         record = self._record(task)
         record.artifact = best.artifact if best is not None and best.artifact is not None else record.artifact
         record.verdict = verdict or record.verdict
         self._end(record, FAILED, error)
-        return record.state is FAILED
 
     def skip(self, task: Task, reason: str) -> None:
         """End a task without trying it."""

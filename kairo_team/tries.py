@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -10,6 +11,7 @@ import anyio
 from kairo_team import events
 from kairo_team.attempts import Attempt, Worker, cancelled_attempt, run_attempt
 from kairo_team.budget import difference
+from kairo_team.carving import EVALUATE
 from kairo_team.errors import Interrupted, Misuse
 from kairo_team.frozen import maker
 from kairo_team.human import HumanRequest
@@ -18,11 +20,12 @@ from kairo_team.reviews import review_artifact
 from kairo_team.states import GENERATING, TaskState
 from kairo_team.task_record import upstream_of
 from kairo_team.tasks import Assignment
+from kairo_team.team import Role
 from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 from kairo_team.work_context import WorkContext
 
 if TYPE_CHECKING:
-    from kairo_team.carving import Earlier
+    from kairo_team.carving import Carving, Earlier
     from kairo_team.dispatch import Dispatcher
     from kairo_team.governance.governor import Governor
     from kairo_team.leash import Leashes
@@ -39,6 +42,8 @@ _make_assignment: Final = maker(Assignment)
 
 _NOTHING: Final = ()
 
+_REVIEWER: Final = Role(EVALUATE)
+
 
 class Tries:
     """Makes the attempts and reviews of one run."""
@@ -50,6 +55,7 @@ class Tries:
         services: Services,
         dispatcher: Dispatcher,
         steering: Steering,
+        carving: Carving,
         earlier: Earlier,
         emit: Callable[..., None],
         timeouts: Timeouts,
@@ -62,6 +68,7 @@ class Tries:
         self._emit = emit
         self._dispatcher = dispatcher
         self._steering = steering
+        self._carving = carving
         self._earlier = earlier
         self._timeouts = timeouts
         self._leashes = leashes
@@ -228,13 +235,15 @@ class Tries:
             await self._dispatcher.stay(record)
         if verdict is MISSING or isinstance(verdict, CutShort):
             try:
-                verdict = await self._judge(record, attempt, evaluator, prior)
+                verdict = await self._judge(record, attempt, evaluator, prior, key)
             except Exception:
                 raise
             except BaseException:
                 steps.put(key, record.cut_short())
                 raise
             steps.put(key, verdict)
+        elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
+            self._earlier.book(self._carving.purpose(EVALUATE), verdict.usage)
         if isinstance(verdict, TaskCancelled):
             record.interrupted = verdict.reason
             raise Interrupted(verdict.reason)
@@ -244,9 +253,9 @@ class Tries:
         return made
 
     async def _judge(
-        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
+        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
     ) -> EvaluationVerdict | TaskCancelled:
-        task = record.task
+        task, work = record.task, self._review_context(record, evaluator, key)
         if attempt.artifact is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
         context = EvaluationContext(
@@ -257,10 +266,23 @@ class Tries:
             self._request.goal,
             upstream_of(task, self._dispatcher.records),
             self._config,
+            work,
         )
-        if record.interrupted is None:
-            verdict = await review_artifact(evaluator, context, self._config.review_timeout, self._leashes, record)
-            record.wait = None
+        try:
             if record.interrupted is None:
-                return verdict
+                verdict = await review_artifact(evaluator, context, self._config.review_timeout, self._leashes, record)
+                record.wait = None
+                if record.interrupted is None:
+                    return verdict if work is None else replace(verdict, usage=replace(work.usage, seconds=0.0))
+        finally:
+            if work is not None:
+                work.governor.close()
         return TaskCancelled(str(record.interrupted))
+
+    def _review_context(self, record: TaskRecord, evaluator: Any, key: str) -> WorkContext | None:
+        """Return governed models for a review, on an account of its own; None for one that is known to ask none."""
+        models = getattr(evaluator, "models", None)
+        if models is not None and not models:
+            return None
+        governor = self._carving.purpose(EVALUATE, set_aside=bool(models)).carve(record.task.id)
+        return WorkContext(self._services, governor, _REVIEWER, key, record.task.id, None)

@@ -127,7 +127,7 @@ class WorkContext:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What guardrails are told of the work."""
-        purpose = "generate" if self.task_id is not None else self._step
+        purpose = "generate" if self.member is not None else self.role.id
         return {"run_id": self.services.run_id, "task_id": self.task_id, "purpose": purpose}
 
     @property

@@ -103,7 +103,10 @@ async def work_alone(
 
 @contextmanager
 def part_of(work: WorkContext, name: str) -> Generator[WorkContext]:
-    """Give what a part of some work alone may use: it pays from the same budget, and what it spends is told apart."""
+    """Give what a part of some work alone may use: it pays from the same budget, and what it spends is told apart.
+
+    Each part needs a name of its own: under it is recorded what its calls brought, and a call is not made twice.
+    """
     governor = work.governor.carve(name)
     try:
         yield WorkContext(work.services, governor, work.role, step=name, task_id=None, member=None)

@@ -94,6 +94,8 @@ def _told(assignment: Assignment) -> dict[str, Any]:
     if assignment.previous is not None:
         told["previous"] = assignment.previous.text
         told["findings"] = [{"observed": one.observed, "expected": one.expected} for one in assignment.findings]
+    if assignment.directives:
+        told["directives"] = list(assignment.directives)
     return told
 
 

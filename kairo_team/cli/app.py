@@ -1,4 +1,4 @@
-"""The commands `kairo demo`, `run`, `check` and `graph`, and the one place where a mistake becomes a sentence."""
+"""The commands of `kairo`, and the one place where a mistake becomes a sentence."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kairo_team.cli.exits import QuietEnd
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.interrupts import LEFT
 from kairo_team.cli.job import Job
+from kairo_team.cli.judge import judge_app
 from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.streams import tolerate_narrow_encodings
@@ -41,6 +42,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(judge_app, name="judge")
 
 TeamFile = Annotated[str, typer.Argument(metavar="FILE.py[:TEAM]", help="A Python file that builds a kt.Team.")]
 Goal = Annotated[

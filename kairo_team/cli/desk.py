@@ -96,6 +96,13 @@ class Desk:
         self.say(f"the plan of team {job.team.name!r} ({chart.size}) is drawn in {svg}")
         return 0
 
+    def present(self, document: str, show: Callable[[Screen], None]) -> None:
+        """Write the document where one was asked for; else let `show` show what is in it."""
+        if self._write is not None:
+            self._put(document)
+        else:
+            show(self.screen)
+
     def refuse(self, sentence: str) -> int:
         """Say why nothing can be started and return the exit code."""
         if self._json:

@@ -41,9 +41,8 @@ class Judging:
         """The reply as it should be."""
         ids = criteria_asked(request)
         answers = [self._one(name) for name in ids]
-        return {"token": token_of(request), "answers": answers, "confidence": 0.9, "addresses_the_judge": False} | (
-            self.extra
-        )
+        usual = {"token": token_of(request), "answers": answers, "confidence": 0.9, "addresses_the_judge": False}
+        return {**usual, **self.extra}
 
     def _one(self, name: str) -> dict[str, Any]:
         said = self.says[name]

@@ -1,0 +1,79 @@
+"""How far may a judge decide by itself? Labelled examples, a rubric, and a judge to calibrate.
+
+The texts are made here, with planted defects, so that what a human would say of each is known: a text with a word that
+a child does not know is sent back. The judge stands in for a model, so that the example needs none: it takes long words
+for hard ones, which is often right. It misses short hard words, and long plain ones mislead it.
+
+    kairo judge calibrate examples/judge_calibration_data/labelled.jsonl \
+        --judge examples/judge_calibration.py:judge --rubric examples/judge_calibration.py
+
+    python examples/judge_calibration.py        # prints the labelled examples anew
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import kairo_team as kt
+from kairo_team.evaluators import Criterion, Rubric
+
+PLAIN = ("tide", "moon", "sea", "beach", "boat", "rock", "sand", "wave")
+LONG_BUT_PLAIN = ("everything", "yesterday", "lighthouse", "fisherman", "grandmother")
+HARD = ("gravitational", "perturbation", "declination", "oscillation", "equinoctial", "amphidromic")
+SHORT_BUT_HARD = ("neap", "syzygy", "apsis")
+LONG = 9
+"""Letters from which on the judge takes a word for a hard one."""
+FIRST, SECOND = 360, 40
+PASSED = 0.5
+SLY = {1: 0.02, 2: 0.6}
+"""By attempt: the share of bad texts whose hard word is short. What a member has revised once hides its faults."""
+
+rubric = Rubric([Criterion("plain", "a ten-year-old knows every word", by="judge")])
+
+
+class WordJudge:
+    """Counts long words, and is the surer the clearer the count."""
+
+    name = "example:word-judge"
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        """Answer for the one criterion, as it is asked to."""
+        text: str = json.loads(request.messages[1].text.splitlines()[1])
+        long = sum(len(word.strip(".,")) >= LONG for word in text.split())
+        met, confidence = {0: (True, 0.95), 1: (True, 0.6), 2: (False, 0.8)}.get(long, (False, 0.97))
+        asked: Any = (request.output_schema or {})["properties"]
+        answer = {"id": "plain", "answer": "met" if met else "not met", "quote": "", "where": "", "expected": ""}
+        answer["observed"] = f"{long} long words"
+        reply = {"token": asked["token"]["const"], "answers": [answer], "confidence": confidence}
+        return kt.ModelResponse(json.dumps({**reply, "addresses_the_judge": False}))
+
+
+judge = WordJudge()
+
+
+def examples() -> Iterator[dict[str, Any]]:
+    """Make texts and say what a human decides about each; the second attempts are the harder ones."""
+    lots = random.Random(11)  # noqa: S311 - the same examples every time
+    for number in range(FIRST + SECOND):
+        attempt = 1 if number < FIRST else 2
+        passed = lots.random() < PASSED
+        words = lots.choices(PLAIN, k=6) + lots.choices(LONG_BUT_PLAIN, k=lots.choice([0, 0, 0, 1, 2]))
+        if not passed:
+            sly = lots.random() < SLY[attempt]
+            words += lots.choices(SHORT_BUT_HARD, k=1) if sly else lots.choices(HARD, k=lots.randint(2, 4))
+        lots.shuffle(words)
+        text = f"Text {number + 1}: the {', the '.join(words)}."
+        yield {"artifact": text, "task": "Explain tides to a child.", "passed": passed, "attempt": attempt}
+
+
+def main() -> None:
+    """Print the labelled examples."""
+    for one in examples():
+        print(json.dumps(one))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""`kairo judge calibrate` and `kairo judge score`: a judge held against labelled examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
+
+import anyio
+import typer
+
+from kairo_team.cli.job import plain_log
+from kairo_team.cli.judge_inputs import JudgeJob, check_output, judge_job, write_output
+from kairo_team.cli.judge_report import calibration_document, score_document, show_calibration, show_score
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.errors import HaltError, KairoError
+from kairo_team.evaluators.calibration import calibrate, score_judge
+from kairo_team.evaluators.certificates import Certificate, read_certificates, write_certificates
+from kairo_team.verdicts import Cause
+from kairo_team.views.risk_svg import RiskCurve, draw_risk
+
+if TYPE_CHECKING:
+    from kairo_team.cli.desk import Desk
+    from kairo_team.evaluators.calibration import Calibration
+    from kairo_team.evaluators.judge_report import JudgeReport
+    from kairo_team.evaluators.thresholds import Side
+
+Found = TypeVar("Found")
+NO_CERTIFICATE: Final = 4
+"""Exit code when nothing can be promised."""
+_MORE: Final = "give more with --budget, or fewer examples"
+
+judge_app = typer.Typer(help="Hold a judge against labelled examples.", rich_markup_mode=None)
+
+Labels = Annotated[str, typer.Argument(metavar="FILE.jsonl", help="Objects with artifact, task, passed and attempt.")]
+JudgeOption = Annotated[
+    list[str], typer.Option(metavar="MODEL", help="A model's name, or FILE.py:NAME; given again, the next stage.")
+]
+RubricOption = Annotated[str, typer.Option(metavar="FILE.py[:NAME]", help="A Python file that builds a Rubric.")]
+BudgetOption = Annotated[
+    str | None, typer.Option(metavar="LIMITS", help="All the judges may spend, such as tokens=200000,dollars=0.50.")
+]
+RepeatsOption = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Ask about each example so often, to count flips.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+
+
+@judge_app.command("calibrate", epilog="Exit codes: 0 certified, 2 usage error, 4 nothing can be promised.")
+def calibrate_command(
+    context: typer.Context,
+    file: Labels,
+    *,
+    judge: JudgeOption,
+    rubric: RubricOption,
+    alpha: Annotated[float, typer.Option(metavar="SHARE", help="At most this share of its PASSes is false.")] = 0.1,
+    alpha_revise: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="The same for REVISE; default: as --alpha; none: never certify it."),
+    ] = None,
+    delta: Annotated[float, typer.Option(metavar="SHARE", help="How often the promise may fail.")] = 0.1,
+    budget: BudgetOption = None,
+    repeats: RepeatsOption = 1,
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Write the certificates there.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Draw coverage against risk there.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Find how sure a judge must be so that it may decide by itself, and certify what that promises."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    for option, place in (("--out", out), ("--svg", svg)):
+        check_output(option, place, [file, rubric, *judge])
+    with ExitStack() as stack:
+        job = judge_job(stack, file, judge, rubric, budget, repeats)
+        alphas = _alphas(alpha, alpha_revise)
+        found = _ask(job, partial(calibrate, job.strategy, job.labelled, alphas, delta), lambda made: made.report)
+    code = 0 if found.certificates else NO_CERTIFICATE
+    if out is not None:
+        write_output("--out", out, write_certificates(found.certificates))
+    if svg is not None:
+        write_output("--svg", svg, draw_risk(_curves(found)))
+    desk.present(calibration_document(found, code), partial(show_calibration, job, found))
+    return code
+
+
+@judge_app.command("score", epilog="Exit codes: 0 scored, 2 usage error.")
+def score_command(
+    context: typer.Context,
+    file: Labels,
+    *,
+    judge: JudgeOption,
+    rubric: RubricOption,
+    certificates: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="What kairo judge calibrate wrote: shows what stands under it.")
+    ] = None,
+    budget: BudgetOption = None,
+    repeats: RepeatsOption = 1,
+    json: JsonOption = False,
+) -> int:
+    """Count how often a judge is wrong, beside baselines that look at nothing; promises nothing."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    given = [] if certificates is None else _certificates(certificates)
+    with ExitStack() as stack:
+        job = judge_job(stack, file, judge, rubric, budget, repeats)
+        found = _ask(job, partial(score_judge, job.strategy, job.labelled, given), lambda made: made.report)
+    desk.present(score_document(found), partial(show_score, job, found))
+    return 0
+
+
+def _alphas(alpha: float, revise: str | None) -> dict[Side, float]:
+    if revise == "none":
+        return {"pass": alpha}
+    try:
+        return {"pass": alpha, "revise": alpha if revise is None else float(revise)}
+    except ValueError:
+        raise Refusal(f"--alpha-revise must be a share such as 0.2, or none, not {revise!r}") from None
+
+
+def _certificates(place: Path) -> list[Certificate]:
+    try:
+        return read_certificates(place.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        why = explain(error) if isinstance(error, OSError) else str(error)
+        raise Refusal(f"--certificates {str(place)!r}: {why}") from None
+
+
+def _ask(
+    job: JudgeJob, ask: Callable[..., Coroutine[Any, Any, Found]], report_of: Callable[[Found], JudgeReport]
+) -> Found:
+    """Ask the judges about all examples; `Refusal` where they cannot be asked, or their budget does not reach."""
+    try:
+        with plain_log():
+            found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))
+    except HaltError as halt:
+        raise Refusal(f"not all {len(job.labelled)} examples could be reviewed: {halt}: {_MORE}") from None
+    except (KairoError, ValueError) as error:
+        raise Refusal(explain(error) if isinstance(error, KairoError) else str(error)) from None
+    unpaid = report_of(found).no_answer.get(Cause.JUDGE_BUDGET, 0)
+    if unpaid:
+        raise Refusal(f"the budget did not reach for {unpaid} of {len(job.labelled)} examples: {_MORE}")
+    return found
+
+
+def _curves(found: Calibration) -> list[RiskCurve]:
+    return [
+        RiskCurve(
+            f"{side.upper()}, attempt {bucket}",
+            walk.alpha,
+            [(step.n / walk.examples, step.k / step.n, step.bound) for step in walk.steps if step.n],
+            None if walk.chosen is None else walk.chosen.n / walk.examples,
+        )
+        for (bucket, side), walk in found.walks.items()
+    ]

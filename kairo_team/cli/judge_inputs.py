@@ -1,0 +1,123 @@
+"""What `kairo judge` is given: labelled examples, a rubric, judges, and places for what comes out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kairo_team.budget import Budget
+from kairo_team.cli.budgets import parse_limits
+from kairo_team.cli.loading import importable, load_module, read_spec
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.errors import known
+from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
+from kairo_team.evaluators.combined import CascadeEvaluationStrategy
+from kairo_team.evaluators.labelled import LabelledArtifact, read_labelled
+from kairo_team.evaluators.rubric import Rubric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from kairo_team.contracts import EvaluationStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeJob:
+    """Whom to ask about what, and for how much."""
+
+    strategy: EvaluationStrategy
+    labelled: list[LabelledArtifact]
+    judges: Sequence[str]
+    """As they were named."""
+    budget: Budget
+    repeats: int
+
+
+def judge_job(
+    stack: ExitStack, file: str, judges: Sequence[str], rubric: str, budget: str | None, repeats: int
+) -> JudgeJob:
+    """Build the job that the command line describes; the files' own imports work until the stack is closed."""
+    labelled = read_labels(Path(file))
+    found = _rubric(stack, rubric)
+    try:
+        stages = [AgentEvaluationStrategy(_judge(stack, one), found) for one in judges]
+        limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
+        strategy = stages[0] if len(stages) == 1 else CascadeEvaluationStrategy(stages)
+        return JudgeJob(strategy, labelled, judges, Budget(**limits), repeats)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+
+
+def read_labels(file: Path) -> list[LabelledArtifact]:
+    """Read a file of labelled examples."""
+    if not file.is_file():
+        raise Refusal(f"there is no file {str(file)!r}: give the path of a JSON Lines file of labelled examples")
+    try:
+        labelled = read_labelled(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise Refusal(f"{str(file)!r} is not UTF-8 text: give a JSON Lines file of labelled examples") from None
+    except OSError as error:
+        raise Refusal(f"{str(file)!r} cannot be read: {explain(error)}") from None
+    except ValueError as error:
+        raise Refusal(f"{file}: {error}") from None
+    if not labelled:
+        raise Refusal(f"{file} holds no examples: one a line, with artifact, task and passed")
+    return labelled
+
+
+def _rubric(stack: ExitStack, text: str) -> Rubric:
+    """Return the rubric that was named, or the only one of its file."""
+    module, file, name = _module(stack, text, "a kairo_team.evaluators.Rubric")
+    rubrics = {key: one for key, one in vars(module).items() if isinstance(one, Rubric)}
+    if name is not None:
+        if name not in rubrics:
+            raise Refusal(f"{file} has no rubric {name!r}: it has {known(rubrics)}")
+        return rubrics[name]
+    public = {key: one for key, one in rubrics.items() if not key.startswith("_")}
+    if len(public) != 1:
+        example = f"{known(public)}: name one, as in {file}:{next(iter(public), '')}"
+        raise Refusal(
+            f"{file} builds several rubrics, {example}" if public else f"{file} builds no Rubric at its top level"
+        )
+    return next(iter(public.values()))
+
+
+def _judge(stack: ExitStack, text: str) -> Any:
+    """Return a model's name as it is, and the object that FILE.py:NAME names."""
+    if ".py:" not in text:
+        return text
+    module, file, name = _module(stack, text, "a chat model or an agent")
+    if name is None or not hasattr(module, name):
+        raise Refusal(f"{file} has no {name!r}: name a chat model or an agent that it builds, as in FILE.py:NAME")
+    return getattr(module, name)
+
+
+def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path, str | None]:
+    spec = read_spec(text, builds, "NAME")
+    stack.enter_context(importable(spec.file))
+    return load_module(spec.file), spec.file, spec.team
+
+
+def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None:
+    """Refuse a place where no file can be written, and that of a file that is read; inputs may be FILE.py:NAME."""
+    if place is None:
+        return
+    if place.is_dir():
+        raise Refusal(f"{option} {str(place)!r} is a directory: give the path of a file")
+    if not place.parent.is_dir():
+        raise Refusal(f"{option} {str(place)!r}: there is no directory {str(place.parent)!r}: make it first")
+    read = [Path(one) for text in inputs for one in (text, text.rpartition(":")[0])]
+    if any(place.exists() and one.exists() and place.samefile(one) for one in read):
+        raise Refusal(f"{option} {str(place)!r} is a file that is read here: give another path")
+
+
+def write_output(option: str, place: Path, text: str) -> None:
+    """Write one of the files that come out."""
+    try:
+        place.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise Refusal(f"{option} {str(place)!r} cannot be written: {why}: name another place") from None

@@ -1,0 +1,138 @@
+"""What `kairo judge` tells: tables for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.evaluators.certificates import write_certificates
+from kairo_team.views.text import count
+
+if TYPE_CHECKING:
+    from kairo_team.cli.judge_inputs import JudgeJob
+    from kairo_team.cli.streams import Screen
+    from kairo_team.evaluators.calibration import Calibration, JudgeScore
+    from kairo_team.evaluators.judge_report import JudgeReport
+
+_HEADS: Final = ("decides", "attempt", "threshold", "decided so", "wrong", "at most", "of all artifacts")
+
+
+def show_calibration(job: JudgeJob, found: Calibration, screen: Screen) -> None:
+    """Print what can be promised, what cannot, and the judge beside its baselines."""
+    _show_job(job, screen)
+    screen.tell()
+    screen.tell("Certificates" if found.certificates else "No certificate: all is left to a human", "bold")
+    if found.certificates:
+        _table([_HEADS, *map(_certificate_row, found.certificates)], screen)
+    for sentence in found.shortfalls:
+        screen.tell(sentence)
+    _show_budget(found, screen)
+    _show_report("The judge as it is, with all it decides standing", found.report, screen)
+
+
+def _show_job(job: JudgeJob, screen: Screen) -> None:
+    passed = sum(one.passed for one in job.labelled)
+    screen.tell(
+        f"{count(len(job.labelled), 'example')}, a human passes {passed:,}; judge: {', then '.join(job.judges)}"
+    )
+
+
+def _certificate_row(one: Any) -> tuple[str, ...]:
+    return (
+        one.outcome,
+        one.attempt,
+        f"{one.threshold:.3f}",
+        f"{one.n:,}",
+        f"{one.k:,}",
+        f"{one.alpha:.1%} wrong (bound {one.bound:.1%})",
+        f"{one.coverage.rate:.1%} ({one.coverage.low:.1%} to {one.coverage.high:.1%})",
+    )
+
+
+def _show_budget(found: Calibration, screen: Screen) -> None:
+    """Say how many labels a promise takes."""
+    screen.tell()
+    screen.tell("Labels", "bold")
+    for (bucket, side), walk in found.walks.items():
+        share = walk.answered / walk.examples
+        rough = f", about {walk.needed / share:,.0f} examples as they come" if share else ""
+        screen.tell(
+            f"{side} on attempt {bucket}: at most {walk.alpha:.1%} wrong takes {walk.needed} decided so without an "
+            f"error{rough}; there are {walk.answered} in {walk.examples}"
+        )
+
+
+def show_score(job: JudgeJob, found: JudgeScore, screen: Screen) -> None:
+    """Print how the judge did, and how under its certificates."""
+    _show_job(job, screen)
+    _show_report("The judge as it is, with all it decides standing", found.report, screen)
+    if found.calibrated is not None:
+        _show_report("Under its certificates", found.calibrated, screen)
+    for sentence in found.why_not:
+        screen.tell(sentence)
+
+
+def _show_report(title: str, report: JudgeReport, screen: Screen) -> None:
+    screen.tell()
+    screen.tell(title, "bold")
+    kappa = "none" if report.kappa is None else f"{report.kappa:.2f}"
+    rows = [
+        ("decides by itself", str(report.coverage), ""),
+        ("false PASS", str(report.false_pass), "of what it passes"),
+        ("  passing everything", str(report.always_pass), "of all"),
+        ("  passing the longest", str(report.longest_wins), "of as many as it passes"),
+        ("false REVISE", str(report.false_revise), "of what it sends back"),
+        ("false-pass rate", str(report.false_pass_rate), "of what a human would not pass"),
+        ("kappa", kappa, "agreement with the human beyond chance"),
+        ("flips", str(report.flips) if report.flips.n else "not asked again: --repeats 2", "of what was asked again"),
+    ]
+    rows += [(f"no answer: {cause.replace('_', ' ')}", f"{many:,}", "") for cause, many in report.no_answer.items()]
+    _table(rows, screen)
+
+
+def _table(rows: Iterable[Sequence[str]], screen: Screen) -> None:
+    table = list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
+        screen.tell(f"  {line.rstrip()}")
+
+
+# ---------------------------------------------------------------- documents
+
+
+def calibration_document(found: Calibration, code: int) -> str:
+    """Write what was found: `certificates`, `shortfalls`, `curves`, `report`, `usage`, `exit_code`."""
+    curves = [
+        {
+            "outcome": side,
+            "attempt": bucket,
+            "alpha": walk.alpha,
+            "delta": walk.delta,
+            "examples": walk.examples,
+            "needed": walk.needed,
+            "steps": [{"threshold": s.threshold, "n": s.n, "k": s.k, "bound": s.bound} for s in walk.steps],
+        }
+        for (bucket, side), walk in found.walks.items()
+    ]
+    body = json.loads(write_certificates(found.certificates)) | {
+        "shortfalls": list(found.shortfalls),
+        "curves": curves,
+        "report": found.report.to_json(),
+        "usage": {"tokens": found.usage.tokens, "dollars": str(found.usage.dollars)},
+        "exit_code": code,
+    }
+    return json.dumps(body, indent=2) + "\n"
+
+
+def score_document(found: JudgeScore) -> str:
+    """Write what was found: `report`, `calibrated` (null without certificates), `why_not`, `usage`, `exit_code`."""
+    body = {
+        "report": found.report.to_json(),
+        "calibrated": None if found.calibrated is None else found.calibrated.to_json(),
+        "why_not": list(found.why_not),
+        "usage": {"tokens": found.usage.tokens, "dollars": str(found.usage.dollars)},
+        "exit_code": 0,
+    }
+    return json.dumps(body, indent=2) + "\n"

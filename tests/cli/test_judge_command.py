@@ -1,0 +1,226 @@
+"""`kairo judge`: labelled examples in; a table, certificates and a picture out; bad input is one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kairo_team.evaluators.certificates import read_certificates
+from kairo_team.views.risk_svg import RiskCurve, draw_risk
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "calibration.md"
+EXAMPLE = "examples/judge_calibration.py"
+LABELLED = "examples/judge_calibration_data/labelled.jsonl"
+BY_EXAMPLE = ("--judge", f"{EXAMPLE}:judge", "--rubric", EXAMPLE)
+Kairo = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip()
+
+
+def test_the_transcript_in_the_docs_is_what_the_command_prints(kairo: Kairo, tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    transcripts = re.findall(
+        r"^```\n\$ kairo judge (calibrate|score) (.*?[^\\])\n(.*?)^```$", page, re.DOTALL | re.MULTILINE
+    )
+    assert [name for name, _, _ in transcripts] == ["calibrate", "score"]
+    for name, line, printed in transcripts:
+        words = line.replace("\\\n", " ").split()
+        arguments = [str(tmp_path / word) if word.endswith((".json", ".svg")) else word for word in words]
+        said = kairo("judge", name, *arguments)
+        assert (said.code, said.err) == (0, "")
+        assert trimmed(said.out) == trimmed(printed)
+    assert (tmp_path / "risk.svg").read_text() == (ROOT / "docs" / "calibration-risk.svg").read_text()
+    assert [one.outcome for one in read_certificates((tmp_path / "certificates.json").read_text())] == [
+        "pass",
+        "revise",
+    ]
+
+
+def test_the_labelled_examples_are_those_that_the_example_makes() -> None:
+    made = runpy.run_path(str(ROOT / EXAMPLE))["examples"]()
+    assert [json.loads(line) for line in (ROOT / LABELLED).read_text().splitlines()] == list(made)
+
+
+def test_the_json_document_holds_certificates_curves_and_report(kairo_json: Kairo) -> None:
+    said = kairo_json("judge", "calibrate", LABELLED, *BY_EXAMPLE, "--alpha-revise", "none", "--json")
+    document = said.document
+    assert (said.code, document["exit_code"], said.err) == (0, 0, "")
+    assert [(one["outcome"], one["delta"]) for one in document["certificates"]] == [("pass", 0.1)]
+    assert {curve["attempt"] for curve in document["curves"]} == {"1", "2"}
+    assert document["report"]["false_pass"]["n"] > 0
+    assert document["usage"]["tokens"] > 0
+
+
+def test_where_nothing_can_be_promised_the_exit_code_says_so_and_the_file_holds_nothing(
+    kairo: Kairo, tmp_path: Path
+) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text("\n".join((ROOT / LABELLED).read_text().splitlines()[:20]) + "\n\n")
+    out = tmp_path / "certificates.json"
+    said = kairo("judge", "calibrate", few, *BY_EXAMPLE, "--out", out)
+    assert said.code == 4
+    assert "No certificate: all is left to a human" in said.out
+    assert "label more" in said.out
+    assert read_certificates(out.read_text()) == []
+
+
+def test_two_judges_are_a_cascade(kairo_json: Kairo) -> None:
+    judges = ("--judge", f"{EXAMPLE}:judge", "--judge", f"{EXAMPLE}:judge", "--rubric", f"{EXAMPLE}:rubric")
+    document = kairo_json("judge", "calibrate", LABELLED, *judges, "--alpha-revise", "none", "--json").document
+    assert len(document["certificates"][0]["subject"]["parameters"]["stages"]) == 2
+
+
+def test_score_says_why_certificates_do_not_count(kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path]) -> None:
+    out = tmp_path / "certificates.json"
+    assert kairo("judge", "calibrate", LABELLED, *BY_EXAMPLE, "--out", out).code == 0
+    other = team_file(
+        "from kairo_team.evaluators import Criterion, Rubric\nr = Rubric([Criterion('plain', 'x', by='judge')])\n"
+    )
+    said = kairo("judge", "score", LABELLED, "--judge", f"{EXAMPLE}:judge", "--rubric", other, "--certificates", out)
+    assert said.code == 0
+    assert "it was made for another rubric and another prompt" in said.out
+    assert re.search(r"Under its certificates\n +decides by itself +0 of 400", said.out)
+
+
+def test_scores_are_a_document_too(kairo_json: Kairo) -> None:
+    said = kairo_json("judge", "score", LABELLED, *BY_EXAMPLE, "--json")
+    assert (said.code, said.document["calibrated"], said.document["why_not"]) == (0, None, [])
+    assert said.document["report"]["coverage"]["k"] == 400
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def file_with(tmp_path: Path, lines: Iterable[str]) -> Path:
+    path = tmp_path / "labels.jsonl"
+    path.write_text("\n".join(lines))
+    return path
+
+
+GOOD = '{"artifact": "a", "task": "t", "passed": true}'
+BAD_LABELS = {
+    "": "holds no examples",
+    "nonsense": "line 1: it is no JSON",
+    "[1]": "line 1: it is no object",
+    '{"artifact": "a", "task": "t"}': "line 1: it has no 'passed'",
+    '{"artifact": "a", "task": "t", "passed": "yes"}': "line 1: 'passed'",
+    '{"artifact": "a", "task": "t", "passed": true, "attempt": 0}': "line 1: 'attempt'",
+    '{"artifact": "a", "task": " ", "passed": true}': "line 1: 'task'",
+    '{"artifact": "a", "task": "t", "passed": true, "score": 1}': "line 1: it has 'score'",
+    f"{GOOD}\n\n{GOOD}": "line 3 is the same artifact as line 1",
+    GOOD + "\n" + GOOD.replace("true", "false"): "line 2 is the same artifact as line 1",
+}
+
+
+@pytest.mark.parametrize("text", BAD_LABELS)
+def test_a_file_of_labels_that_cannot_be_read_is_refused_in_a_sentence(kairo: Kairo, tmp_path: Path, text: str) -> None:
+    said = kairo("judge", "score", file_with(tmp_path, [text]), *BY_EXAMPLE)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert BAD_LABELS[text] in said.err
+
+
+MANY = """
+from kairo_team.evaluators import Criterion, Rubric
+a = Rubric([Criterion("x", "y", by="judge")])
+b = a
+c = Rubric([Criterion("z", "y", check=bool)])
+"""
+BAD = {
+    "no file": (("nowhere.jsonl", *BY_EXAMPLE), "there is no file"),
+    "a binary file": (("BINARY", *BY_EXAMPLE), "is not UTF-8"),
+    "no rubric file": ((LABELLED, "--judge", "a:b", "--rubric", "nowhere.py"), "builds a kairo_team.evaluators.Rubric"),
+    "no rubric in it": ((LABELLED, "--judge", "a:b", "--rubric", "examples/bring_your_agent.py"), "builds no Rubric"),
+    "several rubrics": ((LABELLED, "--judge", "a:b", "--rubric", "MANY"), "several rubrics"),
+    "no such rubric": ((LABELLED, "--judge", "a:b", "--rubric", "MANY:d"), "no rubric 'd'"),
+    "nobody is asked": ((LABELLED, "--judge", "a:b", "--rubric", "MANY:c"), "no criterion of the rubric asks"),
+    "no such model": ((LABELLED, "--judge", "nobody:x", "--rubric", EXAMPLE), "nobody"),
+    "no such judge": ((LABELLED, "--judge", f"{EXAMPLE}:nobody", "--rubric", EXAMPLE), "has no 'nobody'"),
+    "no judge at all": ((LABELLED, "--judge", f"{EXAMPLE}:LONG", "--rubric", EXAMPLE), "must be a model's name"),
+    "alpha": ((LABELLED, *BY_EXAMPLE, "--alpha", "2"), "alpha must be above 0"),
+    "alpha for REVISE": ((LABELLED, *BY_EXAMPLE, "--alpha-revise", "much"), "--alpha-revise must be"),
+    "delta": ((LABELLED, *BY_EXAMPLE, "--delta", "0"), "delta must be above 0"),
+    "budget": ((LABELLED, *BY_EXAMPLE, "--budget", "words=3"), "--budget limits"),
+    "a small budget": ((LABELLED, *BY_EXAMPLE, "--budget", "tokens=3000"), "give more with --budget"),
+    "hardly a budget": ((LABELLED, *BY_EXAMPLE, "--budget", "tokens=3"), "give more with --budget"),
+    "repeats": ((LABELLED, *BY_EXAMPLE, "--repeats", "0"), "--repeats"),
+    "no judge": ((LABELLED, "--rubric", EXAMPLE), "--judge"),
+    "out in no directory": ((LABELLED, *BY_EXAMPLE, "--out", "nowhere/c.json"), "there is no directory"),
+    "out is a directory": ((LABELLED, *BY_EXAMPLE, "--out", "docs"), "is a directory"),
+    "out is an input": ((LABELLED, *BY_EXAMPLE, "--out", LABELLED), "is a file that is read here"),
+    "svg is an input": ((LABELLED, *BY_EXAMPLE, "--svg", EXAMPLE), "is a file that is read here"),
+    "out is the judge": ((LABELLED, *BY_EXAMPLE, "--out", EXAMPLE), "is a file that is read here"),
+    "out cannot be written": ((LABELLED, *BY_EXAMPLE, "--out", "/proc/c.json"), "cannot be written"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_sentence(kairo: Kairo, tmp_path: Path, team_file: Callable[..., Path], name: str) -> None:
+    arguments, complaint = BAD[name]
+    (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
+    places = {"BINARY": str(tmp_path / "binary.jsonl"), "MANY": str(team_file(MANY))}
+    said = kairo("judge", "calibrate", *(re.sub("BINARY|MANY", lambda m: places[m[0]], one) for one in arguments))
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert complaint in said.err
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"certificates": [{}]}'])
+def test_certificates_that_are_none_are_refused(kairo: Kairo, tmp_path: Path, text: str) -> None:
+    place = tmp_path / "c.json"
+    place.write_text(text)
+    said = kairo("judge", "score", LABELLED, *BY_EXAMPLE, "--certificates", place)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "certificates" in said.err
+    assert kairo("judge", "score", LABELLED, *BY_EXAMPLE, "--certificates", tmp_path / "no.json").code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("praise",), ("calibrate",), ("score", LABELLED)])
+def test_half_a_command_is_answered_with_a_sentence(kairo: Kairo, words: tuple[str, ...]) -> None:
+    said = kairo("judge", *words)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "Usage:" not in said.err
+
+
+def test_a_refusal_goes_into_the_document_too(kairo_json: Kairo) -> None:
+    said = kairo_json("judge", "score", "nowhere.jsonl", *BY_EXAMPLE, "--json")
+    assert (said.code, said.document["exit_code"], said.document["status"]) == (2, 2, "refused")
+
+
+# ---------------------------------------------------------------- the picture
+
+
+def test_the_picture_marks_what_was_chosen_and_says_where_nothing_was() -> None:
+    points = [(0.2, 0.0, 0.06), (0.5, 0.04, 0.09), (0.9, 0.3, 0.4)]
+    picture = draw_risk([RiskCurve("PASS & co", 0.1, points, 0.5), RiskCurve("REVISE", 0.1, [], None)])
+    root = ET.fromstring(picture)  # noqa: S314 - our own text
+    texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "PASS & co" in texts
+    assert texts.count("no threshold keeps the promise") == 1
+    assert len([one for one in root.iter() if one.get("class") == "chosen"]) == 1
+    assert len([one for one in root.iter() if one.get("class") == "risk"]) == 4
+
+
+def test_nothing_in_the_picture_lies_outside_of_it() -> None:
+    for number in (1, 2, 3, 5):
+        picture = draw_risk([RiskCurve("PASS", 0.9, [(1.0, 1.0, 1.0), (1.0, 0.0, 1.0)], 1.0)] * number)
+        root = ET.fromstring(picture)  # noqa: S314 - our own text
+        width, height = float(root.get("width", 0)), float(root.get("height", 0))
+        for panel in root.iter("{http://www.w3.org/2000/svg}g"):
+            x, y = map(float, re.findall(r"[\d.]+", panel.get("transform", "")))
+            for dot in panel.iter("{http://www.w3.org/2000/svg}circle"):
+                assert 0 <= x + float(dot.get("cx", 0)) <= width
+                assert 0 <= y + float(dot.get("cy", 0)) <= height
