@@ -256,6 +256,7 @@ class Tries:
         self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
     ) -> EvaluationVerdict | TaskCancelled:
         task, work = record.task, self._review_context(record, evaluator, key)
+        account = None if work is None or not getattr(evaluator, "models", None) else work.governor
         if attempt.artifact is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
         context = EvaluationContext(
@@ -273,16 +274,20 @@ class Tries:
                 verdict = await review_artifact(evaluator, context, self._config.review_timeout, self._leashes, record)
                 record.wait = None
                 if record.interrupted is None:
-                    return verdict if work is None else replace(verdict, usage=replace(work.usage, seconds=0.0))
+                    return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
         finally:
-            if work is not None:
-                work.governor.close()
+            if account is not None:
+                account.close()
         return TaskCancelled(str(record.interrupted))
 
     def _review_context(self, record: TaskRecord, evaluator: Any, key: str) -> WorkContext | None:
-        """Return governed models for a review, on an account of its own; None for one that is known to ask none."""
+        """Return governed models for a review; None for an evaluator that is known to ask none.
+
+        One that is known to ask some has an account of its own for each review.
+        """
         models = getattr(evaluator, "models", None)
         if models is not None and not models:
             return None
-        governor = self._carving.purpose(EVALUATE, set_aside=bool(models)).carve(record.task.id)
+        governor = self._carving.purpose(EVALUATE, set_aside=bool(models))
+        governor = governor.carve(record.task.id) if models else governor
         return WorkContext(self._services, governor, _REVIEWER, key, record.task.id, None)

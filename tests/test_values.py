@@ -335,6 +335,9 @@ def test_a_digest_stands_for_the_text(one: str, other: str) -> None:
 # ---------------------------------------------------------------- events
 
 
+QUESTION = kt.HumanRequest("review", "is it good?", "the text", "t1", "ann", 2, kt.Cause.CYCLE, id="r1:q", run_id="r1")
+
+
 def samples(kind: type[events.Event]) -> events.Event:
     """Build an event with a telling value in every field."""
     telling: dict[str, Any] = {
@@ -344,10 +347,14 @@ def samples(kind: type[events.Event]) -> events.Event:
         "data": {"x": [1]}, "tokens": 5, "dollars": Decimal("0.5"), "origin": "team", "model": "test:m",
         "outcome": "ok", "held": 12, "missed": 4, "picodollars": 5,
         "constraint": "timeout", "action": "emergency_stop", "metrics": {"used": [1, 2.5]},
+        "directive": "shorter", "dimension": "tokens", "share": 0.8, "question": QUESTION, "question_id": "r1:q",
+        "feedback": "well done",
         "tool": "search", "refused_by": "permissions", "policy": "no-secrets", "phase": "pre_tool", "target": "test:m",
     }  # fmt: skip
     if issubclass(kind, events.TeamEnded):
         telling["status"] = kt.TeamStatus.FAILED
+    if kind is events.HumanDecided:
+        telling["action"] = "approve"
     if kind is events.GuardrailDecided:
         telling["action"] = "modify"
     if kind is events.EvaluationResult:

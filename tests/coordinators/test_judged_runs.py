@@ -9,7 +9,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric, all_of, checks
-from kairo_team.testing import EventRecorder, FunctionModel
+from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent
 from tests.evaluators.judge_rig import Judging
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ async def test_a_judge_sends_an_artifact_back_and_passes_the_next(fields: dict[s
 async def test_without_a_rubric_a_judge_says_whether_the_task_was_done() -> None:
     judge = Judging({"task": "met"})
     runtime = kt.Runtime(models={"test:judge": judge.model})
-    team = kt.Team("team", [kt.Member("a", lambda assignment: "The moon pulls the sea.")], runtime=runtime)
+    team = kt.Team("team", [kt.Member("a", ScriptedAgent(["The moon pulls the sea."]))], runtime=runtime)
     result = await ExpertTeamCoordinator(judge="test:judge").execute(kt.TeamExecutionRequest("Explain tides."), team)
     assert (result.status, len(judge.asked)) == (kt.TeamStatus.COMPLETED, 1)
     assert "Explain tides." in judge.asked[0].messages[0].text
