@@ -28,6 +28,7 @@ from kairo_team.governance.units import (
     Units,
     budget_of,
     check_within,
+    finite,
     limits_of,
     shown,
     units_of,
@@ -207,7 +208,7 @@ class Governor:
         """
         limit = UNLIMITED if budget is FREE else limits_of(budget)
         if guarantee is None:
-            amounts = NOTHING if limit is UNLIMITED else units_of(budget)
+            amounts = NOTHING if limit is UNLIMITED else finite(limit)
         else:
             amounts = units_of(guarantee)
             if limit is not UNLIMITED:

@@ -54,6 +54,12 @@ def units_of(budget: Budget) -> Units:
     return NOTHING if units == NOTHING else units
 
 
+def finite(limits: Limits) -> Units:
+    """Return limits as amounts: `None` counts as nothing."""
+    tokens, picos, loops, tool_calls = limits
+    return (tokens or 0, picos or 0, loops or 0, tool_calls or 0)
+
+
 def beyond(floor: int, committed: int, change: int) -> int:
     """Return what of a change that led to `committed` is beyond a guarantee of `floor`."""
     if not floor:
