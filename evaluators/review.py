@@ -207,4 +207,6 @@ class Review:
     def _why(self, criterion: Criterion) -> str:
         """Say why a criterion is unknown."""
         ruling = self.rulings.get(criterion.id)
-        return ruling.reason if ruling is not None else f"a {criterion.by} decides it, who was not asked"
+        if ruling is not None:
+            return ruling.reason
+        return f"{criterion.text} (a {criterion.by} decides it, who was not asked)"

@@ -42,7 +42,7 @@ async def test_a_human_criterion_is_for_the_human_whatever_else_is_unknown(order
     criteria = [asked("sign-off", "human"), one(OSError()), asked("kind")]
     escalated = await verdict(*(criteria[place] for place in order))
     assert (escalated.outcome, escalated.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.HUMAN_REQUIRED)
-    assert "sign-off: a human decides it, who was not asked" in escalated.feedback
+    assert f"sign-off: {criteria[0].text} (a human decides it, who was not asked)" in escalated.feedback
 
 
 async def test_a_human_is_not_asked_about_what_certainly_fails() -> None:
