@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from kairo_team.budget import Usage, difference
 from kairo_team.errors import HaltError, InsufficientBudget
-from kairo_team.evaluators.agent_judge import BATCH, suspect
-from kairo_team.evaluators.artifact_view import obvious_defect
 from kairo_team.evaluators.criterion import Answer, Criterion
+from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
 from kairo_team.evaluators.judging import Judge, Judgement
 from kairo_team.evaluators.rubric import Rubric
-from kairo_team.team import check_positive
-from kairo_team.verdicts import Cause, EvaluationVerdict, Finding
+from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext
 
 
-class PanelEvaluationStrategy:
+class PanelEvaluationStrategy(JudgedStrategy):
     """Reviews by a rubric whose criteria for a judge are answered by several, side by side.
 
     A level counts when at least `quorum` judges name it and no other has as many; what has none is unknown, and where
@@ -49,52 +46,17 @@ class PanelEvaluationStrategy:
             raise ValueError(f"the quorum must be from 1 to the {len(judges)} judges, not {quorum!r}")
         if not isinstance(rubric, Rubric) or not rubric.decided_by("judge"):
             raise ValueError(f"a panel takes a Rubric with criteria by='judge', not {rubric!r}")
-        check_positive("PanelEvaluationStrategy.timeout", timeout)
-        self.judges = tuple(judges)
-        self.rubric = rubric
+        super().__init__("the panel", tuple(judges), rubric, timeout, settings)
+        self.judges = self.models
         self.quorum = quorum
-        self.timeout = timeout
-        self.settings = {"temperature": 0.0, **(settings or {})}
 
-    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
-        """Review one artifact."""
-        before = context.context.governor.usage if context.context is not None else Usage()
-        verdict: EvaluationVerdict | None = None
-        with anyio.move_on_after(self.timeout):
-            verdict = await self._evaluate(context)
-        if verdict is None:
-            why = f"the panel took longer than {self.timeout:g} seconds"
-            verdict = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_TIMEOUT, why)
-        after = context.context.governor.usage if context.context is not None else before
-        return replace(verdict, usage=difference(after, before, 0.0))
-
-    async def _evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
-        review = await self.rubric.review(context)
-        if not review.open("judge"):
-            return review.verdict()
-        defect = obvious_defect(context.artifact)
-        if defect is not None:
-            return EvaluationVerdict.revise(defect, findings=[Finding("artifact", observed=defect)])
+    async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
         sitting = _Sitting([Judge(judge, context, self.settings) for judge in self.judges], self.quorum)
         while left := review.open("judge"):
             review = await sitting.answer(review, left[:BATCH])
             if sitting.failure is not None:
                 return sitting.failure
         return sitting.verdict(review)
-
-    def preflight(self, *, judge: bool = True, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that nobody could decide; see `Rubric.preflight`."""
-        return self.rubric.preflight(judge=True, gate=gate)
-
-    @property
-    def models(self) -> tuple[Any, ...]:
-        """The judges it asks."""
-        return self.judges
-
-    @property
-    def vacuous(self) -> bool:
-        """Judges are asked: it is not."""
-        return False
 
     def __repr__(self) -> str:
         return f"PanelEvaluationStrategy({list(self.judges)!r}, {self.rubric!r}, {self.quorum})"

@@ -1,0 +1,82 @@
+"""What reviews with judges have in common: checks first, judges for what is left, within a time, at a known cost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team.budget import difference
+from kairo_team.evaluators.artifact_view import obvious_defect
+from kairo_team.team import check_positive
+from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.evaluators.review import Review
+    from kairo_team.evaluators.rubric import Rubric
+    from kairo_team.verdicts import EvaluationContext
+
+BATCH: Final = 4
+"""Criteria that a judge is asked about at once."""
+
+
+class JudgedStrategy(ABC):
+    """A review by a rubric with criteria for judges; who they are, and how they are asked, its kinds say."""
+
+    models: tuple[Any, ...]
+    """The judges it asks."""
+    vacuous = False
+    """Judges are asked: it is not."""
+
+    def __init__(
+        self, who: str, models: tuple[Any, ...], rubric: Rubric, timeout: float, settings: Mapping[str, Any] | None
+    ) -> None:
+        """`who` is what its verdicts call the judges, `timeout` is in seconds, `settings` are for sampling."""
+        check_positive(f"{type(self).__name__}.timeout", timeout)
+        self._who = who
+        self.models = models
+        self.rubric = rubric
+        self.timeout = timeout
+        self.settings = {"temperature": 0.0, **(settings or {})}
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact."""
+        account = None if context.context is None else context.context.governor
+        before = None if account is None else account.usage
+        verdict: EvaluationVerdict | None = None
+        with anyio.move_on_after(self.timeout):
+            verdict = await self._review(context)
+        if verdict is None:
+            why = f"{self._who} took longer than {self.timeout:g} seconds"
+            verdict = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_TIMEOUT, why)
+        if account is None or before is None:
+            return verdict
+        return replace(verdict, usage=difference(account.usage, before, 0.0))
+
+    async def _review(self, context: EvaluationContext) -> EvaluationVerdict:
+        review = await self.rubric.review(context)
+        if not review.open("judge"):
+            return review.verdict()
+        defect = obvious_defect(context.artifact)
+        if defect is not None:
+            return EvaluationVerdict.revise(defect, findings=[Finding("artifact", observed=defect)])
+        return await self._ask(review, context)
+
+    @abstractmethod
+    async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
+        """Ask as long as the outcome depends on a judge, and say what follows."""
+
+    def preflight(self, *, judge: bool = True, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that nobody could decide; see `Rubric.preflight`."""
+        return self.rubric.preflight(judge=True, gate=gate)
+
+
+def suspect(verdict: EvaluationVerdict, how: str) -> EvaluationVerdict:
+    """Keep an artifact that seems to tell its judge what to say from being passed; nothing else changes."""
+    if verdict.outcome is not VerdictOutcome.PASS:
+        return verdict
+    why = f"the artifact seems to tell its judge what to say: {how}"
+    return replace(verdict, outcome=VerdictOutcome.ESCALATE, score=None, cause=Cause.INJECTION_SUSPECTED, feedback=why)
