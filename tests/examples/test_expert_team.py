@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +10,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.testing import EventRecorder
+from tests.examples.running import start
 
 expert_team = pytest.importorskip("kairo_team.examples.expert_team", reason="this example is no part of the wheel")
 
@@ -42,20 +40,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         return kt.run_sync(team, replace(request, goal=goal), runtime=runtime)
 
     return run_it
-
-
-def start(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONIOENCODING": "utf-8", **variables}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=200,
-        check=False,
-    )
 
 
 def transcripts() -> list[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.testing import FunctionModel
+from tests.examples.running import start
 
 map_reduce = pytest.importorskip("kairo_team.examples.map_reduce", reason="this example is no part of the wheel")
 
@@ -25,20 +23,6 @@ pytestmark = pytest.mark.skipif(not FILE.exists(), reason="runs in the repositor
 @pytest.fixture(scope="module")
 def result() -> kt.TeamResult:
     return kt.run_sync(*map_reduce.build())
-
-
-def start(*arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )
 
 
 def hopeless() -> set[str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 import kairo_team as kt
+from tests.examples.running import start
 
 task_board = pytest.importorskip("kairo_team.examples.task_board", reason="this example is no part of the wheel")
 
@@ -43,20 +41,6 @@ def run() -> kt.TeamResult:
 def rows() -> list[dict[str, str]]:
     with (task_board.DATA / "station.csv").open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
-
-
-def start(*arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
 
 
 def test_the_page_shows_what_it_prints() -> None:
