@@ -14,7 +14,7 @@ from kairo_team.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
 from kairo_team.status import RunFacts, decide_status
 from kairo_team.team import RiskProfile
 
-_PLAIN = RunFacts(
+PLAIN = RunFacts(
     halt=None,
     caller_cancelled=False,
     broken=False,
@@ -129,7 +129,7 @@ def status_rows() -> list[str]:
 
 
 def _cells(end: Mapping[str, Any], tasks: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(decide_status(replace(_PLAIN, **end, **tasks, **kind)).name for kind in KINDS.values())
+    return tuple(decide_status(replace(PLAIN, **end, **tasks, **kind)).name for kind in KINDS.values())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.journal import MemoryJournal
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
+from tests.team_machine_doubles import clean_up_slowly, swallow
 
 BEHAVIOURS = (
     "succeed", "succeed", "fail", "flaky", "hang", "nothing", "empty", "partial", "spend", "overspend", "swallow",
@@ -109,23 +110,6 @@ class World:
         with await context.governor.hold(tokens=TOKENS_A_CALL) as hold:
             await anyio.sleep(0.1)
             hold.settle(prompt_tokens=min(hold.tokens, 7))
-
-
-async def swallow(pause: float) -> None:
-    for _ in range(100_000):
-        try:
-            await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(pause)
-
-
-async def clean_up_slowly() -> None:
-    try:
-        await anyio.sleep_forever()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.sleep(50)
 
 
 class Editor:

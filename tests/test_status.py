@@ -22,21 +22,10 @@ from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import Task
 from kairo_team.team import RiskProfile, TeamConfig
 from kairo_team.verdicts import Cause, EvaluationVerdict
+from tests import states_page
 from tests.status_oracle import Story, TaskEnd, status_of
 
-PLAIN = RunFacts(
-    halt=None,
-    caller_cancelled=False,
-    broken=False,
-    ended_for_halt=False,
-    waiting=False,
-    accepted=2,
-    lost=0,
-    dispensable=0,
-    blemished=False,
-    risk=RiskProfile.MEDIUM,
-    tolerate_failures=False,
-)
+PLAIN = replace(states_page.PLAIN, accepted=2)
 EXHAUSTIONS: Final = tuple(halt for halt in HaltReason if halt.endswith("_budget_exceeded") and halt[:4] != "time")
 BOTH: Final = (False, True)
 
