@@ -18,6 +18,7 @@ from kairo_team.errors import ModelCallError
 from kairo_team.governance import Timeout
 from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
+from tests.settings_doubles import Reject, Slow, Unsure, bad, good, nap, spend
 
 SHOWN: dict[type, set[str]] = {}
 
@@ -32,45 +33,6 @@ def fields_of(kind: type) -> set[str]:
     if dataclasses.is_dataclass(kind):
         return {field.name for field in dataclasses.fields(kind)}
     return set(inspect.signature(kind).parameters)
-
-
-async def good(assignment: kt.Assignment) -> str:
-    return f"made {assignment.task.id}"
-
-
-async def bad(assignment: kt.Assignment) -> str:
-    raise ValueError("cannot")
-
-
-class Unsure:
-    """Leaves every artifact to a higher authority."""
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        return kt.EvaluationVerdict.escalate(kt.Cause.LOW_CONFIDENCE)
-
-
-async def nap(assignment: kt.Assignment) -> str:
-    await anyio.sleep(10)
-    return "slept"
-
-
-def spend(tokens: int) -> Any:
-    async def agent(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        context.governor.reserve(tokens=tokens).settle(prompt_tokens=tokens)
-        return "spent"
-
-    return agent
-
-
-class Reject:
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        return kt.EvaluationVerdict.revise("no")
-
-
-class Slow:
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        await anyio.sleep(10)
-        return kt.EvaluationVerdict.passed()
 
 
 def tasks(count: int, **fields: Any) -> list[kt.Task]:
