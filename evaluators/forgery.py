@@ -22,7 +22,10 @@ _SIGNS: Final[Mapping[str, re.Pattern[str]]] = {
             rf"|\b(?:output|answer|return|respond|reply|say|report|mark|record|grade|rate|score|judge)\b{_GAP}\b{_GOOD}\b"
             rf"{_GAP}(?:score|for (?:all|every|each)|criteria|criterion|10\s?/\s?10|verdict)"
             rf"|\bverdict\b{_GAP}\b{_GOOD}\b"
+            rf"|\b(?:answer|mark|rate|grade|score|judge)\b{_GAP}for (?:all|every|each)(?: of)?(?: the)? "
+            r"criteri(?:a|on)\b"
         ),
+        "a judge's reply": r"[\"']token[\"']\s*:[^{}]{0,200}[\"']answers[\"']\s*:",
         "a score": (
             r"(?:\b|_)score\b\W{0,6}(?:is|=|:|of)?\W{0,6}(?:10|100|5|1(?:\.0)?)\s?(?:/|out of)\s?(?:10|100|5|1)\b"
             r"|[\"']score[\"']\s*:\s*(?:10|100|1(?:\.0)?)\b|\bwith (?:a )?score (?:of )?(?:10|100|1\.0)\b"
