@@ -86,13 +86,16 @@ class Reviewers:
         """Return the judges that reviews of a plan's tasks ask, each once."""
         found: list[Any] = []
         for task in graph.tasks:
-            for model in getattr(self.of(task), "models", ()):
+            for model in self._judges(task):
                 if not any(model is other for other in found):
                     found.append(model)
         return tuple(found)
 
     def _asks_judge(self, task: Task) -> bool:
-        return any(model is self._judge for model in getattr(self.of(task), "models", ()))
+        return any(model is self._judge for model in self._judges(task))
+
+    def _judges(self, task: Task) -> tuple[Any, ...]:
+        return getattr(self.of(task), "models", None) or ()
 
     def _wired(self, evaluator: EvaluationStrategy) -> EvaluationStrategy:
         """Give a rubric that asks for a judge the coordinator's."""

@@ -6,12 +6,13 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.evaluators.certificates import Certificate, Valid, stages_of, subject_of, valid_for
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
 from kairo_team.evaluators.labelled import bucket_of
 from kairo_team.evaluators.thresholds import Side
+from kairo_team.reviews import criteria_digest
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -62,6 +63,17 @@ class CalibratedEvaluationStrategy:
         """Return one sentence for each criterion that nobody could decide."""
         ask = getattr(self.strategy, "preflight", None)
         return [] if ask is None else ask(judge=judge, gate=gate)
+
+    @property
+    def models(self) -> tuple[Any, ...] | None:
+        """The judges its strategy asks; None when it does not say."""
+        judges: tuple[Any, ...] | None = getattr(self.strategy, "models", None)
+        return judges
+
+    @property
+    def digest(self) -> str | None:
+        """Digest of the criteria of its strategy."""
+        return criteria_digest(self.strategy)
 
     @property
     def vacuous(self) -> bool:

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as value
 from kairo_team.evaluators.bounds import Proportion, upper_bound
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
 from kairo_team.evaluators.fingerprint import digest_of, fingerprint
-from kairo_team.evaluators.judging import CANNOT_TELL
+from kairo_team.evaluators.judging import CANNOT_TELL, question_schema
 from kairo_team.evaluators.labelled import Bucket
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.thresholds import SIDES, Side
@@ -43,7 +43,7 @@ class Subject:
     parameters: Json = field(default=EMPTY, hash=False)
     """How the stages are made: their classes, sampling settings, quorums."""
     prompt: str = ""
-    """Digest of what the judges are told; "" where only code decides."""
+    """Digest of what the judges are told, and of the form of their replies; "" where only code decides."""
 
 
 def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> Subject:
@@ -113,15 +113,18 @@ def _parameters_of(stage: Any) -> dict[str, Any]:
     return made
 
 
-def _prompts(rubric: Rubric, context: MemberContext) -> list[str]:
-    """Return what a judge would be told of a task of our own: templates and criteria are in it, artifacts are not."""
+def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
+    """Return what a judge would be told of a task of our own, and the form of its reply.
+
+    Templates, criteria and menus are in it, artifacts are not.
+    """
     criteria = rubric.decided_by("judge")
     told: dict[str, Any] = {
         "token": "token", "cannot_tell": CANNOT_TELL, "task": Task("task", "A task."), "goal": "A goal.",
         "upstream": {"before": Artifact("A text.")}, "criteria": criteria, "ids": [one.id for one in criteria],
         "hidden": 1, "whole": False, "problem": "a problem",
     }  # fmt: skip
-    return [context.render(name, **told) for name in _TEMPLATES]
+    return [*(context.render(name, **told) for name in _TEMPLATES), question_schema(criteria, "token")]
 
 
 # ---------------------------------------------------------------- certificates

@@ -10,6 +10,8 @@ import anyio
 
 from kairo_team.budget import Usage, difference
 from kairo_team.errors import HaltError, InsufficientBudget
+from kairo_team.evaluators.fingerprint import digest_of
+from kairo_team.reviews import criteria_digest
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -55,9 +57,14 @@ class CascadeEvaluationStrategy:
         return _preflight(self.stages, judge=judge, gate=gate)
 
     @property
-    def models(self) -> tuple[Any, ...]:
-        """The judges its stages ask."""
+    def models(self) -> tuple[Any, ...] | None:
+        """The judges its stages ask; None when no stage says."""
         return _models(self.stages)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the criteria of its stages, in their order."""
+        return digest_of(_digests(self.stages))
 
     @property
     def vacuous(self) -> bool:
@@ -123,9 +130,14 @@ class _Together:
         return _preflight(self._strategies, judge=judge, gate=gate)
 
     @property
-    def models(self) -> tuple[Any, ...]:
-        """The judges they ask."""
+    def models(self) -> tuple[Any, ...] | None:
+        """The judges they ask; None when none of them says."""
         return _models(self._strategies)
+
+    @property
+    def digest(self) -> str:
+        """Digest of their criteria, in whatever order."""
+        return digest_of(sorted(_digests(self._strategies)))
 
     @property
     def vacuous(self) -> bool:
@@ -140,7 +152,9 @@ class _Together:
 def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, lowest: bool) -> EvaluationVerdict:
     """Make one verdict of several, in an order that does not depend on theirs."""
     ordered = sorted(verdicts, key=_written)
-    scores = [verdict.score for verdict in ordered if verdict.score is not None]
+    # What is decided is scored and worded by those that decided it: others may have passed it, or failed.
+    deciding = [verdict for verdict in ordered if verdict.outcome is outcome or outcome not in (_PASS, _REVISE)]
+    scores = [verdict.score for verdict in deciding if verdict.score is not None]
     sure = [verdict.confidence for verdict in ordered if verdict.confidence is not None]
     findings = _distinct(finding for verdict in ordered for finding in verdict.findings)
     if outcome is not _REVISE:
@@ -149,7 +163,7 @@ def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, l
     return EvaluationVerdict(
         outcome,
         (min(scores) if lowest else max(scores)) if scores and outcome in (_PASS, _REVISE) else None,
-        "; ".join(_distinct(verdict.feedback for verdict in ordered if verdict.feedback)),
+        "; ".join(_distinct(verdict.feedback for verdict in deciding if verdict.feedback)),
         findings=findings,
         criteria=_distinct(result for verdict in ordered for result in verdict.criteria),
         cause=next((cause for cause in _GRAVEST if cause in causes), None),
@@ -192,8 +206,15 @@ def _preflight(strategies: Iterable[EvaluationStrategy], *, judge: bool, gate: b
     return _distinct(problem for ask in asked if ask is not None for problem in ask(judge=judge, gate=gate))
 
 
-def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...]:
-    return tuple(model for strategy in strategies for model in getattr(strategy, "models", ()))
+def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str]:
+    return [criteria_digest(strategy) or "" for strategy in strategies]
+
+
+def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...] | None:
+    """Join the judges of strategies; None where nobody is known, and one does not say that it asks none."""
+    said = [getattr(strategy, "models", None) for strategy in strategies]
+    judges = tuple(judge for some in said for judge in some or ())
+    return judges or (None if None in said else ())
 
 
 def _strategies(name: str, strategies: Iterable[Any]) -> tuple[Any, ...]:

@@ -24,6 +24,9 @@ CANNOT_TELL: Final = "cannot tell"
 _MOST_CANDIDATES: Final = 1_000
 """Places in a reply where an object may begin that are looked at."""
 
+_LONGEST_WORDS: Final = 200
+"""Characters of one thing a judge says; four of them, and all around them, fit into a small model's reply."""
+
 NewToken = Callable[[], str]
 
 
@@ -66,7 +69,7 @@ class Judge:
         """Ask about some criteria; a reply that cannot be read is asked for once more before `InvalidJudgement`."""
         token = self._token()
         messages = self._messages(criteria, token)
-        schema = _schema(criteria, token)
+        schema = question_schema(criteria, token)
         reply = await self._model.complete(ModelRequest(messages, (), schema, self._max_tokens, self._settings))
         try:
             return read_judgement(reply.text, criteria, token, self._view)
@@ -108,9 +111,9 @@ class _AgentAsModel:
         return ModelResponse(made if isinstance(made, str) else made.text)
 
 
-def _schema(criteria: Sequence[Criterion], token: str) -> dict[str, Any]:
+def question_schema(criteria: Sequence[Criterion], token: str) -> dict[str, Any]:
     """Return what the reply must be: an answer from the menu for each criterion, in their order."""
-    text = {"type": "string", "maxLength": 500}
+    text = {"type": "string", "maxLength": _LONGEST_WORDS}
     items = [
         {
             "type": "object",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -117,14 +117,14 @@ def _walk(reviewed: Sequence[Reviewed], alphas: Mapping[Side, float], delta: flo
 
     It begins where there are answers enough for a promise at all; how many there are says nothing of who was right.
     """
-    cases = Counter((one.stages, one.passed) for one in reviewed)
-    said = {sure for stages, _ in cases for side, sure in stages if side in alphas}
-    places = sorted(said - {math.inf}, reverse=True)
     steps = {side: list[Step]() for side in alphas}
     needed = {side: labels_needed(alpha, delta) for side, alpha in alphas.items()}
     last, begun, stopped = -1, False, False
-    for number, threshold in enumerate(places):
-        now = _count(cases, dict.fromkeys(alphas, threshold), delta)
+    for number, (threshold, answered, wrong) in enumerate(_counts(reviewed, alphas)):
+        now: dict[Side, Step] = {
+            side: Step(threshold, answered[side], wrong[side], upper_bound(wrong[side], answered[side], delta))
+            for side in alphas
+        }
         for side, step in now.items():
             steps[side].append(step)
         begun = begun or all(step.n >= needed[side] for side, step in now.items())
@@ -136,16 +136,29 @@ def _walk(reviewed: Sequence[Reviewed], alphas: Mapping[Side, float], delta: flo
     }
 
 
-def _count(cases: Mapping[tuple[Said, bool], int], thresholds: Mapping[Side, float], delta: float) -> dict[Side, Step]:
-    """Count what judges decide at these thresholds; what code sends back is no judge's."""
-    answered, wrong = dict.fromkeys(thresholds, 0), dict.fromkeys(thresholds, 0)
-    for (stages, passed), many in cases.items():
-        stands = standing(stages, thresholds)
-        if stands is not None and stands[1] < math.inf:
-            side = stands[0]
-            answered[side] += many
-            wrong[side] += many * (passed != (side == "pass"))
-    return {
-        side: Step(sure, answered[side], wrong[side], upper_bound(wrong[side], answered[side], delta))
-        for side, sure in thresholds.items()
-    }
+def _counts(
+    reviewed: Iterable[Reviewed], sides: Collection[Side]
+) -> Iterator[tuple[float, Counter[Side], Counter[Side]]]:
+    """Yield the counts at each threshold, from strict to lax; the counters are the same ones every time.
+
+    A stage decides from its own confidence down to the highest of those before it; there the earlier one takes over.
+    What code sends back is no judge's.
+    """
+    changes: defaultdict[float, list[tuple[Side, int, bool]]] = defaultdict(list)
+    for one in reviewed:
+        earlier = -math.inf
+        for side, sure in one.stages:
+            if side not in sides and sure < math.inf:
+                continue
+            begins, ends = changes[sure], changes[earlier]
+            if earlier < sure < math.inf:
+                bad = one.passed != (side == "pass")
+                begins.append((side, 1, bad))
+                ends.append((side, -1, bad))
+            earlier = max(earlier, sure)
+    answered, wrong = Counter[Side](), Counter[Side]()
+    for threshold in sorted(changes.keys() - {math.inf, -math.inf}, reverse=True):
+        for side, more, bad in changes[threshold]:
+            answered[side] += more
+            wrong[side] += more * bad
+        yield threshold, answered, wrong

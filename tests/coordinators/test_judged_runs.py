@@ -8,7 +8,15 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric, all_of, checks
+from kairo_team.evaluators import (
+    AgentEvaluationStrategy,
+    CalibratedEvaluationStrategy,
+    Criterion,
+    PanelEvaluationStrategy,
+    Rubric,
+    all_of,
+    checks,
+)
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent
 from tests.evaluators.judge_rig import Judging
 
@@ -66,7 +74,7 @@ async def run(coordinator: Any, *, budget: kt.Budget | None = None, **fields: An
 async def test_a_judge_sends_an_artifact_back_and_passes_the_next(fields: dict[str, Any]) -> None:
     result, said, recorder = await run(ExpertTeamCoordinator(**fields), budget=kt.Budget(tokens=100_000))
     assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "The moon pulls the sea.")
-    assert [finding.observed for finding in said[1].findings] == ["too hard"]
+    assert [finding.observed for finding in said[1].findings if finding.status == "open"] == ["too hard"]
     assert result.usage.tokens > 0
     tree = result.budget
     assert tree is not None
@@ -134,3 +142,14 @@ async def test_kt_check_says_what_reviews_lack() -> None:
     found = kt.check(team, "Explain tides.", coordinator=ExpertTeamCoordinator(evaluator=RUBRIC))
     assert not found.ok
     assert "judge" in found.problems[0]
+
+
+async def test_kf_e03_e19_what_is_calibrated_names_its_judge_before_work_starts_and_pays_it_from_its_share() -> None:
+    calibrated = CalibratedEvaluationStrategy(AgentEvaluationStrategy("test:judge", RUBRIC), [])
+    result, said, recorder = await run(ExpertTeamCoordinator(evaluator=calibrated), budget=kt.Budget(tokens=100_000))
+    (verdict,) = [event.verdict for event in recorder.events if event.type == "evaluation.result"]
+    assert (verdict.cause, verdict.usage.tokens) == (kt.Cause.LOW_CONFIDENCE, result.usage.tokens)
+    unknown = CalibratedEvaluationStrategy(AgentEvaluationStrategy("nowhere:judge", RUBRIC), [])
+    result, said, _ = await run(ExpertTeamCoordinator(evaluator=unknown))
+    assert (result.status, said) == (kt.TeamStatus.FAILED, [])
+    assert "nowhere:judge" in (result.error or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -72,15 +73,25 @@ async def test_it_is_asked_about_a_few_criteria_at_a_time_until_the_outcome_is_c
 # ---------------------------------------------------------------- replies that cannot be read
 
 
-def without(name: str) -> Any:
-    return lambda reply: json.dumps({key: value for key, value in reply.items() if key != name})
+Reply = dict[str, Any]
+Write = Callable[[Reply], str]
 
 
-def with_answers(change: Any) -> Any:
-    return lambda reply: json.dumps({**reply, "answers": change(reply["answers"])})
+def without(name: str) -> Write:
+    def write(reply: Reply) -> str:
+        return json.dumps({key: value for key, value in reply.items() if key != name})
+
+    return write
 
 
-UNREADABLE = {
+def with_answers(change: Callable[[list[Any]], list[Any]]) -> Write:
+    def write(reply: Reply) -> str:
+        return json.dumps({**reply, "answers": change(reply["answers"])})
+
+    return write
+
+
+UNREADABLE: dict[str, Write] = {
     "no JSON at all": lambda reply: "It is fine.",
     "cut off": lambda reply: json.dumps(reply)[:-30],
     "no token": without("token"),
@@ -114,7 +125,11 @@ async def test_kf_e05_e18_a_reply_that_cannot_be_read_is_asked_for_once_more_and
 @pytest.mark.parametrize("name", UNREADABLE)
 async def test_a_reply_that_is_mended_counts(name: str) -> None:
     judge = Judging({"plain": "met"})
-    judge.write = lambda reply: UNREADABLE[name](reply) if len(judge.asked) == 1 else json.dumps(reply)
+
+    def write(reply: Reply) -> str:
+        return UNREADABLE[name](reply) if len(judge.asked) == 1 else json.dumps(reply)
+
+    judge.write = write
     assert (await review(judge)).outcome is kt.VerdictOutcome.PASS
 
 

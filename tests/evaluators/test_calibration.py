@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.agents.alone import work_alone
 from kairo_team.errors import HaltError
+from kairo_team.evaluators import certificates
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.calibrated import CalibratedEvaluationStrategy
 from kairo_team.evaluators.calibration import Calibration, calibrate, fit_path, score_judge
@@ -310,6 +312,17 @@ async def test_another_prompt_is_another_subject() -> None:
             assert subject_of(agent(), context).prompt != before.prompt
 
 
+def changed_form(criteria: Sequence[Criterion], token: str) -> dict[str, Any]:
+    return {"type": "object"}
+
+
+async def test_another_form_of_the_reply_is_another_subject(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with work_alone("judge", models=answering()) as context:
+        before = subject_of(agent(), context)
+        monkeypatch.setattr(certificates, "question_schema", changed_form)
+        assert subject_of(agent(), context).prompt != before.prompt
+
+
 async def test_a_strategy_that_nothing_tells_from_others_is_refused() -> None:
     with pytest.raises(ValueError, match="`fingerprint`"):
         await calibrate(all_of(Told()), SURE)
@@ -399,8 +412,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BAD)
 async def test_what_cannot_be_asked_for_is_refused(name: str) -> None:
     fields, complaint = BAD[name]
+    asked: dict[str, Any] = {"labelled": SURE, **fields}
     with pytest.raises(ValueError, match=complaint):
-        await calibrate(Told(), **{"labelled": SURE, **fields})
+        await calibrate(Told(), **asked)
 
 
 def test_only_certificates_are_taken_for_certificates() -> None:

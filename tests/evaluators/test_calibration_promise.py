@@ -36,7 +36,10 @@ def test_a_judge_that_is_good_enough_gets_a_certificate(name: str) -> None:
 
 
 def without_the_bound(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(thresholds, "upper_bound", lambda k, n, delta: k / n if n else 1.0)
+    def share(k: int, n: int, delta: float) -> float:
+        return k / n if n else 1.0
+
+    monkeypatch.setattr(thresholds, "upper_bound", share)
     return choose
 
 
@@ -52,7 +55,10 @@ def the_strictest_where_none_holds(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def the_whole_delta_for_each_side(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return lambda reviewed, alphas, delta, **how: choose(reviewed, alphas, delta * len(alphas), **how)
+    def chooser(reviewed: Iterable[Reviewed], alphas: Mapping[Side, float], delta: float, **how: bool) -> Any:
+        return choose(reviewed, alphas, delta * len(alphas), **how)
+
+    return chooser
 
 
 def attempts_mixed(monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairo_team.evaluators import thresholds
 from kairo_team.evaluators.bounds import labels_needed, upper_bound
 from kairo_team.evaluators.judge_report import report_on
 from kairo_team.evaluators.labelled import LabelledArtifact, data_digest, read_labelled
-from kairo_team.evaluators.thresholds import SIDES, Reviewed, Side, choose
+from kairo_team.evaluators.thresholds import SIDES, Reviewed, Side, choose, standing
 
 CONFIDENCES = [0.0, 0.3, 0.5, 0.7, 0.9, 1.0, math.inf]
 sides = st.sampled_from(SIDES)
@@ -65,6 +67,33 @@ def test_whatever_is_chosen_holds_for_the_counts_it_is_chosen_by(reviewed: list[
     for (bucket, _), walk in choose(reviewed, dict.fromkeys(SIDES, alpha), 0.1, together=True).items():
         chosen.setdefault(bucket, set()).add(walk.chosen.threshold if walk.chosen else None)
     assert all(len(thresholds) == 1 for thresholds in chosen.values())
+
+
+@given(many, st.booleans())
+def test_each_step_counts_what_stands_at_its_threshold(reviewed: list[Reviewed], together: bool) -> None:
+    for (bucket, side), walk in choose(reviewed, dict.fromkeys(SIDES, 0.3), 0.2, together=together).items():
+        there = [one for one in reviewed if str(min(one.attempt, 3)) == bucket[0]]
+        for step in walk.steps:
+            limits = dict.fromkeys(SIDES if together else (side,), step.threshold)
+            stands = [(one.passed, standing(one.stages, limits)) for one in there]
+            decided = [passed for passed, said in stands if said and said[0] == side and said[1] < math.inf]
+            assert (step.n, step.k) == (len(decided), decided.count(side != "pass"))
+        said = {sure for one in there for s, sure in one.stages if (together or s == side) and sure < math.inf}
+        assert [step.threshold for step in walk.steps] == sorted(said, reverse=True)
+
+
+def test_thousands_of_different_confidences_are_walked_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each example is looked at once, not once for each threshold; the bounds, which are slow, are left out."""
+
+    def no_bound(k: int, n: int, delta: float) -> float:
+        return 0.0
+
+    monkeypatch.setattr(thresholds, "upper_bound", no_bound)
+    reviewed = [Reviewed(number % 9 > 0, (("pass", number / 5_000), ("revise", 0.5))) for number in range(5_000)]
+    began = time.process_time()
+    walks = choose(reviewed, dict.fromkeys(SIDES, 0.3), 0.2, together=True)
+    assert len(walks["1", "pass"].steps) == 5_000
+    assert time.process_time() - began < 5
 
 
 @given(many)

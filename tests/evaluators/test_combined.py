@@ -140,3 +140,18 @@ def test_what_is_no_strategy_is_refused(make: Any) -> None:
 def test_what_nobody_could_decide_is_said_once() -> None:
     rubric = Rubric([Criterion("sign", "somebody signs", by="human"), Criterion("s", "s", check=checks.max_words(9))])
     assert len(all_of(rubric, CascadeEvaluationStrategy([rubric])).preflight()) == 1  # type: ignore[attr-defined]  # ours has it
+
+
+@pytest.mark.parametrize("combine", [all_of, any_of, lambda *parts: CascadeEvaluationStrategy(parts)])
+def test_what_is_combined_asks_the_judges_of_its_parts_and_says_so(combine: Any) -> None:
+    """() says that no model is asked, None that nobody knows: a part that says nothing gets governed models too."""
+
+    class Asks(Says):
+        def __init__(self, *models: str) -> None:
+            super().__init__("pass")
+            self.models = models
+
+    assert combine(Asks(), Asks()).models == ()
+    assert combine(Asks("a"), Asks(), Asks("b")).models == ("a", "b")
+    assert combine(Asks("a"), Says("pass")).models == ("a",)
+    assert combine(Asks(), Says("pass")).models is None
