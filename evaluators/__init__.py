@@ -1,34 +1,38 @@
 """Evaluators: what decides whether an artifact is accepted."""
 
-from kairo_team.evaluators import checks as checks
-from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy as AgentEvaluationStrategy
-from kairo_team.evaluators.bounds import Proportion as Proportion
-from kairo_team.evaluators.bounds import labels_needed as labels_needed
-from kairo_team.evaluators.calibrated import CalibratedEvaluationStrategy as CalibratedEvaluationStrategy
-from kairo_team.evaluators.calibration import Calibration as Calibration
-from kairo_team.evaluators.calibration import JudgeScore as JudgeScore
-from kairo_team.evaluators.calibration import calibrate as calibrate
-from kairo_team.evaluators.calibration import fit_path as fit_path
-from kairo_team.evaluators.calibration import score_judge as score_judge
-from kairo_team.evaluators.certificates import Certificate as Certificate
-from kairo_team.evaluators.certificates import read_certificates as read_certificates
-from kairo_team.evaluators.certificates import write_certificates as write_certificates
-from kairo_team.evaluators.combined import CascadeEvaluationStrategy as CascadeEvaluationStrategy
-from kairo_team.evaluators.combined import all_of as all_of
-from kairo_team.evaluators.combined import any_of as any_of
-from kairo_team.evaluators.criterion import Answer as Answer
-from kairo_team.evaluators.criterion import Applies as Applies
-from kairo_team.evaluators.criterion import Check as Check
-from kairo_team.evaluators.criterion import Criterion as Criterion
-from kairo_team.evaluators.intervals import Decision as Decision
-from kairo_team.evaluators.judge_report import JudgeReport as JudgeReport
-from kairo_team.evaluators.labelled import LabelledArtifact as LabelledArtifact
-from kairo_team.evaluators.labelled import read_labelled as read_labelled
-from kairo_team.evaluators.panel import PanelEvaluationStrategy as PanelEvaluationStrategy
-from kairo_team.evaluators.published import load_evaluator as load_evaluator
-from kairo_team.evaluators.review import Review as Review
-from kairo_team.evaluators.rubric import Rubric as Rubric
-from kairo_team.evaluators.simple import SimpleEvaluationStrategy as SimpleEvaluationStrategy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kairo_team.evaluators import checks as checks
+    from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy as AgentEvaluationStrategy
+    from kairo_team.evaluators.bounds import Proportion as Proportion
+    from kairo_team.evaluators.bounds import labels_needed as labels_needed
+    from kairo_team.evaluators.calibrated import CalibratedEvaluationStrategy as CalibratedEvaluationStrategy
+    from kairo_team.evaluators.calibration import Calibration as Calibration
+    from kairo_team.evaluators.calibration import JudgeScore as JudgeScore
+    from kairo_team.evaluators.calibration import calibrate as calibrate
+    from kairo_team.evaluators.calibration import fit_path as fit_path
+    from kairo_team.evaluators.calibration import score_judge as score_judge
+    from kairo_team.evaluators.certificates import Certificate as Certificate
+    from kairo_team.evaluators.certificates import read_certificates as read_certificates
+    from kairo_team.evaluators.certificates import write_certificates as write_certificates
+    from kairo_team.evaluators.combined import CascadeEvaluationStrategy as CascadeEvaluationStrategy
+    from kairo_team.evaluators.combined import all_of as all_of
+    from kairo_team.evaluators.combined import any_of as any_of
+    from kairo_team.evaluators.criterion import Answer as Answer
+    from kairo_team.evaluators.criterion import Applies as Applies
+    from kairo_team.evaluators.criterion import Check as Check
+    from kairo_team.evaluators.criterion import Criterion as Criterion
+    from kairo_team.evaluators.intervals import Decision as Decision
+    from kairo_team.evaluators.judge_report import JudgeReport as JudgeReport
+    from kairo_team.evaluators.labelled import LabelledArtifact as LabelledArtifact
+    from kairo_team.evaluators.labelled import read_labelled as read_labelled
+    from kairo_team.evaluators.panel import PanelEvaluationStrategy as PanelEvaluationStrategy
+    from kairo_team.evaluators.published import load_evaluator as load_evaluator
+    from kairo_team.evaluators.review import Review as Review
+    from kairo_team.evaluators.rubric import Rubric as Rubric
+    from kairo_team.evaluators.simple import SimpleEvaluationStrategy as SimpleEvaluationStrategy
 
 __all__ = [
     "AgentEvaluationStrategy",
@@ -61,3 +65,40 @@ __all__ = [
     "score_judge",
     "write_certificates",
 ]
+
+_HOMES = {
+    "agent_judge": "AgentEvaluationStrategy",
+    "bounds": "Proportion labels_needed",
+    "calibrated": "CalibratedEvaluationStrategy",
+    "calibration": "Calibration JudgeScore calibrate fit_path score_judge",
+    "certificates": "Certificate read_certificates write_certificates",
+    "combined": "CascadeEvaluationStrategy all_of any_of",
+    "criterion": "Answer Applies Check Criterion",
+    "intervals": "Decision",
+    "judge_report": "JudgeReport",
+    "labelled": "LabelledArtifact read_labelled",
+    "panel": "PanelEvaluationStrategy",
+    "published": "load_evaluator",
+    "review": "Review",
+    "rubric": "Rubric",
+    "simple": "SimpleEvaluationStrategy",
+}
+"""Where the names live. Each is imported when it is first used: a rubric of checks does not wait for calibration."""
+
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        if name == "checks":
+            return import_module("kairo_team.evaluators.checks")
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"kairo_team.evaluators.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
