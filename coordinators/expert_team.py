@@ -14,13 +14,13 @@ from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.errors import PlanRefused
 from kairo_team.prompts import Prompts
 from kairo_team.runtime import Runtime
+from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
 from kairo_team.team_run import TeamRun
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate, Planner
     from kairo_team.results import TeamResult
-    from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamExecutionRequest
 
 
@@ -101,6 +101,10 @@ class ExpertTeamCoordinator:
             return problems
         gated = self.gate is not None or runtime.gate is not None
         return problems + self._reviewers(team).problems(plan, request.config, gated=gated)
+
+    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
+        """Return the models and agents that reviews of a plan ask; where none is known, of a task that says nothing."""
+        return self._reviewers(team).models(TaskGraph([Task("task", "task")]) if plan is None else plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""

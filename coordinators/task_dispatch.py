@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers
@@ -28,6 +28,10 @@ class TaskDispatchCoordinator:
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the plan it will run."""
         return request.plan or TaskGraph([Task("task", request.goal)])
+
+    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
+        """Return the models and agents that reviews of a plan ask."""
+        return () if plan is None else Reviewers(team).models(plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""

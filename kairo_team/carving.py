@@ -83,6 +83,12 @@ class Carving:
                 self._tell(None, guarantee)
         return governor
 
+    def hold_back(self, part: float) -> None:
+        """Show what stays in reserve as an account of its own, where there is any; a run sets it aside for nobody."""
+        reserve = self._share(part)
+        if reserve != Budget():
+            self.root.carve("reserve", Budget(), guarantee=reserve)
+
     def close_purpose(self, name: str) -> Usage:
         """Give back what a purpose did not use; return what it used since it was opened."""
         governor = self._purposes.pop(name, None)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from kairo_team.agents.alone import tell_nobody
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
 from kairo_team.budget_tree import BudgetNode
-from kairo_team.carving import PLAN, Carving, root_budget
+from kairo_team.carving import EVALUATE, PLAN, Carving, root_budget
 from kairo_team.errors import InsufficientBudget, PlanRefused
 from kairo_team.governance.governor import Governor
 
 if TYPE_CHECKING:
+    from kairo_team.budget import BudgetPolicy
     from kairo_team.contracts import TeamCoordinator
     from kairo_team.runtime import Runtime
     from kairo_team.tasks import TaskGraph
@@ -29,8 +30,9 @@ class PlanCheck:
     problems: tuple[str, ...] = ()
     """A sentence for each thing that would be refused."""
     split: BudgetNode | None = None
-    """What would be set aside for each member, for planning and, if the plan is known, for each task when all of them
-    are dispatched with nothing spent. None when the members' budgets do not even add up."""
+    """What would be set aside for each member, for planning and for reviews where these ask a model, and, if the plan
+    is known, for each task when all of them are dispatched with nothing spent; `reserve` is what stays back for
+    retries, seniors and top-ups. None when the members' budgets do not even add up."""
 
     def __str__(self) -> str:
         lines = [f"cannot start: {problem}" for problem in self.problems] or ["can start"]
@@ -60,7 +62,8 @@ def check_request(
     problems += _shortage(runtime, request)
     if problems:
         return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))
-    return _split(request, team, plan, bound)
+    judges = getattr(coordinator, "judges", None)
+    return _split(request, team, plan, bound, judged=judges is not None and bool(judges(plan, team)))
 
 
 def _shortage(runtime: Runtime, request: TeamExecutionRequest) -> list[str]:
@@ -78,15 +81,29 @@ def _shortage(runtime: Runtime, request: TeamExecutionRequest) -> list[str]:
 
 
 def _split(
-    request: TeamExecutionRequest, team: Team, plan: TaskGraph | None, bound: Mapping[str, tuple[str, ...]]
+    request: TeamExecutionRequest,
+    team: Team,
+    plan: TaskGraph | None,
+    bound: Mapping[str, tuple[str, ...]],
+    *,
+    judged: bool,
 ) -> PlanCheck:
     policy = request.config.budget_policy
     root = Governor(root_budget(request.config), name=team.name, clock=_at_rest)
     carving = Carving(root, policy, tell_nobody)
     carving.set_aside(team)
-    if plan is None:
-        carving.purpose(PLAN)
-        return PlanCheck(ok=True, split=root.tree())
+    for purpose, wired in ((PLAN, plan is None), (EVALUATE, judged)):
+        if wired:
+            carving.purpose(purpose)
+    problems = () if plan is None else _carve_tasks(carving, policy, plan, bound)
+    carving.hold_back(policy.reserve)
+    return PlanCheck(not problems, problems, root.tree())
+
+
+def _carve_tasks(
+    carving: Carving, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Carve for all tasks as if they were dispatched one after another; say so if not one could be paid for."""
     weight = sum(task.weight for task in plan.tasks)
     paid, lacking = 0, ""
     for task in plan.tasks:
@@ -96,8 +113,7 @@ def _split(
         except InsufficientBudget as short:
             lacking = lacking or f"task {task.id!r}: {short}"
         weight -= task.weight
-    problems = () if paid else (f"no task can get its share of the budget; {lacking}",)
-    return PlanCheck(not problems, problems, root.tree())
+    return () if paid else (f"no task can get its share of the budget; {lacking}",)
 
 
 def _at_rest() -> float:

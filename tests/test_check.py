@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric
 
 
 def never(_: kt.Assignment) -> str:
@@ -27,7 +28,7 @@ class Unpriced:
 
 
 class NeverPlans:
-    async def plan(self, *_: Any) -> kt.TaskGraph:
+    async def plan(self, request: Any, team: Any, context: Any) -> kt.TaskGraph:
         raise AssertionError("a planner was called")
 
 
@@ -66,6 +67,7 @@ def test_the_split_is_what_a_run_sets_aside() -> None:
         "team/a/two": 360,
         "team/b": 300,
         "team/b/x": 270,  # 300, its own 30 in reserve
+        "team/reserve": 100,
     }
     assert str(check).startswith("can start\nteam")
     assert "120 guaranteed" in str(check)
@@ -97,7 +99,52 @@ def test_a_plan_that_has_to_be_asked_for_shows_the_planners_share() -> None:
         coordinator=ExpertTeamCoordinator(planner=NeverPlans()),
     )
     assert check.ok
-    assert paths(check) == {"team": None, "team/a": None, "team/b": 300, "team/plan": 50}
+    assert paths(check) == {"team": None, "team/a": None, "team/b": 300, "team/plan": 50, "team/reserve": 100}
+
+
+def judged(**fields: Any) -> ExpertTeamCoordinator:
+    rubric = Rubric([Criterion("plain", "a child understands it", by="judge")])
+    return ExpertTeamCoordinator(evaluator=rubric, judge="test:judge", **fields)
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "shares"),
+    [
+        (judged(planner=NeverPlans()), {"plan": 50, "evaluate": 200}),
+        (judged(), {"evaluate": 200}),
+        (ExpertTeamCoordinator(planner=NeverPlans()), {"plan": 50}),
+        (TaskDispatchCoordinator(), {}),
+    ],
+    ids=["planner and judge", "judge", "planner", "neither"],
+)
+def test_the_shares_of_planning_and_of_reviews_are_shown_where_a_model_is_wired_for_them(
+    coordinator: Any, shares: dict[str, int]
+) -> None:
+    runtime = kt.Runtime(models={"test:judge": Unpriced()})
+    team = kt.Team("team", [kt.Member("a", never)], runtime=runtime)
+    split = paths(kt.check(team, "goal", budget=kt.Budget(tokens=1000), coordinator=coordinator))
+    purposes = {name: split.get(f"team/{name}") for name in ("plan", "evaluate")}
+    assert {name: share for name, share in purposes.items() if share is not None} == shares
+    assert split["team/reserve"] == 100
+    tasks = [share for path, share in split.items() if path.startswith("team/a/")]
+    assert tasks == ([] if "plan" in shares else [900 - shares.get("evaluate", 0)])
+
+
+def test_a_named_evaluator_that_asks_a_model_gets_the_reviews_share_too() -> None:
+    rubric = Rubric([Criterion("plain", "a child understands it", by="judge")])
+    evaluators = {"strict": AgentEvaluationStrategy("test:judge", rubric)}
+    runtime = kt.Runtime(models={"test:judge": Unpriced()})
+    team = kt.Team("team", [kt.Member("a", never)], runtime=runtime, evaluators=evaluators)
+    for evaluator, share in (("strict", 200), (None, None)):
+        plan = kt.TaskGraph([kt.Task("t", "do", evaluator=evaluator)])
+        asked = kt.TeamExecutionRequest("goal", plan=plan, config=kt.TeamConfig(budget=kt.Budget(tokens=1000)))
+        found = kt.check(team, asked, coordinator=TaskDispatchCoordinator())
+        assert paths(found).get("team/evaluate") == share
+
+
+def test_without_a_reserve_none_is_shown() -> None:
+    policy = kt.BudgetPolicy(reserve=0.0)
+    assert "team/reserve" not in paths(kt.check(TEAM, request(budget=kt.Budget(tokens=1000), budget_policy=policy)))
 
 
 def test_the_role_planners_plan_is_known_without_asking() -> None:
