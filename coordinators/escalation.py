@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
 from kairo_team.budget import HaltReason
+from kairo_team.coordinators.progress import to_tell
 from kairo_team.human import HumanRequest
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, Finding, VerdictOutcome
@@ -66,7 +67,7 @@ class Escalation:
         senior = run.team.member(self._last.member).senior
         if senior is None or verdict.cause not in _ABOUT_THE_WORK or not await run.hand_over(task, senior.id):
             return None
-        return await self._one_more(verdict, verdict.findings)
+        return await self._one_more(verdict, to_tell(verdict))
 
     async def _ask_person(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
         """Ask the run's gate and do what it says; the verdict of the one more attempt that it may buy."""
@@ -93,7 +94,7 @@ class Escalation:
             chosen.member,
             self._progress.tries,
             verdict.cause,
-            verdict.findings,
+            [finding for finding in verdict.findings if finding.status != "closed"],
         )
 
     async def _revise_for(self, decision: HumanDecision, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
@@ -102,7 +103,7 @@ class Escalation:
         wanted = Finding("person", observed="a person looked at it", expected=decision.feedback)
         again = None
         if await self._run.hand_over(self._task, chosen.member):
-            again = await self._one_more(verdict, (wanted, *verdict.findings))
+            again = await self._one_more(verdict, to_tell(verdict, first=[wanted]))
         if again is None and not self._over:
             await self._fail(verdict, chosen, "the attempt that a person asked for could not be made")
         return again

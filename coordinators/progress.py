@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, VerdictOutcome
+from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, Finding, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.attempts import Attempt
@@ -14,6 +15,9 @@ Reviewed = tuple["Attempt", EvaluationVerdict]
 
 _STANDSTILL: Final = 3
 """Verdicts in a row that find the same wanting, without a better score: more of it is no progress."""
+
+MOST_TOLD: Final = 5
+"""Blocking findings that a member is told at once; the others stay open and are told once these are mended."""
 
 
 @dataclass(slots=True)
@@ -71,6 +75,29 @@ class Progress:
         return EvaluationVerdict.review_exceeded(
             cause, f"{why}; the best one: {best.feedback}", findings=best.findings, criteria=best.criteria
         )
+
+
+def to_tell(verdict: EvaluationVerdict, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
+    """Return what the member of the next attempt is told: what blocks, what is remarked, and as closed what is met.
+
+    Of what blocks it is `first` and then the first of the verdict, which has in front what moves the outcome most.
+    Scores, levels and what a judge said of what is met stay behind.
+    """
+    wrong = [finding for finding in (*first, *verdict.findings) if finding.status != "closed"]
+    blocking = [finding for finding in wrong if finding.severity == "blocking"]
+    remarks = [finding for finding in wrong if finding.severity != "blocking"]
+    return (*blocking[:MOST_TOLD], *remarks, *_met(verdict, {finding.criterion or finding.id for finding in wrong}))
+
+
+def _met(verdict: EvaluationVerdict, wrong: set[str]) -> Iterable[Finding]:
+    """Return a closed finding for each criterion that is met, whether it ever was wanting or not."""
+    told = [replace(finding, severity="info") for finding in verdict.findings if finding.status == "closed"]
+    met_now = [one for one in verdict.criteria if one.passed]
+    told += [Finding(one.id, one.id, "info", expected=one.text, status="closed") for one in met_now]
+    met: dict[str, Finding] = {}
+    for finding in told:
+        met.setdefault(finding.criterion or finding.id, finding)
+    return (finding for name, finding in met.items() if name not in wrong)
 
 
 def _digest(attempt: Attempt) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kairo_team.budget import HaltReason
 from kairo_team.coordinators.escalation import Escalation
-from kairo_team.coordinators.progress import Progress
+from kairo_team.coordinators.progress import Progress, to_tell
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class TaskWork:
             if verdict.outcome is not VerdictOutcome.REVISE:
                 await Escalation(self, task, progress, evaluator).settle(verdict)
                 return
-            attempt = await self.try_until_made(task, progress, attempt, verdict.findings)
+            attempt = await self.try_until_made(task, progress, attempt, to_tell(verdict))
         best, last = progress.best() if progress.reviewed else (attempt, None)
         await self.fail(task, attempt.error, best=best, verdict=last)
 

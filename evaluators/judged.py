@@ -12,7 +12,7 @@ import anyio
 from kairo_team.budget import difference
 from kairo_team.evaluators.artifact_view import obvious_defect
 from kairo_team.team import check_positive
-from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.evaluators.review import Review
@@ -62,7 +62,7 @@ class JudgedStrategy(ABC):
             return review.verdict()
         defect = obvious_defect(context.artifact)
         if defect is not None:
-            return EvaluationVerdict.revise(defect, findings=[Finding("artifact", observed=defect)])
+            return review.defective(defect)
         return await self._ask(review, context)
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -13,6 +14,7 @@ from kairo_team.evaluators import intervals
 from kairo_team.evaluators.criterion import NOT_APPLICABLE, UNKNOWN, Answer, By, Criterion
 from kairo_team.evaluators.intervals import Decision, Item, Number
 from kairo_team.evaluators.quotes import stands_in
+from kairo_team.evaluators.rounds import NOTHING_YET, History
 from kairo_team.evaluators.running import cut, cut_finding
 from kairo_team.frozen import EMPTY
 from kairo_team.verdicts import Cause, CriterionResult, EvaluationVerdict, Finding, VerdictOutcome
@@ -30,8 +32,10 @@ class Ruling:
     reason: str = ""
     quote: str | None = None
     finding: Finding | None = None
-    """What is wrong; None at the best level, and while it is unknown."""
+    """What is wrong; None at the best level."""
     applies: bool = True
+    flipped: bool = False
+    """It is unknown because a judge said the opposite before, of the same words."""
 
 
 MET: Final = Ruling(1)
@@ -75,6 +79,13 @@ class Review:
     Made by `Rubric.review`, which has run the checks. Whoever can decide more criteria takes those of `open`, answers
     them, and goes on while there are any; then `verdict` says what follows. The outcome is that of having asked for
     everything, whatever was left out.
+
+    A later round asks for nothing new. What blocks is a criterion of the same rubric that was found wanting before
+    (`open`), was met before (`regressed`), or is decided for the first time (`open`): unknown never passes. What was
+    found wanting and is met now is told as `closed`. Each criterion has one finding at a time, however often a judge
+    words it anew or sees it elsewhere. A judge that says the opposite of what it said before of words that have not
+    changed (`Decided.flips_on`) has told nothing: the criterion is unknown, and where the outcome hangs on it that is
+    ESCALATE(contradiction). A check is believed.
     """
 
     criteria: Sequence[Criterion]
@@ -84,6 +95,8 @@ class Review:
     artifact: Artifact
     rulings: Mapping[str, Ruling] = EMPTY
     """By criterion id; what is not in it has not been asked."""
+    history: History = NOTHING_YET
+    """What earlier reviews of the task decided."""
 
     def answered(self, criterion_id: str, answer: Answer) -> Review:
         """Return the review with one more answer.
@@ -97,7 +110,21 @@ class Review:
             raise ValueError(f"the rubric has no criterion {criterion_id!r}; it has {ids}")
         if criterion_id in self.rulings:
             raise ValueError(f"criterion {criterion_id!r} has been ruled on: a ruling stands")
-        return replace(self, rulings={**self.rulings, criterion_id: rule(found[0], answer, self.artifact)})
+        ruling = self._unless_it_flips(found[0], rule(found[0], answer, self.artifact))
+        return replace(self, rulings={**self.rulings, criterion_id: ruling})
+
+    def _unless_it_flips(self, criterion: Criterion, ruling: Ruling) -> Ruling:
+        """Make a judge's ruling unknown where it is the opposite of an earlier one on the same unchanged words."""
+        before = self.history.last.get(criterion.id)
+        met = ruling.level == criterion.top
+        if before is None or ruling.level is None or criterion.by != "judge" or before.met == met:
+            return ruling
+        place = ruling.quote or (ruling.finding.locus if ruling.finding else "")
+        if not before.flips_on(place, self.artifact.text):
+            return ruling
+        then, now = ("met", "not met") if before.met else ("not met", "met")
+        why = f"{place!r} has not changed: it was {then}, and is {now}"
+        return replace(ruling, level=None, flipped=True, reason=why)
 
     def open(self, by: By, costs: Mapping[str, Number] = EMPTY) -> list[Criterion]:
         """Return the criteria of `by` not asked yet on which the outcome still depends, the one to ask first in front.
@@ -125,7 +152,7 @@ class Review:
         return self._share(self._standing.upper)
 
     def verdict(self) -> EvaluationVerdict:
-        """Say what follows: PASS, REVISE, or ESCALATE with the cause `human_required` or `undecided`."""
+        """Say what follows: PASS, REVISE, or ESCALATE with `human_required`, `contradiction` or `undecided`."""
         decision = self.decision
         if decision is Decision.OPEN:
             return self._escalated()
@@ -136,16 +163,28 @@ class Review:
         feedback = "; ".join(finding.observed for finding in findings if finding.severity == "blocking")
         return EvaluationVerdict.revise(feedback, findings=findings, score=score, criteria=results)
 
+    def defective(self, observed: str) -> EvaluationVerdict:
+        """Send it back for what no judge needs to see, before one is asked."""
+        sound_before = any(criterion.by == "judge" and criterion.id in self.history.last for criterion in self.criteria)
+        finding = Finding("artifact", observed=observed, status="regressed" if sound_before else "open")
+        return EvaluationVerdict.revise(observed, findings=[finding, *self._findings()], criteria=self._results())
+
     def undecided(self, why: str) -> EvaluationVerdict:
         """Leave it to a higher authority, with all that is known: ESCALATE(undecided)."""
         return self._escalate(Cause.UNDECIDED, why)
 
     def _escalated(self) -> EvaluationVerdict:
         left = [self._asked_about[place] for place in self._relevant()]
-        human = any(criterion.by == "human" and criterion.id not in self.rulings for criterion in left)
         why = "; ".join(f"{criterion.id}: {self._why(criterion)}" for criterion in left)
-        cause = Cause.HUMAN_REQUIRED if human else Cause.UNDECIDED
-        return self._escalate(cause, f"not decided: {why}" if left else "no criterion that decides applies to it")
+        why = f"not decided: {why}" if left else "no criterion that decides applies to it"
+        return self._escalate(self._cause(left), why)
+
+    def _cause(self, left: Sequence[Criterion]) -> Cause:
+        """Say why criteria are not decided, by what forbids most."""
+        if any(criterion.by == "human" and criterion.id not in self.rulings for criterion in left):
+            return Cause.HUMAN_REQUIRED
+        flipped = any(found.flipped for c in left if (found := self.rulings.get(c.id)) is not None)
+        return Cause.CONTRADICTION if flipped else Cause.UNDECIDED
 
     def _escalate(self, cause: Cause, why: str) -> EvaluationVerdict:
         return EvaluationVerdict.escalate(cause, why, findings=self._findings(), criteria=self._results())
@@ -181,16 +220,30 @@ class Review:
         return Fraction(min(max(points, 0), total), total) if total else Fraction(1)
 
     def _findings(self) -> list[Finding]:
-        """Return what is wrong; it blocks where the outcome hangs on it."""
+        """Return what is wrong, in front what moves the outcome most, and behind it what is wrong no more.
+
+        Equals are in the rubric's order.
+        """
         short = intervals.below(self._standing.upper, self._standing, self.threshold)
-        found: list[Finding] = []
-        for criterion in self.criteria:
+        wrong: list[tuple[Finding, float]] = []
+        closed: list[Finding] = []
+        for criterion, item in zip(self.criteria, self.items, strict=True):
             ruling = self.rulings.get(criterion.id)
-            if ruling is None or ruling.finding is None:
+            if ruling is None:
                 continue
-            blocks = criterion.kind == "gate" or (criterion.kind != "info" and short)
-            found.append(replace(ruling.finding, severity="blocking" if blocks else "info"))
-        return found
+            if ruling.finding is not None:
+                wrong.append((self._told(criterion, ruling, ruling.finding, short=short), _lost(item, ruling)))
+            elif ruling.level is not None and criterion.id in self.history.wanting:
+                closed.append(Finding(criterion.id, criterion.id, "info", expected=criterion.text, status="closed"))
+        wrong.sort(key=lambda told: (told[0].severity != "blocking", -told[1]))
+        return [finding for finding, _ in wrong] + closed
+
+    def _told(self, criterion: Criterion, ruling: Ruling, finding: Finding, *, short: bool) -> Finding:
+        """Return a finding with what it is in this round; it blocks where the outcome hangs on it."""
+        decides = criterion.kind == "gate" or (criterion.kind != "info" and short)
+        blocks = decides and ruling.level is not None
+        status = self.history.status(criterion.id)
+        return replace(finding, severity="blocking" if blocks else "info", status=status)
 
     def _results(self) -> list[CriterionResult]:
         return [self._result(criterion) for criterion in self.criteria]
@@ -199,10 +252,11 @@ class Review:
         ruling = self.rulings.get(criterion.id)
         if ruling is None or ruling.level is None:
             level = UNKNOWN if ruling is None or ruling.applies else NOT_APPLICABLE
-            return CriterionResult(criterion.id, level, None, self._why(criterion))
+            return CriterionResult(criterion.id, level, None, self._why(criterion), text=criterion.text)
         passed = ruling.level == criterion.top
         reason = ruling.reason if ruling.finding is None else ruling.finding.observed
-        return CriterionResult(criterion.id, criterion.levels[ruling.level], passed, reason, ruling.quote)
+        level = criterion.levels[ruling.level]
+        return CriterionResult(criterion.id, level, passed, reason, ruling.quote, criterion.text)
 
     def _why(self, criterion: Criterion) -> str:
         """Say why a criterion is unknown."""
@@ -210,3 +264,8 @@ class Review:
         if ruling is not None:
             return ruling.reason
         return f"{criterion.text} (a {criterion.by} decides it, who was not asked)"
+
+
+def _lost(item: Item, ruling: Ruling) -> float:
+    """Return the points that a criterion costs; a gate costs everything."""
+    return math.inf if item.kind == "gate" else item.step * (item.top - (ruling.level or 0))

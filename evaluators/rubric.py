@@ -12,6 +12,7 @@ from kairo_team.evaluators.criterion import Answer, By, Criterion
 from kairo_team.evaluators.fingerprint import digest_of, fingerprint
 from kairo_team.evaluators.intervals import Decision, Number, exact, items_of
 from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, rule
+from kairo_team.evaluators.rounds import history_of
 from kairo_team.evaluators.running import CHECK_TIMEOUT, Asker, as_answer
 from kairo_team.team import check_positive
 
@@ -68,7 +69,8 @@ class Rubric:
             said = await asker.ask(context)
             plain = said is True and criterion.top == 1
             rulings[criterion.id] = MET if plain else rule(criterion, as_answer(criterion, said), context.artifact)
-        return Review(self.criteria, self._items, self._threshold, context.artifact, rulings)
+        history = history_of(context.prior_verdicts)
+        return Review(self.criteria, self._items, self._threshold, context.artifact, rulings, history)
 
     async def _not_applicable(self, context: EvaluationContext) -> dict[str, Ruling]:
         """Find the criteria that are none for this artifact; where that cannot be told they are unknown."""

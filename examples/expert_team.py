@@ -74,7 +74,7 @@ PLAN_PROMPT = "\n\n".join(
     ]
 )
 WRITER = "\n\n".join(["Make a sentence of it.", *(f"{noted}\n{said}" for noted, said in WRITTEN.items())])
-TASK_PROMPT = """{% for finding in assignment.findings %}
+TASK_PROMPT = """{% for finding in assignment.findings if finding.status != "closed" %}
 {{ finding.observed }}
 {% endfor %}
 {% for name, noted in assignment.context.items() if name in assignment.task.description %}

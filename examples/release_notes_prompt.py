@@ -40,7 +40,8 @@ INSTRUCTIONS = "\n\n".join(
 TEMPLATES = {
     "system": "{{ role.instructions }}",
     # The findings come first: the last line is then the one that all examples have taught.
-    "task": """{{ assignment.findings[:3] | map(attribute="expected") | unique | join(" ") }}\n"""
+    "task": """{{ (assignment.findings | selectattr("severity", "eq", "blocking") | list)[:3]
+    | map(attribute="expected") | unique | join(" ") }}\n"""
     + ASK
     + "{{ assignment.inputs.subject }}",
 }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
+    from kairo_team.leash import Within
     from kairo_team.recorded import TaskRecords
     from kairo_team.tasks import Task
     from kairo_team.verdicts import EvaluationVerdict
@@ -55,6 +56,8 @@ class TaskRecord:
     usage: Usage = _NOTHING
     artifact: Artifact | None = None
     verdict: EvaluationVerdict | None = None
+    criteria: str | None = None
+    """Digest of what its first review judged by."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
     top_ups: int = 0
@@ -63,7 +66,7 @@ class TaskRecord:
     spent_by: dict[str, Usage] | None = None
     """The same, by member."""
     has_slot: bool = False
-    wait: anyio.CancelScope | None = None
+    wait: anyio.CancelScope | Within | None = None
     """Around what the task waits for between its attempts, such as a review."""
     interrupted: str | HumanRequest | None = None
     """Why it was cancelled, or the question whose answer it waits for."""

@@ -177,6 +177,6 @@ class Assignment:
     previous: Artifact | None = None
     """The artifact a revision starts from."""
     findings: Sequence[Finding] = ()
-    """What a reviewer wants changed in `previous`."""
+    """What a reviewer wants changed in `previous`, first what blocks; with status "closed" what is to stay as it is."""
     directives: Sequence[str] = ()
     """What whoever steers the run asked for, oldest first."""

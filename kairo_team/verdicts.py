@@ -79,6 +79,7 @@ class Finding:
     recheck: str = ""
     """How it will be checked again."""
     status: Literal["open", "closed", "regressed"] = "open"
+    """closed: it was wanting before and is right now. regressed: it was right before."""
 
 
 @no_other_fields
@@ -92,6 +93,8 @@ class CriterionResult:
     """None: unknown (not run, or it broke)."""
     reason: str = ""
     quote: str | None = None
+    text: str = ""
+    """What the criterion asks for; a member is told it of what is met, to leave that unchanged."""
 
 
 def _now() -> datetime:
@@ -128,7 +131,7 @@ class EvaluationVerdict:
             raise ValueError(f"a cause belongs to ESCALATE and REVIEW_EXCEEDED only: {self.outcome} with {self.cause}")
         if self.cause is not None and (self.cause in ESCALATION_CAUSES) != (self.outcome is VerdictOutcome.ESCALATE):
             raise ValueError(f"cause {self.cause.value!r} does not belong to {self.outcome.value!r}")
-        if self.outcome is VerdictOutcome.REVISE and not any(f.severity == "blocking" for f in self.findings):
+        if self.outcome is VerdictOutcome.REVISE and not any(_blocks(f) for f in self.findings):
             raise ValueError("REVISE needs at least one blocking finding the member can act on")
 
     @classmethod
@@ -176,6 +179,10 @@ class EvaluationVerdict:
     ) -> Self:
         """Say that there is no usable review, or that review is used up."""
         return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, Cause(cause))
+
+
+def _blocks(finding: Finding) -> bool:
+    return finding.severity == "blocking" and finding.status != "closed"
 
 
 @dataclass(frozen=True, slots=True)

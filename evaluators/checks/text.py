@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 
 def _is_not_blank(artifact: Artifact) -> Said:
-    return bool(artifact.text.strip()) or "the artifact is blank"
+    return any(map(_is_seen, artifact.text)) or "the artifact is blank"
+
+
+def _is_seen(letter: str) -> bool:
+    """Tell whether a character shows: white space, control characters and those of no width do not."""
+    return letter.isprintable() and not letter.isspace()
 
 
 not_blank = Made("not_blank", _is_not_blank)
-"""Check that there is text that is more than white space."""
+"""Check that there is text that a reader sees: more than white space and characters of no width."""
 
 
 def max_words(limit: int) -> Made:

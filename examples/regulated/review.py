@@ -53,7 +53,8 @@ def watch(event: kt.events.Event) -> None:
     if isinstance(event, kt.events.EvaluationResult):
         print(f"review of {event.task_id}, attempt {event.attempt}: {said(event.verdict)}")
         for finding in event.verdict.findings:
-            print(f"  {finding.criterion}: {finding.observed}")
+            if finding.status != "closed":
+                print(f"  {finding.criterion}: {finding.observed}")
 
 
 def said(verdict: kt.EvaluationVerdict) -> str:

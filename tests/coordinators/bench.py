@@ -22,7 +22,8 @@ SAYS_SOMETHING = Rubric([Criterion("words", "it has a word", checks.min_words(1)
 
 def strict_expert(**fields: Any) -> ExpertTeamCoordinator:
     """An expert team that may work under any risk profile."""
-    return ExpertTeamCoordinator(**({"evaluator": SAYS_SOMETHING} | fields))
+    given: dict[str, Any] = {"evaluator": SAYS_SOMETHING, **fields}
+    return ExpertTeamCoordinator(**given)
 
 
 KINDS: list[Any] = [TaskDispatchCoordinator, strict_expert]

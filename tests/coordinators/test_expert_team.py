@@ -183,10 +183,10 @@ async def test_when_a_revision_cannot_be_had_the_best_reviewed_artifact_comes_ba
 
 
 CAUSES_BY_RISK = [
-    (kt.EvaluationVerdict.escalate(cause, "look"), True)
-    for cause in (kt.Cause.UNDECIDED, kt.Cause.LOW_CONFIDENCE, kt.Cause.UNACTIONABLE, kt.Cause.CONTRADICTION)
-]
-CAUSES_BY_RISK += [
+    *(
+        (kt.EvaluationVerdict.escalate(cause, "look"), True)
+        for cause in (kt.Cause.UNDECIDED, kt.Cause.LOW_CONFIDENCE, kt.Cause.UNACTIONABLE, kt.Cause.CONTRADICTION)
+    ),
     (kt.EvaluationVerdict.escalate(kt.Cause.INJECTION_SUSPECTED, "look"), False),
     (kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "look"), False),
     (kt.EvaluationVerdict.review_exceeded(kt.Cause.NO_PROGRESS, "same again"), True),

@@ -31,7 +31,7 @@ class Way:
     risk: kt.RiskProfile
 
     def __post_init__(self) -> None:
-        self.asked = dict.fromkeys(("tries", "verdicts", "decisions"), 0)
+        self.asked: dict[str, int] = dict.fromkeys(("tries", "verdicts", "decisions"), 0)
         self.approved = self.rejected = False
 
     def say(self, what: str) -> str:

@@ -27,6 +27,8 @@ Says = Callable[..., Awaitable[str | None]]
     [
         (checks.not_blank, "x", ""),
         (checks.not_blank, " \n\t\u00a0", "the artifact is blank"),
+        (checks.not_blank, "\u200b\ufeff\u2060 \U000e0041", "the artifact is blank"),
+        (checks.not_blank, "\u200b\u6f6e", ""),
         (checks.max_words(2), "two words", ""),
         (checks.max_words(2), "now three words", "the text has 3 words, at most 2 are allowed"),
         (checks.min_words(3), "now three words", ""),

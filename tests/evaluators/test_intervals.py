@@ -293,7 +293,8 @@ def test_the_best_bargain_is_asked_first() -> None:
 
 
 def test_while_a_gate_has_failed_each_gate_more_is_a_higher_score() -> None:
-    items = items_of([*3 * (("gate", Fraction(1), 1),), *ONE])
+    gate: tuple[Kind, Fraction, int] = ("gate", Fraction(1), 1)
+    items = items_of([gate, gate, gate, *ONE])
     scores = [
         score(stand(items, [*levels, 1]), Fraction(1, 2)) for levels in ([0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1])
     ]

@@ -136,7 +136,8 @@ async def test_an_installed_package_reviews_a_team_by_its_name(table: Path) -> N
     result = await kt.run(team, kt.TeamExecutionRequest("Dose them.", plan=plan))
     assert result.status is kt.TeamStatus.DEGRADED
     assert asked == [GOOD]
-    assert [finding.criterion for finding in writer.calls[1].findings] == ["dose", "day"]
+    told = [(finding.criterion, finding.status) for finding in writer.calls[1].findings]
+    assert told == [("dose", "open"), ("day", "open"), ("form", "closed"), ("cited", "closed")]
     verdict = result["note"].verdict
     assert verdict is not None
     assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.HUMAN_REQUIRED)

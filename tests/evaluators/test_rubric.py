@@ -89,7 +89,7 @@ def test_a_review_for_non_blankness_alone_is_vacuous() -> None:
 
 async def test_all_met_is_a_pass_with_a_full_score() -> None:
     passed = await verdict(one(True), one(True, id="d", kind="graded"))
-    results = [kt.CriterionResult("c", "met", True), kt.CriterionResult("d", "met", True)]
+    results = [kt.CriterionResult(name, "met", True, text="it is good") for name in "cd"]
     assert passed == kt.EvaluationVerdict.passed(1.0, criteria=results)
 
 
@@ -121,7 +121,7 @@ async def test_graded_criteria_block_only_where_the_threshold_cannot_be_reached(
     assert (revise.outcome, revise.score) == (kt.VerdictOutcome.REVISE, 0.8)
     assert [found.severity for found in revise.findings] == ["blocking"]
     gate = await verdict(*graded, one(False), threshold=0.8)
-    assert [(found.criterion, found.severity) for found in gate.findings] == [("short", "info"), ("c", "blocking")]
+    assert [(found.criterion, found.severity) for found in gate.findings] == [("c", "blocking"), ("short", "info")]
     assert gate.feedback == "not met: it is good"
 
 
