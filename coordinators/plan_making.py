@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kairo_team.binding import bind, plan_problems
 from kairo_team.budget import left_of
-from kairo_team.errors import HaltError, PlanRejected, innermost
+from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
 from kairo_team.human import HumanRequest
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Planner
-    from kairo_team.team import TeamExecutionRequest
+    from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.team_run import TeamRun
 
 
@@ -71,11 +72,15 @@ class PlanMaking:
 
     async def _ask(self, request: TeamExecutionRequest, failures: list[str]) -> TaskGraph:
         run = self._run
+        fail_fast = self._failure_mode is PlannerFailureMode.FAIL_FAST
         try:
-            return await self._planner.plan(request, run.team, run.context("plan"))
+            graph = await self._planner.plan(request, run.team, run.context("plan"))
+            if not fail_fast:
+                _check_plan(graph, run.team)
+            return graph
         except Exception as error:
             cause = innermost(error)
-            if self._failure_mode is PlannerFailureMode.FAIL_FAST or isinstance(cause, HaltError):
+            if fail_fast or isinstance(cause, HaltError):
                 raise
             failures.append(str(cause) or type(cause).__name__)
             return TaskGraph([Task("task", run.request.goal)])
@@ -86,6 +91,15 @@ class PlanMaking:
         config = replace(run.config, budget=left_of(run.governor.budget, run.governor.usage))
         request = replace(run.request, plan=kept, context=told, config=config)
         return await self._planner.plan(request, run.team, run.context("plan"))
+
+
+def _check_plan(graph: Any, team: Team) -> None:
+    """Raise for what is no plan, or none that the team can run."""
+    if not isinstance(graph, TaskGraph):
+        raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
+    problems = plan_problems(graph, team, bind(graph, team))
+    if problems:
+        raise PlanRefused(problems)
 
 
 def show_plan(graph: TaskGraph) -> str:
