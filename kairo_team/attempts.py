@@ -12,6 +12,7 @@ from kairo_team.agents.function import FunctionAgent
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.errors import (
     BadOutput,
+    ConstraintExit,
     GuardrailDenied,
     HaltError,
     InsufficientBudget,
@@ -27,6 +28,7 @@ from kairo_team.output_types import check_output
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 
 if TYPE_CHECKING:
+    from kairo_team.governance.scope import GovernorScope
     from kairo_team.human import HumanRequest
     from kairo_team.leash import Leashes
     from kairo_team.tasks import Assignment
@@ -119,14 +121,14 @@ async def run_attempt(
             began = timeouts.clock()
             context.scope = scope
             if constraints is None:
-                raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, scope.is_stopped)
+                raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, scope)
             else:
-                rest = constraints.around(partial(_hold, worker, assignment, context, leashes))
+                rest = constraints.around(partial(_hold, worker, assignment, context, leashes, scope))
             if rest is not None:  # what ended in its first step can no longer be late
                 if timeout is not None:
                     timeouts.start(scope, timeout, began)
                 raw = await rest
-        if scope.cancelled:
+        if scope.cancelled:  # what came of it is late
             ended_by = context.interrupted
             if ended_by is not None:
                 kept = context.partial(AgentStatus.HALTED)
@@ -134,15 +136,24 @@ async def run_attempt(
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
-        end = _explain_failure(context, innermost(error))
+        end = _explain_failure(context, _cause(context, timeout, error))
     warnings = () if constraints is None else constraints.warnings
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
     return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by))
 
 
-def _hold(worker: Worker, assignment: Assignment, context: WorkContext, leashes: Leashes) -> Awaitable[Any]:
+def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exception:
+    """Return why the attempt failed: its timeout, also where the agent made another error of its cancellation."""
+    cause, scope = innermost(error), context.scope
+    late = scope is not None and scope.cancelled and context.interrupted is None
+    return TimedOut(timeout or 0.0) if late and not isinstance(cause, HaltError | InsufficientBudget) else cause
+
+
+def _hold(
+    worker: Worker, assignment: Assignment, context: WorkContext, leashes: Leashes, scope: GovernorScope
+) -> Awaitable[Any]:
     """Call the agent inside what stands around it."""
-    return leashes.hold(worker.invoke(assignment, context), worker.name, lambda: context.cancelled)
+    return leashes.hold(worker.invoke(assignment, context), worker.name, scope)
 
 
 def cancelled_attempt(
@@ -223,7 +234,7 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         kept = Artifact(context.kept, partial=True)
         return _judge_text(context, context.output(kept, AgentStatus.GRACEFUL_EXIT, str(constraints.refusal)))
     _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
-    return _failed(context, f"{type(error).__name__}: {error}")
+    return _failed(context, f"{type(error).__name__}: {error}", final=isinstance(error, ConstraintExit))
 
 
 _NEVER_REVIEWED = {AgentStatus.HALTED: "was halted", AgentStatus.BLOCKED: "was blocked by a guardrail"}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.budget import Budget, Usage, difference, to_dollars, to_picodollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.events import BudgetCarved
+from kairo_team.frozen import EMPTY
 from kairo_team.governance.governor import Governor
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
     from kairo_team.results import TaskOutcome
+    from kairo_team.runs import Suspension
     from kairo_team.team import Team, TeamConfig
 
 PLAN: Final = "plan"
@@ -43,7 +45,7 @@ def open_governor(
     try:
         return shared.carve_again(name, budget, spent), None
     except (InsufficientBudget, HaltError, GovernorClosed) as short:
-        nothing = Budget(tokens=0, dollars=0, loops=0, tool_calls=0)
+        nothing = Budget(spent.tokens, spent.dollars, spent.loops, spent.tool_calls)
         governor = Governor(nothing, name=name, clock=clock, restored_usage=spent)
         return governor, f"the runtime's budget does not cover this run: {short}"
 
@@ -58,13 +60,20 @@ class Carving:
         self._purposes: dict[str, Governor] = {}
         self._emit = emit
 
-    def set_aside(self, team: Team) -> None:
+    @property
+    def spent_by(self) -> dict[str, Usage]:
+        """What was spent with each member, by name."""
+        return {member: governor.usage for member, governor in self.members.items()}
+
+    def set_aside(self, team: Team, earlier: Earlier) -> None:
         """Carve the members' governors: a budget of their own is theirs from now on."""
         for member in team.everyone:
             if member.id in self.members:
                 continue
-            self.members[member.id] = self.root.carve(member.id, member.budget or Budget())
-            if member.budget is not None:
+            if member.budget is None:
+                self.members[member.id] = self.root.carve(member.id)
+            else:
+                self.members[member.id] = earlier.carve(member.id, member.budget)
                 self._tell(member.id, member.budget)
 
     def purpose(self, name: str, *, set_aside: bool = True) -> Governor:
@@ -78,7 +87,11 @@ class Carving:
             share = self._share(self._shares.get(name, 0.0))
             guarantee = share if set_aside else Budget()
             ceiling = share if name == EVALUATE else Budget()
-            self._purposes[name] = governor = self.root.carve(name, ceiling, guarantee=guarantee)
+            if set_aside:
+                governor = self.root.carve(name, ceiling, guarantee=guarantee)
+            else:  # of a halted run too: whoever works with it finds out
+                governor, _ = self.root.carve_share(name, ceiling, 0.0, 0.0)
+            self._purposes[name] = governor
             if guarantee != Budget():
                 self._tell(None, guarantee)
         return governor
@@ -113,29 +126,52 @@ class Carving:
 
 
 class Earlier:
-    """What earlier sessions of a run have spent: booked on the run, until it is known on which task."""
+    """What earlier sessions of a run came to and have spent.
 
-    def __init__(self, governor: Governor, usage: Usage, outcomes: Mapping[str, TaskOutcome]) -> None:
-        self.outcomes = outcomes
+    It is booked on the run, or on a member with a budget of its own, until it is known on which task.
+    """
+
+    def __init__(self, governor: Governor, earlier: Suspension | None) -> None:
+        self.outcomes: Mapping[str, TaskOutcome] = earlier.outcomes if earlier else EMPTY
         """How the tasks stood at the end of the last one, by id."""
-        self._governor = governor
-        self._left = usage
+        self.plan = earlier.plan if earlier else None
+        """The plan as it stood then."""
+        self._spent_by: Mapping[str, Usage] = earlier.spent_by if earlier else EMPTY
+        self._run = _Account(governor, earlier.usage if earlier else Usage())
+        self._accounts: dict[str, _Account] = {}
 
-    def book(self, governor: Governor, spent: Usage) -> None:
-        """Book what a recorded step spent; the run's own account gives back what it holds of it."""
+    def carve(self, member: str, budget: Budget) -> Governor:
+        """Carve the governor of a member with a budget of its own: what it spent before counts against that."""
+        spent = replace(self._spent_by.get(member, Usage()), seconds=0.0)
+        governor = self._run.governor.carve_again(member, budget, spent)
+        self._run.left = difference(self._run.left, spent, 0.0)
+        self._accounts[member] = _Account(governor, spent)
+        return governor
+
+    def book(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
+        """Book what a recorded step spent; whichever account holds it, the member's or the run's, gives it back."""
         governor.restore(spent)
-        self._give_back(spent)
+        self._give_back(spent, member)
 
-    def book_again(self, governor: Governor, spent: Usage) -> None:
+    def book_again(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
         """Book what a step spent that is now made anew: its recorded calls cost nothing, its loops are counted anew."""
         governor.restore(replace(spent, loops=0))
-        self._give_back(spent)
+        self._give_back(spent, member)
 
-    def _give_back(self, spent: Usage) -> None:
-        moved = _least(spent, self._left)
+    def _give_back(self, spent: Usage, member: str | None) -> None:
+        account = self._accounts.get(member or "", self._run)
+        moved = _least(spent, account.left)
         if moved != Usage():
-            self._left = difference(self._left, moved, 0.0)
-            self._governor.restore(moved, -1)
+            account.left = difference(account.left, moved, 0.0)
+            account.governor.restore(moved, -1)
+
+
+@dataclass(slots=True)
+class _Account:
+    """What earlier sessions spent and is not known yet on which task."""
+
+    governor: Governor
+    left: Usage
 
 
 def _least(one: Usage, other: Usage) -> Usage:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kairo_team.agents.alone import tell_nobody
 from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
 from kairo_team.budget_tree import BudgetNode
-from kairo_team.carving import EVALUATE, PLAN, Carving, root_budget
+from kairo_team.carving import EVALUATE, PLAN, Carving, Earlier, root_budget
 from kairo_team.errors import InsufficientBudget, PlanRefused
 from kairo_team.governance.governor import Governor
 
@@ -91,7 +91,7 @@ def _split(
     policy = request.config.budget_policy
     root = Governor(root_budget(request.config), name=team.name, clock=_at_rest)
     carving = Carving(root, policy, tell_nobody)
-    carving.set_aside(team)
+    carving.set_aside(team, Earlier(carving.root, None))
     for purpose, wired in ((PLAN, plan is None), (EVALUATE, judged)):
         if wired:
             carving.purpose(purpose)

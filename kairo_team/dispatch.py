@@ -276,7 +276,7 @@ class Dispatcher:
     def _skip(self, entry: Entry, reason: str) -> None:
         record = self.records[entry.task.id]
         record.move(TaskState.SKIPPED)
-        record.error = reason
+        record.error = reason = record.reason_told(reason) if record.steps.earlier else reason
         self._weight_left -= record.task.weight
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
 
@@ -344,6 +344,8 @@ class Dispatcher:
         if governor is None or dimension is None or origin == governor.name:  # its own ceiling stays
             return False
         had = getattr(governor.remaining, dimension)
+        if had is None:  # nothing is short here: it was the limit of a governor of the agent's own
+            return False
         while governor.halted is None:
             if record.interrupted is not None:
                 return True  # the next try records that it was cancelled

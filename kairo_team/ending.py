@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team import events
-from kairo_team.board import Entry
+from kairo_team.board import Entry, TaskBoard
 from kairo_team.budget import HaltReason
+from kairo_team.dispatch import Dispatcher
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.journal import MemoryJournal
 from kairo_team.recorded import EarlyEnd, TaskRecords
@@ -24,7 +25,7 @@ from kairo_team.verdicts import VerdictOutcome
 if TYPE_CHECKING:
     import anyio
 
-    from kairo_team.dispatch import Dispatcher
+    from kairo_team.carving import Earlier
     from kairo_team.human import HumanRequest
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamConfig
@@ -129,10 +130,9 @@ class Ending:
         self, error: str | None, stubborn: Sequence[str], outcomes: Sequence[TaskOutcome]
     ) -> tuple[str, ...]:
         """Return each warning once: the error first, then what was warned of, then what was lost."""
-        closed = [f"{name!r} did not end when it was cancelled and was closed" for name in stubborn]
         of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
         lost = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
-        return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *closed, *of_tasks, *lost]))
+        return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *stubborn, *of_tasks, *lost]))
 
     def status(
         self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig, *, waiting: bool
@@ -200,12 +200,35 @@ def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[Tas
     return records
 
 
-def finish(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn: Sequence[str]) -> TeamResult:
+def _catch_up(
+    run: TeamRun, dispatcher: Dispatcher | None, earlier: Earlier
+) -> tuple[Dispatcher | None, TaskGraph | None]:
+    """Take in what an earlier session worked on and this one ends before it came to; return the plan with it."""
+    plan, graph = earlier.plan, run.graph
+    if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.records):
+        dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
+    if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
+        return dispatcher, graph
+    steps = TaskRecords(run.journal, 0, replaying=False, earlier=earlier.outcomes)
+    nobody: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
+    if dispatcher is None:
+        return Dispatcher(TaskBoard(plan, nobody, {}), {}, run.config, run.emit, steps), plan
+    new = [task for task in plan.tasks if task.id not in dispatcher.records]
+    if not new:
+        return dispatcher, graph
+    dispatcher.replace((), new, nobody, steps)
+    return dispatcher, plan
+
+
+def finish(
+    run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn: Sequence[str], earlier: Earlier
+) -> TeamResult:
     """End every task, decide the status, and put the result together."""
     halt = _final_halt(run, ending)
+    dispatcher, plan = _catch_up(run, dispatcher, earlier)
     waiting = ending.question is not None
     if dispatcher is None:
-        records = skip_unbound(run.graph, run.emit)
+        records = skip_unbound(plan, run.emit)
     else:
         records = list(dispatcher.records.values())
         waiting = waiting or any(record.state is SUSPENDED for record in records)
@@ -223,7 +246,7 @@ def finish(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn
         status=status,
         outcomes=outcomes,
         artifact=run.output or join_output(records),
-        plan=run.graph,
+        plan=plan,
         usage=usage,
         budget=run.governor.tree(),
         duration=run.clock() - run.started,

@@ -4,38 +4,115 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import logging
+import math
 import sys
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Final, TypeVar, cast
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 from anyio.lowlevel import checkpoint, current_token
 
+from kairo_team.timeouts import Timeouts
+
+_logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
 _PATIENCE: Final = 1000
 """Cancellations that clean-up may meet, one at each of its awaits."""
 _TURNS: Final = 100
 """Turns of the event loop that an orderly end may take, grace or no grace."""
+_AGAIN: Final = 0.01
+"""Seconds after which it is looked again whether the runs inside what is to be closed have ended."""
+
+
+class Stopper(Protocol):
+    """What may end held work before its run does, such as the scope of an attempt."""
+
+    on_stop: Callable[[], object] | None
+    """Called when it was cancelled by something other than its deadline."""
+    inside: int
+    """Runs that are open in the work: they end what they hold, and themselves, and closing would lose their tasks."""
+
+    def is_stopped(self) -> bool:
+        """Whether the work is to end."""
+        ...
+
+    def seconds_left(self) -> float:
+        """Return the seconds until its deadline; infinite without one."""
+        ...
+
+
+class Within:
+    """An anyio scope as a `Stopper`; to be cancelled through this."""
+
+    __slots__ = ("_scope", "inside", "on_stop")
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+        self.inside = 0
+        self.on_stop: Callable[[], object] | None = None
+
+    def is_stopped(self) -> bool:
+        """Whether the scope was cancelled."""
+        return self._scope.cancel_called
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the scope's deadline."""
+        return self._scope.deadline - anyio.current_time()
+
+    def cancel(self) -> None:
+        """Cancel the scope."""
+        self._scope.cancel()
+        if self.on_stop is not None:
+            self.on_stop()
 
 
 class _Leash:
     """What is known of one coroutine that is held."""
 
-    __slots__ = ("_nurseries", "closed", "pulled", "task", "waits_for")
+    __slots__ = ("_nurseries", "_turns", "closed", "owner", "pulled", "stopper", "task", "unreached", "waits_for")
 
-    def __init__(self, task: object, nurseries: int, waits_for: Any) -> None:
+    def __init__(self, owner: Leashes, stopper: Stopper | None, task: object, nurseries: int, waits_for: Any) -> None:
+        self.owner = owner
+        self.stopper = stopper
         self.task = task
         self._nurseries = nurseries
+        self._turns = _TURNS
         self.waits_for = waits_for
         """What it gave the event loop to wait for."""
         self.pulled = False
+        self.unreached = False
+        """It should have been closed, and could not be."""
         self.closed = False
 
     @property
+    def running(self) -> bool:
+        """Whether it is held."""
+        return self in self.owner.held
+
+    def cancel(self) -> None:
+        """See, once the grace after its stop is over, that it ends; it gets some turns in any case."""
+        if self.stopper is None or not self.stopper.is_stopped():  # its deadline was moved
+            self.owner.expect_end(self)
+        elif self._turns:
+            self._turns -= 1
+            self.owner.graces.start(self, 0.0)
+        elif self.inside:
+            self.owner.graces.start(self, _AGAIN)
+        else:
+            _pull(self)
+
+    @property
+    def inside(self) -> int:
+        """Runs that are open in it."""
+        return 0 if self.stopper is None else self.stopper.inside
+
+    @property
     def childless(self) -> bool:
-        """No task group is open in it: closing would leave children without a parent, which corrupts trio."""
-        return _count_nurseries(self.task) == self._nurseries
+        """Nothing is open in it: closing would leave children without a parent, which corrupts trio."""
+        return not self.inside and _count_nurseries(self.task) == self._nurseries
 
 
 def _count_nurseries(task: Any) -> int:
@@ -47,29 +124,32 @@ class Leashes:
 
     A coroutine that swallows every cancellation, or shields itself from it, would keep its task, and so the whole run,
     alive for ever: structured concurrency waits for it. It is closed, which throws `GeneratorExit` into it at the
-    place where it waits. Out of reach are tasks it started itself and shielded: on asyncio they stay behind until the
-    event loop ends, on trio they are waited for.
+    place where it waits; so is one whose attempt or review alone is to end. Out of reach are tasks it started itself
+    and shielded: on asyncio they stay behind until the event loop ends, on trio they are waited for. What has runs
+    inside is closed after they have ended, which they do by leashes of their own.
     """
 
-    __slots__ = ("_calm", "_clock", "_grace", "_held", "_task", "ending", "stubborn")
+    __slots__ = ("_calm", "_clock", "_grace", "_task", "ending", "graces", "held", "stubborn")
 
     def __init__(self, clock: Callable[[], float], grace: float) -> None:
         self._clock = clock
         self._grace = grace
-        self._held: set[_Leash] = set()
+        self.held: set[_Leash] = set()
+        self.graces = Timeouts(clock)
+        """When what was stopped, while the run goes on, has had its grace."""
         self._calm = anyio.Event()
         self._task = _task_getter()
         self.ending = False
         """Everything is to end, whoever wants it: a deadline, a kill, or the caller's cancellation."""
         self.stubborn: list[str] = []
-        """Names of what had to be closed."""
+        """Warnings of what did not end in time."""
 
-    async def hold(self, work: Awaitable[T], name: str, stopped: Callable[[], bool]) -> T:
-        """Await a plug-in's coroutine; once `stopped()`, or the end of everything, it has the grace to end itself."""
-        made, rest = self.begin(work, name, stopped)
+    async def hold(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
+        """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself."""
+        made, rest = self.begin(work, name, stopper)
         return cast("T", made) if rest is None else await rest
 
-    def begin(self, work: Awaitable[T], name: str, stopped: Callable[[], bool]) -> tuple[T | None, Awaitable[T] | None]:
+    def begin(self, work: Awaitable[T], name: str, stopper: Stopper | None) -> tuple[T | None, Awaitable[T] | None]:
         """Do the first step of what `hold` does: return what was made, or else what is to be awaited at once.
 
         What never waits for anything needs no coroutine around it.
@@ -85,43 +165,73 @@ class Leashes:
             waits_for = coroutine.send(None)
         except StopIteration as end:
             return end.value, None
-        return None, self._hold_on(coroutine, _Leash(task, nurseries, waits_for), name, stopped)
+        return None, self._hold_on(coroutine, _Leash(self, stopper, task, nurseries, waits_for), name)
 
-    async def _hold_on(
-        self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str, stopped: Callable[[], bool]
-    ) -> Any:
-        self._held.add(leash)
+    async def _hold_on(self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str) -> Any:
+        self.held.add(leash)
+        stopper = leash.stopper
+        if stopper is not None:
+            self._attend(leash, stopper)
         try:
-            result: Any = await self._drive(coroutine, leash, stopped)
+            result: Any = await self._drive(coroutine, leash, _never if stopper is None else stopper.is_stopped)
         finally:
-            self._held.discard(leash)
-            if self.ending and not self._held:
+            self.held.discard(leash)
+            if stopper is not None:
+                stopper.on_stop = None
+            if leash.closed or leash.unreached:
+                end = "was closed" if leash.closed else "could not be closed either: it was waited for"
+                self.stubborn.append(f"{name!r} did not end when it was cancelled and {end}")
+                _logger.warning("%s", self.stubborn[-1])
+            if self.ending and not self.held:
                 self._calm.set()
         if leash.closed:
-            self.stubborn.append(name)
             await anyio.sleep_forever()  # now the cancellation meets somebody who heeds it
         return result
 
+    def _attend(self, leash: _Leash, stopper: Stopper) -> None:
+        """Have it looked at when the grace after its stop is over, whatever will stop it, or has."""
+        start = partial(self.graces.start, leash, self._grace)
+        if stopper.is_stopped():
+            start()
+            return
+        stopper.on_stop = start
+        self.expect_end(leash)
+
+    def expect_end(self, leash: _Leash) -> None:
+        """Have it looked at when the grace after its deadline is over."""
+        left = math.inf if leash.stopper is None else leash.stopper.seconds_left()
+        if left < math.inf:
+            self.graces.start(leash, max(0.0, left) + self._grace)
+
     async def watch(self) -> None:
-        """Notice by its own cancellation that everything is to end, and see to it after the grace."""
+        """See to what was stopped; notice by its own cancellation that everything is to end, and see to that."""
         try:
-            await anyio.sleep_forever()
+            await self.graces.watch()
         finally:
             self.ending = True
             with anyio.CancelScope(shield=True):
                 await self._let_end()
-            for leash in tuple(self._held):
-                _pull(leash)
+                await self._pull_all()
 
     async def _let_end(self) -> None:
         """Wait for the grace, and some turns of the event loop in any case."""
         with anyio.move_on_after(self._grace):
-            while self._held:
+            while self.held:
                 await self._calm.wait()
         for _ in range(_TURNS):
-            if not self._held:
+            if not self.held:
                 return
             await checkpoint()
+
+    async def _pull_all(self) -> None:
+        """Pull what is left; what has runs inside once these have ended."""
+        while True:
+            for leash in tuple(self.held):
+                if not leash.inside and not leash.pulled:
+                    _pull(leash)
+            if not any(leash.inside for leash in self.held):
+                return
+            await anyio.sleep(_AGAIN)
 
     @types.coroutine
     def _drive(
@@ -157,6 +267,10 @@ class Leashes:
                 return end.value
 
 
+def _never() -> bool:
+    return False
+
+
 def _task_getter() -> Callable[[], object] | None:
     """Return how the running task is found where `_pull` needs it: on trio."""
     if hasattr(current_token().native_token, "call_soon"):
@@ -169,6 +283,7 @@ def _pull(leash: _Leash) -> None:
     """Wake the coroutine out of whatever it waits for, shielded or not."""
     leash.pulled = True
     if not leash.childless:
+        leash.unreached = True
         return
     if leash.task is None:
         cancel: Callable[[], object] = getattr(leash.waits_for, "cancel", lambda: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from anyio.lowlevel import checkpoint
 
@@ -22,8 +22,8 @@ from kairo_team.messages import Message
 
 if TYPE_CHECKING:
     from kairo_team.governance.guardrails import GuardrailPayload
-    from kairo_team.models.admission import GovernedModel
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.run_constraints import AttemptConstraints
     from kairo_team.work_context import WorkContext
 
 
@@ -33,6 +33,60 @@ def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelR
         return request
     told = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
     return replace(request, messages=(*request.messages, told))
+
+
+class AskedModel(Protocol):
+    """A governed model, as a member's model asks it."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        ...
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request."""
+        ...
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Do the same, telling each piece of the reply's text."""
+        ...
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens; None without one."""
+        ...
+
+
+class ConstrainedModel:
+    """A governed model inside a team that is a member: its calls are turns of the attempt around that team."""
+
+    __slots__ = ("_constraints", "_model")
+
+    def __init__(self, constraints: AttemptConstraints, model: AskedModel) -> None:
+        self._constraints = constraints
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return self._model.name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request, unless a constraint refuses."""
+        turn = await self._constraints.begin_turn(request)
+        response = await self._model.complete(request)
+        await self._constraints.end_turn(turn, response)
+        return response
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Do the same, telling each piece of the reply's text."""
+        turn = await self._constraints.begin_turn(request)
+        response = await self._model.stream(request, tell)
+        await self._constraints.end_turn(turn, response)
+        return response
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens."""
+        return await self._model.count_tokens(request)
 
 
 class MemberModel:
@@ -46,7 +100,7 @@ class MemberModel:
     def __init__(
         self,
         context: WorkContext,
-        model: GovernedModel,
+        model: AskedModel,
         guardrails: GuardrailChain | None,
         *,
         steerable: bool = True,

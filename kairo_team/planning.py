@@ -13,7 +13,6 @@ from kairo_team.budget import Usage
 from kairo_team.carving import PLAN
 from kairo_team.errors import ContractBreach, Outcome, PlanRefused, innermost, known
 from kairo_team.recorded import MISSING, EarlyEnd, PlanFailed, TaskRecords
-from kairo_team.states import PENDING
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -77,9 +76,11 @@ class Planning:
         problems += evaluator_problems(run.team)
         if self._unfunded or problems:
             raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
-        self._carving.set_aside(run.team)
+        self._carving.set_aside(run.team, self._earlier)
         self.number += 1
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
+        if not self.recorded.replaying:  # a plan nobody has seen may bring back what was cancelled in the last one
+            run.bus.told = frozenset()
         bound = bind(graph, run.team)
         problems = plan_problems(graph, run.team, bound)
         if problems:
@@ -180,7 +181,7 @@ class Planning:
         made = make()
         graph: Any = made
         if inspect.isawaitable(made):
-            graph = await self._leashes.hold(made, "the planner", lambda: False)
+            graph = await self._leashes.hold(made, "the planner")
         if not isinstance(graph, TaskGraph):
             raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
         return graph
@@ -193,7 +194,7 @@ class Planning:
     ) -> Replan:
         """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
         run = self._run
-        started = [record.task for record in dispatcher.records.values() if record.state is not PENDING]
+        started = [record.task for record in dispatcher.records.values() if record.begun]
         failing_id = failing.task.id
         try:
             graph = await self._ask(lambda: make(TaskGraph(started)))
@@ -203,7 +204,7 @@ class Planning:
                 raise PlanRefused(problems)
         except Exception as error:  # noqa: BLE001 - whatever keeps the planner from it, the task fails as it would have
             return Replan(failing_id, (), None, str(innermost(error)))
-        replaced = tuple(one.task.id for one in dispatcher.records.values() if one.state is PENDING)
+        replaced = tuple(one.task.id for one in dispatcher.records.values() if not one.begun)
         return Replan(failing_id, replaced, graph)
 
 
@@ -215,7 +216,7 @@ def _replan_problems(
     new = [task for task in graph.tasks if task.id not in kept]
     changed = [task.id for task in graph.tasks if task.id in kept and task != kept[task.id]]
     reused = [task.id for task in new if task.id in records]
-    lost = {name for name in kept if name == failing or (records[name].ended and not records[name].entry.accepted)}
+    lost = {name for name in kept if name == failing or records[name].lost}
     hopeless = [task.id for task in new if sum(name not in lost for name in task.depends_on) < task.needed]
     problems = [] if new else ["the new plan has no new task"]
     problems += [f"it changes tasks that have started: {known(changed)}"] if changed else []

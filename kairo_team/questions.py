@@ -118,7 +118,7 @@ class Questions:
         """Ask the gate; one that fails has decided nothing."""
         name = type(gate).__name__
         try:
-            decision: Any = await self._leashes.hold(gate.decide(question), name, lambda: False)
+            decision: Any = await self._leashes.hold(gate.decide(question), name)
         except Exception:
             _logger.warning("the gate %s failed on %r: it counts as silence", name, question.id, exc_info=True)
             return None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kairo_team.events import Event
     from kairo_team.questions import Inbox
     from kairo_team.results import TaskOutcome, TeamResult
+    from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamExecutionRequest
     from kairo_team.team_run import TeamRun
 
@@ -37,6 +38,10 @@ class Suspension(NamedTuple):
     inbox: Inbox
     outcomes: Mapping[str, TaskOutcome]
     """How the tasks stood, by id."""
+    plan: TaskGraph | None
+    """The plan as it stood."""
+    spent_by: Mapping[str, Usage]
+    """What was spent with each member, by name."""
 
 
 class Run:

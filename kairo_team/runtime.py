@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import TeamResult
     from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.work_context import WorkContext
 
 
 _logger = logging.getLogger("kairo_team")
@@ -87,6 +89,10 @@ class Runtime:
         self._group: anyio.abc.TaskGroup | None = None
         self.within: str | None = None
         """The run inside which all its runs are made; None for a runtime of one's own."""
+        self.around: WorkContext | None = None
+        """The attempt inside which they are made: its rules are theirs too."""
+        self.grace = math.inf
+        """Most seconds of clean-up they have after an end."""
         self.keeps_accounts = False
         """What its runs spent is shown in a larger run's budget tree."""
 
@@ -156,7 +162,8 @@ class Runtime:
         """Go on with a suspended run: finished work is not repeated, and what is still open suspends it again.
 
         `team` and `coordinator` are those it was begun with; `budget` replaces the run's, what was spent counts. Raises
-        `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team with other roles.
+        `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team with other roles, and
+        `InsufficientBudget` or `HaltError` where the runtime's own budget does not cover it: it goes on waiting.
         """
         run = self.runs[run_id]
         earlier = self._suspension(run)
@@ -168,6 +175,8 @@ class Runtime:
             self.governor.restore(Usage(loops=earlier.usage.loops))
         if budget is not None:  # the team's timeout stays
             earlier = earlier._replace(budget=root_budget(replace(earlier.request.config, budget=budget)))
+        if run.within is None and self.governor is not None:
+            self.governor.carve_again(team.name, earlier.budget, earlier.usage).close()
         run.suspension = earlier
         execute = self._executing(team, earlier.request, coordinator)
         run.resuming = True
@@ -237,10 +246,11 @@ class Runtime:
         finally:
             self.runs.leave(run)
 
-    def beneath(self, governor: Governor, run_id: str, gate: HumanGate | None) -> Runtime:
-        """Return a runtime like this one for teams inside a task of a run: they spend from `governor`, ask its gate."""
+    def beneath(self, attempt: WorkContext, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
+        """Return a runtime like this one for teams inside an attempt of a run: they spend its budget, ask its gate."""
         nested = copy(self)
-        nested.governor, nested.within, nested.gate = governor, run_id, gate
+        nested.governor, nested.within, nested.gate = attempt.governor, run_id, gate
+        nested.around, nested.grace = attempt, min(grace, self.grace)
         nested.keeps_accounts = True
         return nested
 
@@ -250,8 +260,17 @@ class Runtime:
         other.subscribers, other.runs = (*self.subscribers, *subscribers), Runs()
         return other
 
+    def enter(self, run_id: str) -> Run:
+        """Begin a session of a run, with a new handle or that of `start` or `resume`; `RunExists` for an id in use."""
+        run = self.runs.enter(run_id, self.within)
+        if self.around is not None and self.around.scope is not None:
+            self.around.scope.inside += 1
+        return run
+
     def forget(self, run: Run, governor: Governor | None) -> None:
         """Forget a run whose session has ended, but for its id and, while it is suspended, what it goes on from."""
+        if self.around is not None and self.around.scope is not None:
+            self.around.scope.inside -= 1
         self.runs.leave(run)
         if governor is not None and not self.keeps_accounts:
             governor.forget()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anyio import from_thread
@@ -13,11 +13,10 @@ from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.models.admission import RULES, CallRules
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.connections import Connections
-from kairo_team.tools.permissions import ToolPermissions
+from kairo_team.tools.permissions import ToolPermissions, joint_permissions
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Journal, Models
-    from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.human import HumanRequest
     from kairo_team.prompts import Prompts
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kairo_team.run_constraints import RunConstraints
     from kairo_team.runtime import Runtime
     from kairo_team.steering import Steering
+    from kairo_team.work_context import WorkContext
 
 Emit = Callable[..., None]
 
@@ -33,9 +33,9 @@ class Services:
     """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
 
     __slots__ = (
-        "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "clock", "constraints",
-        "journal", "models", "nest", "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets",
-        "steering", "withheld",
+        "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "around", "clock",
+        "constraints", "journal", "models", "nest", "permissions", "prices", "prompts", "questions", "rules", "run_id",
+        "secrets", "steering", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -51,13 +51,18 @@ class Services:
         rules: CallRules = RULES,
         permissions: ToolPermissions | None = None,
         secrets: Sequence[str] = (),
-        nest: Callable[[Governor], Runtime] | None = None,
+        nest: Callable[[WorkContext], Runtime] | None = None,
+        around: WorkContext | None = None,
         guardrails: Sequence[GuardrailPolicy] = (),
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
         questions: Questions | None = None,
         steering: Steering | None = None,
     ) -> None:
-        """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name."""
+        """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
+
+        `around` is the attempt that the run is a part of: what its models and tools are held to holds here too, and
+        goes first.
+        """
         self.run_id = run_id
         self.models = models
         self.prices = prices
@@ -65,20 +70,26 @@ class Services:
         self.prompts = prompts
         self.journal = journal
         self.clock = clock
-        self.permissions = permissions
+        self.around = around
+        outer: Services | None = None if around is None else around.services
+        self.permissions: ToolPermissions | None = (
+            permissions if outer is None else joint_permissions(outer.permissions, permissions)
+        )
+        self.allowed: Sequence[Iterable[str]] = () if around is None else around.allowed_tools
+        """Names of tools, of which a tool must be in each list, whatever the roles of the run allow."""
         self.secrets = secrets
         self.nest = nest
         """Makes the runtime of a team inside a task; None where there is no run around."""
         self.questions = questions
         """Asks people; None where there is no run around."""
-        self.steering = steering
+        self.steering: Steering | None = steering
         """Knows the directives given to the run; None where there is no run around."""
         self.constraints: RunConstraints | None = None
         """None where neither the team nor a member has any: then they cost nothing."""
         self.withheld: set[tuple[str, str | None]] = set()
         """Tool sources, and the members that were told that they get nothing of them."""
         self._emit = emit
-        self._policies = (guardrails, guardrails_of or {})
+        self._policies = (() if around is None else around.policies, guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
         self._breakers: CircuitBreakers | None = None
         self._connections: Connections | None = None
@@ -135,10 +146,17 @@ class Services:
 
 
 def _build_chains(
-    everybody: Sequence[GuardrailPolicy], members: Mapping[str, Sequence[GuardrailPolicy]]
+    around: Sequence[GuardrailPolicy],
+    everybody: Sequence[GuardrailPolicy],
+    members: Mapping[str, Sequence[GuardrailPolicy]],
 ) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
-    """Return the chain of all, and those of members with policies of their own; state is fresh, and shared as meant."""
+    """Return the chain of all, and those of members with policies of their own; state is fresh, and shared as meant.
+
+    Policies of the attempt `around` keep their state: it is one with that attempt's.
+    """
     shared = GuardrailChain(everybody).for_run() if everybody else None
+    if around:
+        shared = GuardrailChain([*around, *(shared.policies if shared is not None else ())])
     common = shared.policies if shared is not None else ()
     own = {
         member: GuardrailChain([*common, *GuardrailChain(policies).for_run().policies])

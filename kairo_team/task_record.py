@@ -30,6 +30,7 @@ _NOTHING = Usage()
 _IN_FLIGHT = frozenset({TaskState.IN_FLIGHT, TaskState.GENERATING, TaskState.EVALUATING})
 _CUT_SHORT = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
 """Halts of the team that end a task in flight CANCELLED, not FAILED."""
+_LOST = frozenset({TaskStatus.FAILED, TaskStatus.SKIPPED, TaskStatus.CANCELLED})
 _make_outcome = maker(TaskOutcome)
 _STATUS = {status.value: status for status in TaskStatus}
 
@@ -113,10 +114,35 @@ class TaskRecord:
 
     def recall_cancel(self, key: str | None = None) -> None:
         """In a replay, remember that the task was cancelled, unless the recorded run came to the step `key`."""
-        if self.steps.replaying and self.interrupted is None and (key is None or self.steps.recall(key) is MISSING):
+        open_to_it = not isinstance(self.interrupted, str)  # what waited was cancelled in a later session
+        if self.steps.replaying and open_to_it and (key is None or self.steps.recall(key) is MISSING):
             cancelled = self.steps.cancelled(self.task.id)
             if cancelled is not None and cancelled.started:
                 self.interrupted = cancelled.reason
+
+    @property
+    def begun(self) -> bool:
+        """Started or ended, here or in an earlier session that this one has not caught up with."""
+        stood = self._stood
+        return (
+            self.state is not PENDING or self.steps.was_tried(self.task.id) or stood not in (None, TaskStatus.PENDING)
+        )
+
+    @property
+    def lost(self) -> bool:
+        """Ended, here or in an earlier session, without being accepted."""
+        return (self.ended and not self.entry.accepted) or self._stood in _LOST
+
+    @property
+    def _stood(self) -> TaskStatus | None:
+        """How it stood at the end of the session before; None if there was none."""
+        found = self.steps.earlier.get(self.task.id)
+        return None if found is None else found.status
+
+    def reason_told(self, reason: str) -> str:
+        """Return why it is skipped: in an earlier session something else may have been lost first."""
+        found = self.steps.earlier.get(self.task.id)
+        return found.error or reason if found is not None and found.status is TaskStatus.SKIPPED else reason
 
     @property
     def earlier(self) -> TaskOutcome | None:
@@ -146,7 +172,8 @@ class TaskRecord:
         if isinstance(self.interrupted, str):
             self.steps.put_cancelled(self.task.id, self.interrupted, started=True)
             return CANCELLED, self.interrupted
-        if to is FAILED and (halt in _CUT_SHORT or self.steps.was_cut(self.task.id)):
+        cut = halt in _CUT_SHORT or self.steps.was_cut(self.task.id)
+        if cut and to is FAILED and self._stood is not TaskStatus.FAILED:
             self.steps.put_cut(self.task.id)
             return CANCELLED, reason
         return to, reason

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import anyio
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from kairo_team import events
 from kairo_team.attempts import Attempt
@@ -85,8 +85,8 @@ class TeamRun:
         self.emit: Callable[..., None] = self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._handle = handle
-        self._earlier = Earlier(self.governor, spent, earlier.outcomes if earlier else {})
-        self._leashes = Leashes(self.clock, self.config.cancel_grace)
+        self._earlier = Earlier(self.governor, earlier)
+        self._leashes = Leashes(self.clock, min(self.config.cancel_grace, runtime.grace))
         self._steering = Steering(request.run_id, self.governor, self.journal, self.emit)
         inbox = earlier.inbox if earlier else Inbox()
         self._questions = Questions(request.run_id, gate, inbox, self.journal, self._leashes, self.emit)
@@ -126,7 +126,7 @@ class TeamRun:
         a run id that was used before.
         """
         runtime: Runtime = team.runtime or Runtime()
-        handle = runtime.runs.enter(request.run_id, runtime.within)
+        handle = runtime.enter(request.run_id)
         run: TeamRun | None = None
         try:
             run = cls(
@@ -139,7 +139,7 @@ class TeamRun:
                 gate=gate or runtime.gate,
             )
             handle.begin(run)
-            async with run.bus.pumping(run.config.cancel_grace):
+            async with run.bus.pumping(min(run.config.cancel_grace, runtime.grace)):
                 try:
                     with run._ending.watching():
                         run._begin()
@@ -150,6 +150,7 @@ class TeamRun:
                         ):
                             run._group, run._runners = group, Runners(group)
                             yield run
+                            await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
                     run._finish()
         finally:
@@ -164,7 +165,7 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
-        self._result = result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn)
+        self._result = result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._move(RunState(result.status))
         self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
@@ -172,9 +173,10 @@ class TeamRun:
 
     def _suspension(self, result: TeamResult) -> Suspension:
         """Return what the run goes on from."""
-        inbox, usage = self._questions.inbox, self.governor.usage
+        inbox, usage, budget = self._questions.inbox, self.governor.usage, self.governor.budget
         same, stood = begun_with(self.request, self.team), {outcome.task_id: outcome for outcome in result.outcomes}
-        return Suspension(self.request, same, self.journal, usage, self.governor.budget, self.bus.seq + 1, inbox, stood)
+        end = (self.bus.seq + 1, inbox, stood, result.plan, self._carving.spent_by)
+        return Suspension(self.request, same, self.journal, usage, budget, *end)
 
     def _end_early(self) -> None:
         end_early(self, self._ending, self._group)

@@ -6,34 +6,46 @@ import math
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import anyio
-
-if TYPE_CHECKING:
-    from kairo_team.governance.scope import GovernorScope
 
 _FEW: Final = 64
 """Timeouts of ended attempts that may be kept whatever the others are."""
 
 
+class Ending(Protocol):
+    """What a timeout may end, such as a scope."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        ...
+
+    def cancel(self) -> None:
+        """End it; called in the event loop."""
+
+
 class Timeouts:
-    """When open scopes are to be cancelled, in the time of `clock` (the event loop's). Works while `watch` runs."""
+    """When what runs is to be cancelled, such as open scopes, in the time of `clock` (the event loop's).
+
+    Works while `watch` runs.
+    """
 
     __slots__ = ("_due", "_many", "_news", "_order", "_pending", "clock")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._pending: list[tuple[float, int, GovernorScope]] = []
-        """A heap: those of ended scopes are dropped when they come up, or when they are too many."""
+        self._pending: list[tuple[float, int, Ending]] = []
+        """A heap: those of what has ended are dropped when they come up, or when they are too many."""
         self._many = _FEW
         self._order = count()
         self._due = math.inf
         """When the watch wakes by itself."""
         self._news = anyio.Event()
 
-    def start(self, scope: GovernorScope, seconds: float, since: float | None = None) -> None:
-        """Cancel an open scope `seconds` after `since` (by default now), unless it has ended by then."""
+    def start(self, scope: Ending, seconds: float, since: float | None = None) -> None:
+        """Cancel it `seconds` after `since` (by default now), unless it has ended by then."""
         due = (self.clock() if since is None else since) + seconds
         pending = self._pending
         heappush(pending, (due, next(self._order), scope))
@@ -47,7 +59,7 @@ class Timeouts:
 
     @property
     def pending(self) -> int:
-        """How many are kept, some of them of scopes that have ended."""
+        """How many are kept, some of them of what has ended."""
         return len(self._pending)
 
     async def watch(self) -> None:
@@ -58,8 +70,10 @@ class Timeouts:
             with anyio.CancelScope(deadline=self._due):
                 await self._news.wait()
             now = self.clock()
+            due: list[Ending] = []
             while self._pending and (self._pending[0][0] <= now or not self._pending[0][2].running):
-                scope = heappop(self._pending)[2]
-                if scope.running:
-                    scope.cancel()
+                due.append(heappop(self._pending)[2])
+            for one in due:  # which may start another timeout, due at once
+                if one.running:
+                    one.cancel()
             self._due = self._pending[0][0] if self._pending else math.inf

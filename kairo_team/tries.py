@@ -190,9 +190,9 @@ class Tries:
         spent = difference(recorded.usage, record.usage, 0.0)
         anew = not over and self._is_to_be_made_anew(record, recorded)
         if anew and record.interrupted is None:
-            self._earlier.book_again(governor, spent)
+            self._earlier.book_again(governor, spent, record.member)
         else:
-            self._earlier.book(governor, spent)
+            self._earlier.book(governor, spent, record.member)
         if isinstance(recorded, CutShort) and over:
             record.artifact = record.artifact or recorded.artifact
             await self._dispatcher.stay(record)
@@ -203,8 +203,9 @@ class Tries:
         if isinstance(recorded, CutShort):
             return True
         question = recorded.interrupted
-        asked = question if isinstance(question, HumanRequest) and record.interrupted is None else None
-        return asked is not None and self._services.is_answered(asked)
+        if not isinstance(question, HumanRequest) or record.interrupted is not None:
+            return False
+        return record.steps.cancelled(record.task.id) is None and self._services.is_answered(question)
 
     def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
         """Book what an attempt brought."""

@@ -15,7 +15,7 @@ from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, To
 from kairo_team.frozen import freeze_json
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
-from kairo_team.member_model import MemberModel
+from kairo_team.member_model import ConstrainedModel, MemberModel
 from kairo_team.models.admission import GovernedModel
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
@@ -24,11 +24,12 @@ from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import ChatModel, GovernedChatModel, ToolSource
+    from kairo_team.contracts import ChatModel, GovernedChatModel, GuardrailPolicy, ToolSource
     from kairo_team.errors import GuardrailDenied
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
+    from kairo_team.member_model import AskedModel
     from kairo_team.models.admission import CallOutcome
     from kairo_team.models.chat_model import ModelRequest
     from kairo_team.runtime import Runtime
@@ -134,15 +135,36 @@ class WorkContext:
     def runtime(self) -> Runtime | None:
         """A runtime whose runs are spent here, for a team inside this task; None where no run is around."""
         nest = self.services.nest
-        return None if nest is None else nest(self.governor)
+        return None if nest is None else nest(self)
+
+    @property
+    def allowed_tools(self) -> Sequence[Iterable[str]]:
+        """Names of tools, of which a tool must be in each list: those of the role, and of what is around the run."""
+        own = self.role.allowed_tools
+        return self.services.allowed if own is None else (*self.services.allowed, own)
+
+    @property
+    def policies(self) -> Sequence[GuardrailPolicy]:
+        """What guards models and tools here, for a team inside this task."""
+        chain, permissions = self.services.guardrails_of(self.member), self.services.permissions
+        mcp = permissions.mcp if permissions is not None else None
+        return (*([mcp] if mcp is not None else []), *(chain.policies if chain is not None else ()))
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model whose calls are governed, guarded and recorded."""
         services = self.services
         found = services.models.resolve(model)
         governed = GovernedModel(found, self.governor, self._report_model, services.prices, services.rules)
+        limited = governed if services.around is None else services.around.constrain(governed)
         steerable = getattr(found, "steerable", True)
-        return MemberModel(self, governed, services.guardrails_of(self.member), steerable=steerable)
+        return MemberModel(self, limited, services.guardrails_of(self.member), steerable=steerable)
+
+    def constrain(self, model: AskedModel) -> AskedModel:
+        """Return a model of a team inside this task, whose calls are turns here too, and of what is around the run."""
+        if self.constraints is not None:
+            model = ConstrainedModel(self.constraints, model)
+        around = self.services.around
+        return model if around is None else around.constrain(model)
 
     def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
         """Return a tool whose calls go through the tool pipeline; `KeyError` for a name that `tools` did not bring."""
@@ -268,6 +290,7 @@ class WorkContext:
                 self.governor,
                 permissions=services.permissions,
                 allowed=self.role.allowed_tools,
+                also=services.allowed,
                 guardrails=services.guardrails_of(self.member),
                 breakers=services.breakers,
                 secrets=services.secrets,

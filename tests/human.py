@@ -74,7 +74,8 @@ class Office:
         self.runtime = kt.Runtime(subscribers=[self.recorder], gate=gate, **runtime)
         people = [agent if isinstance(agent, kt.Member) else kt.Member(name, agent) for name, agent in members.items()]
         self.team = kt.Team("office", people, permissions=kt.ToolPermissions(guard=guard) if guard else None)
-        self.coordinator = ExpertTeamCoordinator(**{"failure_policy": ONCE, **how})
+        given: dict[str, Any] = {"failure_policy": ONCE, **how}
+        self.coordinator = ExpertTeamCoordinator(**given)
 
     async def run(self, plan: Sequence[kt.Task] | None = None, goal: str = "Do it.", **config: Any) -> kt.TeamResult:
         graph = None if plan is None else kt.TaskGraph(plan)
@@ -84,7 +85,7 @@ class Office:
         return result
 
     async def resume(self, **changed: Any) -> kt.TeamResult:
-        given = {"team": self.team, "coordinator": self.coordinator, **changed}
+        given: dict[str, Any] = {"team": self.team, "coordinator": self.coordinator, **changed}
         result = await self.runtime.resume("r", **given)
         self.recorder.assert_lawful()
         return result

@@ -26,6 +26,13 @@ VERDICTS: Final = (
 DECISIONS: Final = ("approve", "approve", "reject", "revise", "silence", "raise", "nonsense", "defer", "defer", "defer")
 """What a person may do when asked; `approve`, `reject` and `revise` are answers too."""
 
+WAITING_ACTS: Final = (
+    "succeed", "succeed", "pay", "same", "fail", "spend", "overspend", "partial", "cancel oneself",
+)  # fmt: skip
+WAITING_VERDICTS: Final = ("pass", "revise", "same again", "crash", "escalate undecided", "escalate human_required")
+ASKED: Final = ("defer", "defer", "defer", "approve", "revise", "reject", "silence")
+"""The same, for runs that are likely to wait for people."""
+
 PLANS: Final = ("plan", "plan", "plan", "plan", "raise", "nonsense", "unbindable", "spend", "overspend")
 """What a planner may do."""
 
@@ -82,7 +89,7 @@ class Scenario:
     more: int | None
     """Tokens by which the budget is raised on resuming."""
     deeds: list[Deed]
-    later: list[Deed] = field(default_factory=list)
+    later: list[Deed] = field(default_factory=list[Deed])
     """Deeds of the sessions after the first."""
 
     def script(self, task_id: str) -> Script:
@@ -168,18 +175,20 @@ def lines(*acts: str, most: int = 4) -> st.SearchStrategy[list[str]]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
-    """Draw a run of either coordinator with everything that can go wrong with it; if so asked, its caller does."""
-    members, expert = draw(members_of()), draw(some(True, True, False))
+def scenarios(draw: st.DrawFn, *, cancelled: bool = False, waits: bool = False) -> Scenario:
+    """Draw a run of either coordinator with everything that can go wrong with it; if so asked, its caller does.
+
+    `waits`: one that is likely to wait for people, for several tasks and in several sessions.
+    """
+    members, expert = draw(members_of()), waits or draw(some(True, True, False))
     tasks = draw(tasks_of(len(members)))
     seconds = some(0.0, 0.1, 0.5, 1.0, 3.0)
-    gate = draw(st.none() | lines(*DECISIONS)) if expert else None
+    gate = draw(lines(*ASKED) if waits else st.none() | lines(*DECISIONS)) if expert else None
+    acts, verdicts = (WAITING_ACTS, WAITING_VERDICTS) if waits else (MEMBER_ACTS, VERDICTS)
     planner = draw(st.none() | lines(*PLANS)) if expert else None
     return Scenario(
         tasks=tasks,
-        scripts=[
-            draw(st.builds(Script, lines(*MEMBER_ACTS, most=3), seconds, lines(*VERDICTS, most=3))) for _ in tasks
-        ],
+        scripts=[draw(st.builds(Script, lines(*acts, most=3), seconds, lines(*verdicts, most=3))) for _ in tasks],
         members=members,
         config=draw(configs()),
         shared=draw(some(None, None, None, kt.Budget(tokens=200))),
@@ -200,6 +209,6 @@ def scenarios(draw: st.DrawFn, *, cancelled: bool = False) -> Scenario:
         guarded=draw(some(False, False, False, True)),
         answers=draw(lines("approve", "reject", "revise", "later", most=5)),
         more=draw(some(None, None, 100)),
-        deeds=[Deed(draw(some(*MOMENTS)), "cancel caller", 0)] if cancelled else draw(deeds(4)),
+        deeds=[Deed(draw(some(*MOMENTS)), "cancel caller", 0)] if cancelled else draw(deeds(0 if waits else 4)),
         later=draw(deeds(2)),
     )

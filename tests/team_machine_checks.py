@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 import pytest
@@ -42,16 +43,17 @@ def check(played: Played) -> None:
     assert len(sessions) == len(played.sessions)
     assert [event.seq for event in played.recorder.events] == list(range(1, len(played.recorder.events) + 1))
     accepted: dict[str, kt.TaskOutcome] = {}
+    ended: dict[str, events.TaskEnded] = {}
     spent = 0.0
     for number, (session, told) in enumerate(zip(played.sessions, sessions, strict=True)):
         check_session(told, resumed=number > 0, last=session is played.sessions[-1])
-        check_tasks(told, session, played)
+        check_tasks(told, session, played, ended)
         check_time(session, played, spent)
         spent += session.took
         assert session.left == 0, "a loop task is left"
         if session.result is not None:
             check_result(session.result, told, played)
-            check_status(session.result, told, session, played)
+            check_status(session.result, sessions[: number + 1], session, played)
             check_kept(session, accepted)
     check_limits(played.world)
     check_forgotten(played)
@@ -77,11 +79,16 @@ def check_session(told: Sequence[events.Event], *, resumed: bool, last: bool) ->
     assert last or isinstance(told[-1], events.TeamSuspended)
 
 
-def check_tasks(told: Sequence[events.Event], session: Session, played: Played) -> None:
-    """Check the order of each task's events, that its needs were met first, and that it ended as the result says."""
+def check_tasks(
+    told: Sequence[events.Event], session: Session, played: Played, ended: dict[str, events.TaskEnded]
+) -> None:
+    """Check the order of each task's events, that its needs were met first, and that it ended as the result says.
+
+    `ended`: the ends that earlier sessions told of; nothing more is told of these tasks. This session's are added.
+    """
     tasks = {task.id: task for task in tasks_of(session, played)}
     lives: dict[str, str] = {}
-    ends: dict[str, events.TaskEnded] = {}
+    ends = dict(ended)
     for event in told:
         if not isinstance(event, events.TaskEvent):
             continue
@@ -106,6 +113,7 @@ def check_tasks(told: Sequence[events.Event], session: Session, played: Played) 
             if outcome.task_id in ends:
                 end = ends[outcome.task_id]
                 assert (end.attempts, end.reason, end.member) == (outcome.attempts, outcome.error, outcome.member)
+    ended |= {task_id: end for task_id, end in ends.items() if not isinstance(end, events.TaskSuspended)}
 
 
 def tasks_of(session: Session, played: Played) -> Sequence[kt.Task]:
@@ -188,9 +196,8 @@ def check_kept(session: Session, accepted: dict[str, kt.TaskOutcome]) -> None:
     now = {outcome.task_id: outcome for outcome in session.result.outcomes}
     for task_id, before in accepted.items():
         assert session.tried[task_id] == 0, f"{task_id} was accepted, and was done again"
-        assert task_id not in now or now[task_id].status is COMPLETED
-        if task_id in now:
-            assert comparable_outcome(now[task_id]) == comparable_outcome(before)
+        assert task_id in now, f"{task_id} was accepted, and is lost"
+        assert comparable_outcome(now[task_id]) == comparable_outcome(before)
     accepted |= {task_id: outcome for task_id, outcome in now.items() if outcome.status is COMPLETED}
 
 
@@ -220,9 +227,11 @@ def check_forgotten(played: Played) -> None:
 # ---------------------------------------------------------------- the status
 
 
-def check_status(result: kt.TeamResult, told: Sequence[events.Event], session: Session, played: Played) -> None:
-    """Check the status against the oracle, from what was seen of the run."""
-    story = story_of(result, told, session, played)
+def check_status(
+    result: kt.TeamResult, sessions: Sequence[Sequence[events.Event]], session: Session, played: Played
+) -> None:
+    """Check the status against the oracle, from what was seen of the run up to this session."""
+    story = story_of(result, sessions, session, played)
     assert result.status == status_of(story), story
     final = {"kill": "cancelled", "alarm": "emergency_stop"}
     happened = {final[deed.what] for deed in session.deeds if deed.what in final} | {"time_budget_exceeded", None}
@@ -232,16 +241,18 @@ def check_status(result: kt.TeamResult, told: Sequence[events.Event], session: S
         assert result.halt in {"cancelled", "time_budget_exceeded", "emergency_stop"}
 
 
-def story_of(result: kt.TeamResult, told: Sequence[events.Event], session: Session, played: Played) -> Story:
+def story_of(
+    result: kt.TeamResult, sessions: Sequence[Sequence[events.Event]], session: Session, played: Played
+) -> Story:
     """Put together what was seen: events, outcomes, and what is recorded."""
-    records = session.records
+    records, told, so_far = session.records, sessions[-1], list(chain.from_iterable(sessions))
     asked = [event for event in told if isinstance(event, events.HumanDecided) and event.task_id is None]
     waits = bool(asked) and asked[-1].action == "defer" and not isinstance(told[-1], events.TeamCancelled)
     end, ready = records.get("end"), any(isinstance(event, events.PlanReady) for event in told)
     fallbacks = [records[key] for key in sorted(records) if key.startswith("fallback:")]
     refused = (not ready and not waits) or rejected(asked)
     return Story(
-        tuple(end_of(outcome, result, told, records) for outcome in result.outcomes),
+        tuple(end_of(outcome, result, so_far, records) for outcome in result.outcomes),
         killed=result.halt == "cancelled",
         late=result.halt == "time_budget_exceeded",
         refused=refused,

@@ -162,7 +162,12 @@ async def play_sessions(played: Played) -> None:
         if scenario.more is not None and budget is not None and budget.budget.tokens is not None:
             raised = kt.Budget(tokens=budget.budget.tokens + scenario.more, loops=budget.budget.loops)
         resume = partial(runtime.resume, "r", team, coordinator=coordinator, budget=raised)
-        await play_session(played, resume, scenario.later)
+        try:
+            await play_session(played, resume, scenario.later)
+        except ExceptionGroup as group:  # what all runs share does not cover it: it goes on waiting
+            if group.subgroup(kt.InsufficientBudget) is None:
+                raise
+            break
 
 
 async def play_session(played: Played, begin: Callable[[], Awaitable[kt.TeamResult]], deeds: list[Deed]) -> None:

@@ -28,12 +28,21 @@ FLOORS = [
     ["coordinators", "evaluators"],
     ["front"],
     ["cli", "testing", "views"],
+    ["tck"],
     ["", "examples"],
 ]
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 FRONT_DOOR = ({"agents/team_agent.py", "runtime.py"}, "kairo_team.front")
 """Whoever runs a team as `kairo_team.run` does asks it which coordinator is the right one, inside a function."""
-NEVER = {"evaluators": {"coordinators"}, "front": {"testing"}, "cli": {"testing"}, "views": {"testing", "cli"}}
+NEVER = {
+    "evaluators": {"coordinators"},
+    "front": {"testing"},
+    "cli": {"testing"},
+    "views": {"testing", "cli"},
+    "tck": {"cli", "views"},
+    "": {"tck"},
+    "examples": {"tck"},
+}
 MAX_LINES = 500
 
 
@@ -46,7 +55,7 @@ class Import(NamedTuple):
 
 
 def rooms_of_the_package() -> list[Path]:
-    return [PACKAGE, PACKAGE / "coordinators", PACKAGE / "evaluators", PACKAGE / "examples"]
+    return [PACKAGE, PACKAGE / "coordinators", PACKAGE / "evaluators", PACKAGE / "examples", PACKAGE / "tck"]
 
 
 def sources() -> list[Path]:
@@ -153,6 +162,13 @@ def test_no_file_outgrows_its_room() -> None:
         ("front.py", "from kairo_team.coordinators import ExpertTeamCoordinator", True),
         ("front.py", "from kairo_team.testing import ScriptedModel", False),
         ("__init__.py", "from kairo_team.front import run as run", True),
+        ("tck/kit.py", "from kairo_team.testing.clocks import virtual_time", True),
+        ("tck/evaluation.py", "from kairo_team.evaluators import Rubric", True),
+        ("tck/kit.py", "from kairo_team.cli import main", False),
+        ("testing/agents.py", "from kairo_team.tck import run_kit", False),
+        ("evaluators/rubric.py", "from kairo_team.tck import run_kit", False),
+        ("examples/map_reduce.py", "from kairo_team.tck import run_kit", False),
+        ("__init__.py", "from kairo_team.tck import run_kit as run_kit", False),
     ],
 )
 def test_the_arrows_hold_for(file: str, text: str, allowed: bool) -> None:

@@ -199,7 +199,7 @@ def test_the_work_per_task_does_not_grow_with_the_plan(limit: int | None, monkey
             return real(*args)
 
         monkeypatch.setattr(board_module, name, counted)
-    per_task = []
+    per_task: list[float] = []
     for layers in (20, 200):
         counts.clear()
         run_through(layers, limit)

@@ -8,6 +8,7 @@ import pickle
 import random
 from decimal import Decimal
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -78,8 +79,8 @@ def test_what_is_finer_than_a_picodollar_is_rounded_up_and_limits_down() -> None
 @pytest.mark.parametrize(
     "amount", [-1, "-0.01", math.nan, math.inf, "NaN", "Infinity", "ten", "", None, [], True, "1e999"]
 )
-def test_what_is_no_amount_of_money_is_refused_by_its_name(amount: Money) -> None:
-    with pytest.raises(ValueError, match=r"Budget\.dollars must be" if amount is not None else "dollars must be"):
+def test_what_is_no_amount_of_money_is_refused_by_its_name(amount: Any) -> None:
+    with pytest.raises(ValueError, match=r"Budget\.dollars must be"):
         to_picodollars(amount, field="Budget.dollars")
 
 
@@ -188,7 +189,7 @@ def test_adding_is_exact_commutative_and_associative(a: Usage, b: Usage, c: Usag
 def test_kf_b11_a_sum_of_tenths_is_the_same_in_every_order() -> None:
     """B11: floats: exact-limit sums differ by order."""
     prices = ["0.1", "0.2", "0.3", "0.7", "1e-12"]
-    totals = set()
+    totals: set[Usage] = set()
     for order in permutations(prices):
         total = Usage()
         for price in order:

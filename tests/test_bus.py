@@ -162,9 +162,14 @@ class AsyncCallable:
         self.received.append(event)
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda target: target, lambda target: target.__call__, lambda target: partial(target.__call__)]
-)
+WRAPS: list[Callable[[AsyncCallable], Any]] = [
+    lambda target: target,
+    lambda target: target.__call__,
+    lambda target: partial(target.__call__),
+]
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
 async def test_every_kind_of_async_callable_is_awaited(wrap: Callable[[AsyncCallable], Any]) -> None:
     target, recorder = AsyncCallable(), EventRecorder()
     await TaskDispatchCoordinator().execute(make_request(), make_team(wrap(target), recorder))

@@ -287,7 +287,8 @@ async def test_what_a_function_answers(answer: Any, decision: kt.HumanDecision |
         async def __call__(self, question: kt.HumanRequest) -> Any:
             return answer
 
-    for ask in (lambda question: answer, later, Desk(), lambda question: [later(question)].pop()):
+    asks: list[Callable[[kt.HumanRequest], Any]] = [lambda _: answer, later, Desk(), lambda asked: [later(asked)].pop()]
+    for ask in asks:
         assert await kt.CallbackGate(ask).decide(QUESTION) == decision
 
 

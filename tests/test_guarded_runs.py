@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -19,11 +19,13 @@ from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
+Decide = Callable[[GuardrailContext], GuardrailDecision]
+
 
 class Rule:
     """Decides as it is told, in the phases it is told, and remembers what it saw."""
 
-    def __init__(self, decide: Any, *phases: GuardrailPhase, name: str = "rule") -> None:
+    def __init__(self, decide: Decide | GuardrailDecision, *phases: GuardrailPhase, name: str = "rule") -> None:
         self.name = name
         self.phases = frozenset(phases or GuardrailPhase)
         self.seen: list[GuardrailContext] = []
@@ -31,8 +33,7 @@ class Rule:
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
         self.seen.append(context)
-        decision: GuardrailDecision = self._decide(context) if callable(self._decide) else self._decide
-        return decision
+        return self._decide if isinstance(self._decide, GuardrailDecision) else self._decide(context)
 
 
 DENY = GuardrailDecision.deny("no")

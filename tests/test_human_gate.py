@@ -168,7 +168,8 @@ async def test_the_deadline_does_not_wait_for_a_person() -> None:
 
 async def test_an_answer_holds_for_what_was_asked_about_and_nothing_else() -> None:
     """A coordinator that asks again about the same attempt, with another text, gets another answer."""
-    gate, decisions = Gate(APPROVE, REJECT), []
+    gate = Gate(APPROVE, REJECT)
+    decisions: list[kt.HumanDecision | None] = []
     team = kt.Team("team", [kt.Member("m", ScriptedAgent(["x"]))])
     async with kt.TeamRun.open(kt.TeamExecutionRequest("goal"), team, gate=gate) as run:
         graph = await run.plan(lambda: kt.TaskGraph([kt.Task("t", "do")]))

@@ -97,10 +97,16 @@ async def test_what_a_suspended_run_did_not_spend_serves_other_runs_meanwhile() 
     result = await desk.coordinator.execute(other, replace(desk.team, runtime=desk.runtime))
     assert (result.status, result.usage.tokens) == (kt.TeamStatus.COMPLETED, 20)
     desk.answer(APPROVE)
-    again = await desk.resume()
-    assert (again.status, again.refused) == (kt.TeamStatus.FAILED, True)
-    assert "the runtime's budget does not cover this run" in str(again.error)
-    assert spender.did == ["one", "a", "b"]
+    governor = desk.runtime.governor
+    assert governor is not None
+    before = replace(governor.usage, seconds=0.0)
+    with pytest.raises(kt.InsufficientBudget, match="30 asked"):
+        await desk.resume()
+    assert (replace(governor.usage, seconds=0.0), spender.did) == (before, ["one", "a", "b"]), (
+        "the refusal changed nothing"
+    )
+    governor.top_up(kt.Budget(tokens=20))
+    assert (await desk.resume()).output == "two 4", "it went on waiting, and the answer still holds"
 
 
 async def test_each_task_keeps_its_own_account_over_sessions() -> None:
@@ -240,7 +246,7 @@ DECISIONS = st.lists(st.lists(st.sampled_from([APPROVE, REVISE, REJECT, None]), 
 @settings(max_examples=60)
 @given(tasks=TASKS, sessions=DECISIONS, tokens=st.sampled_from([None, 15, 35, 75]), slots=st.sampled_from([None, 1]))
 async def test_over_any_sessions_money_is_spent_once_and_finished_work_is_not_repeated(
-    tasks: list[tuple[bool, bool]], sessions: list[list[Any]], tokens: int | None, slots: int | None
+    tasks: list[tuple[bool, bool]], sessions: list[list[kt.HumanDecision | None]], tokens: int | None, slots: int | None
 ) -> None:
     plan = [
         kt.Task(f"t{number}", "do", depends_on=[f"t{number - 1}"] if needs and number else [])
@@ -249,7 +255,8 @@ async def test_over_any_sessions_money_is_spent_once_and_finished_work_is_not_re
     desk, spender = office(*(f"t{number}" for number, (_, asked) in enumerate(tasks) if asked))
     result = await desk.run(plan, budget=kt.Budget(tokens=tokens), max_parallel_tasks=slots)
     finished: dict[str, Any] = {}
-    for decisions in [*sessions, [REJECT] * 9]:
+    rounds: list[list[kt.HumanDecision | None]] = [*sessions, [REJECT] * 9]
+    for decisions in rounds:
         check(result, spender, tokens, finished)
         if result.status is not kt.TeamStatus.SUSPENDED:
             break

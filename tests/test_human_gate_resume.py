@@ -247,7 +247,7 @@ async def test_a_revision_wanted_later_is_one_more_attempt() -> None:
 # ---------------------------------------------------------------- resume
 
 
-async def test_it_is_resumed_with_what_it_was_begun_with() -> None:
+async def test_kf_g14_it_is_resumed_with_what_it_was_begun_with() -> None:
     desk, _ = office("x")
     await desk.run([kt.Task("x", "do")])
     other = kt.Team("office", [kt.Member("m", Clerk()), kt.Member("n", Clerk())])

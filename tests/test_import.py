@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
 HEAVY = (
-    *("agents", "httpx", "jinja2", "jsonschema", "langchain_core", "langgraph", "mcp", "networkx", "openai"),
-    *("pydantic_ai", "rich", "trio", "typer", "xllamacpp"),
+    *(
+        "agents",
+        "httpx",
+        "hypothesis",
+        "jinja2",
+        "jsonschema",
+        "langchain_core",
+        "langgraph",
+        "mcp",
+        "networkx",
+        "openai",
+    ),
+    *("pydantic_ai", "pytest", "rich", "trio", "typer", "xllamacpp"),
 )
 
 
@@ -33,3 +45,13 @@ def test_a_run_brings_nothing_it_does_not_use() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     needed = {"jinja2", "networkx"}
     assert set(json.loads(done.stdout)).isdisjoint(set(HEAVY) - needed)
+
+
+@pytest.mark.smoke
+def test_the_pytest_plugin_brings_nothing_heavy() -> None:
+    """Pytest loads it at every start, also where no kit is used."""
+    plugins = [entry.value for entry in entry_points(group="pytest11") if entry.name == "kairo_team"]
+    assert plugins == ["kairo_team.tck.plugin"]
+    code = "import json, sys, kairo_team.tck.plugin; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert set(json.loads(done.stdout)).isdisjoint(set(HEAVY) - {"pytest"})

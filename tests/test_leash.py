@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -109,9 +110,9 @@ async def test_at_a_kill_it_is_closed_after_the_grace_and_named(agent: Agent) ->
 
         group.start_soon(kill)
         result = await TaskDispatchCoordinator().execute(request(), team)
-    assert (result.status, result.error) == (kt.TeamStatus.CANCELLED, "enough")
-    assert result.duration <= 5 + GRACE + 0.4
-    assert any("'rude'" in warning for warning in result.warnings)
+        assert (result.status, result.error) == (kt.TeamStatus.CANCELLED, "enough")
+        assert result.duration <= 5 + GRACE + 0.4
+        assert any("'rude'" in warning for warning in result.warnings)
 
 
 @pytest.mark.parametrize("agent", STUBBORN)
@@ -175,7 +176,7 @@ async def test_an_orderly_end_gets_its_turns_even_without_any_grace(depth: int) 
         try:
             async with anyio.create_task_group() as group:
                 for _ in range(2):
-                    group.start_soon(nest if level else anyio.sleep_forever, *((level - 1,) if level else ()))
+                    group.start_soon(partial(nest, level - 1) if level else anyio.sleep_forever)
         finally:
             ended.append(level)
 
@@ -241,7 +242,7 @@ async def test_what_is_held_behaves_as_if_it_were_not() -> None:
 
     leashes = Leashes(anyio.current_time, 1.0)
     async with beside(leashes.watch):
-        assert await leashes.hold(work(), "work", lambda: False) == [0]
+        assert await leashes.hold(work(), "work") == [0]
         with pytest.raises(LookupError, match="lost"):
-            await leashes.hold(fail(), "fail", lambda: False)
+            await leashes.hold(fail(), "fail")
     assert leashes.stubborn == []

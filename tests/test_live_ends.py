@@ -40,6 +40,7 @@ async def test_the_result_is_there_for_everybody_and_again() -> None:
 async def test_the_result_of_a_run_of_ones_own_comes_from_its_handle_too() -> None:
     runtime = kt.Runtime()
     results: list[kt.TeamResult] = []
+    result: kt.TeamResult | None = None
     async with anyio.create_task_group() as group:
 
         async def wait() -> None:
@@ -124,9 +125,9 @@ async def test_a_run_cancelled_before_it_begins_ends_when_it_does_and_the_first_
             with pytest.raises(Misuse, match="run 'r' has not begun yet"):
                 change()
         result = await run.result()
-    assert (result.status, result.error, calls) == (kt.TeamStatus.CANCELLED, "changed my mind", [])
-    types = [event.type for event in await watch(run)]
-    assert (types[0], types[-1]) == (FIRST, "team.cancelled")
+        assert (result.status, result.error, calls) == (kt.TeamStatus.CANCELLED, "changed my mind", [])
+        types = [event.type for event in await watch(run)]
+        assert (types[0], types[-1]) == (FIRST, "team.cancelled")
 
 
 async def test_a_run_is_cancelled_once_however_often_one_says_it() -> None:

@@ -65,9 +65,10 @@ async def test_leaving_the_block_waits_for_the_runs() -> None:
 
 async def test_leaving_the_block_by_an_exception_cancels_the_runs() -> None:
     recorder = EventRecorder()
+    runtime = kt.Runtime(subscribers=[recorder])
     run: kt.Run | None = None
     with pytest.raises(OSError, match="the server went down"):
-        async with kt.Runtime(subscribers=[recorder]) as runtime:
+        async with runtime:
             run = await runtime.start(team_of(hang), request())
             await anyio.wait_all_tasks_blocked()
             raise OSError("the server went down")
@@ -130,19 +131,23 @@ async def test_leaving_a_stream_early_cancels_the_run_and_waits_for_it() -> None
 
 
 async def test_an_exception_in_a_streams_block_comes_out_after_the_run_has_ended() -> None:
+    run: kt.Run | None = None
     async with kt.Runtime() as runtime:
         with pytest.raises(KeyError, match="mine"):
             async with runtime.stream(team_of(hang), request()) as run:
                 raise KeyError("mine")
+        assert run is not None
         assert not run.live
     assert (await run.result()).status is kt.TeamStatus.CANCELLED
 
 
 async def test_a_stream_whose_watcher_is_cancelled_waits_for_the_run_too() -> None:
+    run: kt.Run | None = None
     async with kt.Runtime() as runtime:
         with anyio.move_on_after(3):
             async with runtime.stream(team_of(hang), request()) as run:
                 await watch(run)
+        assert run is not None
         assert not run.live
     assert anyio.current_time() >= 3
     assert (await run.result()).status is kt.TeamStatus.CANCELLED

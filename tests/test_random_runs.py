@@ -47,9 +47,9 @@ class World:
     """What the members saw and did."""
 
     scenario: Scenario
-    running: Counter[str] = field(default_factory=Counter)
-    most: Counter[str] = field(default_factory=Counter)
-    tries: Counter[str] = field(default_factory=Counter)
+    running: Counter[str] = field(default_factory=Counter[str])
+    most: Counter[str] = field(default_factory=Counter[str])
+    tries: Counter[str] = field(default_factory=Counter[str])
 
     def agent(self, member: str) -> Any:
         async def act(assignment: kt.Assignment, context: kt.MemberContext) -> Any:
@@ -241,7 +241,7 @@ async def play(scenario: Scenario, records: Mapping[str, object] | None = None) 
     coordinator = kind(failure_policy=FailurePolicy(retries=scenario.retries, backoff=0.2))
     request = kt.TeamExecutionRequest("g", plan=kt.TaskGraph(scenario.tasks), config=scenario.config, run_id="r")
     result: kt.TeamResult | None = None
-    began = anyio.current_time()
+    began, took = anyio.current_time(), 0.0
     with anyio.fail_after(100_000):  # a run that hangs fails, in no time
         async with anyio.create_task_group() as group:
 

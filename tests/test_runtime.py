@@ -93,15 +93,15 @@ async def test_a_kill_brings_back_what_was_kept_and_what_was_finished() -> None:
         group.start_soon(kill)
         request = kt.TeamExecutionRequest("goal", plan=plan, run_id="r")
         result = await TaskDispatchCoordinator().execute(request, team)
-    recorder.assert_lawful()
-    assert (result.status, result.halt, result.error) == (
-        kt.TeamStatus.CANCELLED,
-        kt.HaltReason.CANCELLED,
-        "the run was cancelled",
-    )
-    assert [outcome.status.value for outcome in result.outcomes] == ["completed", "cancelled", "skipped"]
-    assert result["slow"].artifact == kt.Artifact("half of it", partial=True)
-    assert result.output == "done"
+        recorder.assert_lawful()
+        assert (result.status, result.halt, result.error) == (
+            kt.TeamStatus.CANCELLED,
+            kt.HaltReason.CANCELLED,
+            "the run was cancelled",
+        )
+        assert [outcome.status.value for outcome in result.outcomes] == ["completed", "cancelled", "skipped"]
+        assert result["slow"].artifact == kt.Artifact("half of it", partial=True)
+        assert result.output == "done"
 
 
 # ---------------------------------------------------------------- U07
@@ -178,12 +178,12 @@ async def test_kf_u07_many_threads_can_kill_many_runs_at_once() -> None:
         results.append(await TaskDispatchCoordinator().execute(kt.TeamExecutionRequest("g", run_id=run_id), team))
 
     ids = [f"r{number}" for number in range(10)]
+    threads = [threading.Thread(target=kill, args=(run_id,)) for run_id in ids * 3]
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
             for run_id in ids:
                 group.start_soon(run, run_id)
             await anyio.sleep(0.005)
-            threads = [threading.Thread(target=kill, args=(run_id,)) for run_id in ids * 3]
             for thread in threads:
                 thread.start()
     for thread in threads:

@@ -66,8 +66,8 @@ async def test_a_kill_brings_back_what_was_kept() -> None:
 
         group.start_soon(kill)
         result = await kt.run(kt.Team("t", [kt.Member("slow", slow)]), request, runtime=runtime)
-    assert (result.status, result.error) == (kt.TeamStatus.CANCELLED, "enough")
-    artifact = result["slow"].artifact
-    assert artifact is not None
-    assert artifact.partial
-    assert artifact.text == "half a page"
+        assert (result.status, result.error) == (kt.TeamStatus.CANCELLED, "enough")
+        artifact = result["slow"].artifact
+        assert artifact is not None
+        assert artifact.partial
+        assert artifact.text == "half a page"

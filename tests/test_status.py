@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, product
+from itertools import chain, combinations, product, starmap
 from typing import Any, Final
 
 import pytest
@@ -57,7 +57,7 @@ def every_fact() -> list[RunFacts]:
     axes = product(
         [None, *HaltReason], BOTH, BOTH, BOTH, BOTH, some, some, some, BOTH, RiskProfile, BOTH
     )  # fmt: skip
-    facts = [RunFacts(*combination) for combination in axes]
+    facts = list(starmap(RunFacts, axes))
     return [
         one
         for one in facts

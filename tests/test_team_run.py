@@ -190,14 +190,14 @@ async def test_nothing_follows_the_last_event() -> None:
     assert len(recorder.events) == count
 
 
-@pytest.mark.parametrize(
-    "misuse",
-    [
-        lambda run: run.go(forget, run),
-        lambda run: run.accept(kt.Task("ghost", "do"), None),
-        lambda run: run.skip(kt.Task("ghost", "do"), "why"),
-    ],
-)
+MISUSES: list[Callable[[Any], object]] = [
+    lambda run: run.go(forget, run),
+    lambda run: run.accept(kt.Task("ghost", "do"), None),
+    lambda run: run.skip(kt.Task("ghost", "do"), "why"),
+]
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
 async def test_misuse_is_refused_in_words(misuse: Callable[[kt.TeamRun], object]) -> None:
     team, _ = bench(good)
 

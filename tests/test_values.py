@@ -73,7 +73,7 @@ BY_NAME = pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value)
 
 @BY_NAME
 def test_a_trip_through_json_changes_nothing(value: Any) -> None:
-    adapter = TypeAdapter(type(value))
+    adapter: TypeAdapter[Any] = TypeAdapter(type(value))
     text = adapter.dump_json(value)
     again = adapter.validate_json(text)
     assert again == value

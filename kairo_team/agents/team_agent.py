@@ -24,7 +24,10 @@ class TeamAgent:
     and their halts, deadlines and kills end it. It shares the runtime of the outer run - models, prices, limits,
     subscribers, the gate - and its events come from a run id of its own, `<outer run id>.<task id>.<8 hex>`. The task's
     description is its goal; the outer goal, context, inputs, upstream artifacts and findings are its context. `plan` is
-    run instead of a planned one, `config` is the inner run's.
+    run instead of a planned one, `config` is the inner run's, with no more `cancel_grace` than the outer run has.
+
+    What the outer team and member are held to holds inside, before the inner rules: permissions, the role's allowed
+    tools, guardrails, an MCP policy that was given, and constraints, for which the inner model calls are turns.
 
     A DEGRADED run gives its output as a partial artifact; what ends otherwise without completing is a failed attempt
     with `TeamFailed`, and what was accepted until then its partial artifact. A SUSPENDED run suspends the outer task:
@@ -52,7 +55,10 @@ class TeamAgent:
     async def run(
         self, assignment: Assignment | str, context: MemberContext | None = None, *, budget: Budget | None = None
     ) -> AgentOutput:
-        """Do a task; raises `TeamFailed` when the inner run did not complete. Alone: `run("goal", budget=...)`."""
+        """Do a task; raises `TeamFailed` when the inner run did not complete. Alone: `run("goal", budget=...)`.
+
+        Raises `HaltError` when it did not for want of what the attempt may spend.
+        """
         request = self._request(assignment, context)
         runtime = context.runtime if context is not None else None
         team = self.team if runtime is None else replace(self.team, runtime=runtime)
@@ -62,6 +68,8 @@ class TeamAgent:
         if context is not None and runtime is not None and result.status is TeamStatus.SUSPENDED:
             for question in runtime.pending(request.run_id)[:1]:
                 await context.put_off(question)
+        if context is not None and result.status is TeamStatus.FAILED:
+            context.governor.can_proceed()  # the budget around it is used up: that halt is how it ended
         return _output(result)
 
     async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
@@ -93,7 +101,10 @@ def _told(assignment: Assignment) -> dict[str, Any]:
         told["results"] = {task_id: artifact.text for task_id, artifact in assignment.upstream.items()}
     if assignment.previous is not None:
         told["previous"] = assignment.previous.text
-        told["findings"] = [{"observed": one.observed, "expected": one.expected} for one in assignment.findings]
+        wrong = [one for one in assignment.findings if one.status != "closed"]
+        told["findings"] = [{"observed": one.observed, "expected": one.expected} for one in wrong]
+        right = [one.expected or one.id for one in assignment.findings if one.status == "closed"]
+        told |= {"leave unchanged": right} if right else {}
     if assignment.directives:
         told["directives"] = list(assignment.directives)
     return told

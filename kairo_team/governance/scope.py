@@ -14,6 +14,7 @@ from kairo_team.governance.halts import check, stop
 from kairo_team.governance.loops import current_loop, send
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from kairo_team.governance.halts import Halt
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 class GovernorScope:
     """A context manager made by `Governor.scope`, for `async with` (and, in the library, `with`); entered once.
 
-    `cancel` ends the body quietly: the block is left, and `cancelled` is true.
+    `cancel` ends the body quietly: the block is left, and `cancelled` is true, whatever the body made of it.
     """
 
-    __slots__ = ("_hit", "_loop", "_owner", "_scope", "cancelled", "node")
+    __slots__ = ("_hit", "_loop", "_owner", "_scope", "cancelled", "inside", "node", "on_stop")
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -36,7 +37,11 @@ class GovernorScope:
         """Whose deadline the cancel scope keeps."""
         self._hit: Halt | None = None
         self.cancelled = False
-        """`cancel` ended the body."""
+        """`cancel` came while the body ran."""
+        self.inside = 0
+        """Runs that are open in the body."""
+        self.on_stop: Callable[[], object] | None = None
+        """Called in the body's event loop when it was cancelled before any deadline."""
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -104,6 +109,11 @@ class GovernorScope:
         """Whether the body is to end: its scope was cancelled, by whatever."""
         return self._scope is not None and self._scope.cancel_called
 
+    def seconds_left(self) -> float:
+        """Return the seconds until the earliest deadline of the governor's path; infinite without one."""
+        due = self.node.earliest_deadline() if self.node.timed else None
+        return math.inf if due is None else due[0] - self.node.tree.clock()
+
     def cancel(self) -> None:
         """End this body alone, quietly; from any thread. After a halt it changes nothing."""
         send(self._loop, self._cancel_quietly)
@@ -120,13 +130,18 @@ class GovernorScope:
         scope = self._cancellable()
         if scope is not None:
             self._owner = None
-            scope.cancel()
+            self._stop(scope)
 
     def _cancel_for(self, halt: Halt) -> None:
         scope = self._cancellable()
         if scope is not None:
             self._hit = halt
-            scope.cancel()
+            self._stop(scope)
+
+    def _stop(self, scope: anyio.CancelScope) -> None:
+        scope.cancel()
+        if self.on_stop is not None:
+            self.on_stop()
 
     def _take_deadline(self) -> None:
         scope = self._cancellable()
@@ -152,7 +167,7 @@ class GovernorScope:
             return self._hit
         if self._owner is not None:
             return stop(self._owner, HaltReason.TIME_BUDGET_EXCEEDED)
-        self.cancelled = scope.cancelled_caught
+        self.cancelled = True
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -36,24 +37,23 @@ class Prompts:
         unknown = set(overrides or {}) - set(TEMPLATES)
         if unknown:
             raise ValueError(f"unknown templates {known(unknown)}; there are {known(TEMPLATES)}")
-        self._overrides = dict(overrides or {})
-        self._environment: Environment | None = None
+        self._overrides = frozenset((overrides or {}).items())
 
     def render(self, name: str, **values: object) -> str:
         """Fill in the template of that name; a variable it asks for and does not get is an error."""
-        if self._environment is None:
-            self._environment = self._build()
-        return self._environment.get_template(name).render(**values).strip()
+        return _environment(self._overrides).get_template(name).render(**values).strip()
 
-    def _build(self) -> Environment:
-        from jinja2 import DictLoader, Environment, StrictUndefined
 
-        packaged = {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
-        environment = Environment(  # noqa: S701 - prompts are plain text, not HTML
-            loader=DictLoader(packaged | self._overrides),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters["cap"] = cap
-        return environment
+@lru_cache(maxsize=32)  # to compile templates takes longer than all else that is done before a model is asked
+def _environment(overrides: frozenset[tuple[str, str]]) -> Environment:
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
+    packaged = {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
+    environment = Environment(  # noqa: S701 - prompts are plain text, not HTML
+        loader=DictLoader({**packaged, **dict(overrides)}),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cap"] = cap
+    return environment

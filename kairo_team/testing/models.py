@@ -42,8 +42,8 @@ class FunctionModel:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request; the event loop turns once, as it does in a real call."""
         self.calls.append(request)
-        reply = self._function(request)
         await checkpoint()
+        reply = self._function(request)
         if inspect.isawaitable(reply):
             reply = await reply
         return reply if isinstance(reply, ModelResponse) else self._respond(request, reply)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from kairo_team.tools.circuit import CircuitBreaker
@@ -77,6 +77,41 @@ class ToolPermissions:
             raise ValueError(f"ToolPermissions.mcp must be an McpPolicy, not {self.mcp!r}")
         if not isinstance(self.breaker, CircuitBreaker):
             raise ValueError(f"ToolPermissions.breaker must be a CircuitBreaker, not {self.breaker!r}")
+
+
+class JointGuard:
+    """Asks two permission guards: what either denies is denied, what either asks about is asked, once."""
+
+    __slots__ = ("_guards",)
+
+    def __init__(self, first: PermissionGuard, second: PermissionGuard) -> None:
+        self._guards = (first, second)
+
+    async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
+        """Ask the second unless the first denies."""
+        asked: PermissionDecision | None = None
+        decision = PermissionDecision.allow()
+        for guard in self._guards:
+            decision = await guard.check(tool, arguments, side_effect)
+            if not isinstance(decision, PermissionDecision) or decision.action == "deny":  # the pipeline refuses both
+                return decision
+            if decision.action == "ask":
+                both = decision if asked is None else replace(asked, reason=f"{asked.reason}; {decision.reason}")
+                asked = both
+        return asked or decision
+
+    def __repr__(self) -> str:
+        return f"JointGuard({self._guards[0]!r}, {self._guards[1]!r})"
+
+
+def joint_permissions(outer: ToolPermissions | None, inner: ToolPermissions | None) -> ToolPermissions | None:
+    """Return what the tools of a team inside an attempt may do; the MCP policies are joined among the guardrails."""
+    if outer is None:
+        return inner
+    inner = inner or ToolPermissions()
+    guards = [one.guard for one in (outer, inner) if one.guard is not None]
+    guard = JointGuard(*guards) if len(guards) > 1 else next(iter(guards), None)
+    return replace(inner, guard=guard, plan_mode=outer.plan_mode or inner.plan_mode)
 
 
 Mode = Literal["default", "strict", "plan", "bypass"]

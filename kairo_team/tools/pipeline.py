@@ -73,6 +73,7 @@ class ToolPipeline:
         *,
         permissions: ToolPermissions | None = None,
         allowed: Iterable[str] | None = None,
+        also: Iterable[Iterable[str]] = (),
         guardrails: GuardrailChain | None = None,
         breakers: CircuitBreakers | None = None,
         secrets: Iterable[str] = (),
@@ -86,14 +87,16 @@ class ToolPipeline:
     ) -> None:
         """Make the pipeline of one member, for one attempt.
 
-        `allowed` are names of tools (of an MCP server's also `server/tool`); None is all. `breakers` are the run's, or
-        fresh ones. `metadata` is what guardrails are told of the work. `approve` asks a person. `recall` names a call
-        and finds what came of it when it was made before; `record` keeps what comes of it, under that name.
+        `allowed` are names of tools (of an MCP server's also `server/tool`); None is all. `also` are more such lists,
+        those of roles around the run: a tool must be in each. `breakers` are the run's, or fresh ones. `metadata` is
+        what guardrails are told of the work. `approve` asks a person. `recall` names a call and finds what came of it
+        when it was made before; `record` keeps what comes of it, under that name.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
         self.breakers = breakers or CircuitBreakers(self._permissions.breaker, anyio.current_time)
-        self._allowed = None if allowed is None else frozenset(allowed)
+        lists = also if allowed is None else (*also, allowed)
+        self._allowed = tuple(frozenset(one) for one in lists)
         self._guardrails = guardrails or None
         self._sanitize = Sanitizer(secrets)
         self._member = member
@@ -176,11 +179,11 @@ class ToolPipeline:
 
     def _check_static(self, tool: Tool) -> None:
         """Raise unless the tool is allowed, and only reads while the team plans."""
-        allowed = self._allowed
-        if allowed is not None and not any(name in allowed for name in _names(tool)):
-            raise CallRefusedError(
-                "allowed-tools", f"the tool {tool.name!r} is not allowed here; allowed are {known(allowed)}"
-            )
+        for allowed in self._allowed:
+            if not any(name in allowed for name in _names(tool)):
+                raise CallRefusedError(
+                    "allowed-tools", f"the tool {tool.name!r} is not allowed here; allowed are {known(allowed)}"
+                )
         if self._permissions.plan_mode and tool.side_effect != "read":
             raise CallRefusedError(
                 "plan-mode",

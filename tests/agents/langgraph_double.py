@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# LangGraph's graphs have no stubs, and the types of what builds them are not complete.
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
@@ -44,9 +46,9 @@ class Scripted(BaseChatModel):
     replies: list[Any] = Field(default_factory=lambda: [said("done")])
     max_tokens: int | None = None
     seconds: float = 0.0
-    log: list[list[BaseMessage]] = Field(default_factory=list)
-    limits: list[int | None] = Field(default_factory=list)
-    aborted: list[int] = Field(default_factory=list)
+    log: list[list[BaseMessage]] = Field(default_factory=list[list[BaseMessage]])
+    limits: list[int | None] = Field(default_factory=list[int | None])
+    aborted: list[int] = Field(default_factory=list[int])
 
     @property
     def _llm_type(self) -> str:
@@ -59,7 +61,7 @@ class Scripted(BaseChatModel):
         reply = self.replies[min(len(self.log), len(self.replies)) - 1]
         if isinstance(reply, Exception):
             raise reply
-        message = reply(messages, self.max_tokens) if callable(reply) else reply
+        message: Any = reply(messages, self.max_tokens) if callable(reply) else reply
         return ChatResult(generations=[ChatGeneration(message=message.model_copy(deep=True))])
 
     def _note(self, messages: list[BaseMessage]) -> None:

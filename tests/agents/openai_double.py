@@ -13,6 +13,7 @@ from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
     ResponseFunctionToolCall,
+    ResponseOutputItem,
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseTextDeltaEvent,
@@ -22,11 +23,11 @@ from openai.types.responses.response_usage import InputTokensDetails, OutputToke
 
 import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
-from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase
+from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPayload, GuardrailPhase
 from kairo_team.tools.permissions import PermissionDecision
 
-Step = Any
-"""What the model does when it is asked: says a text, asks for tools, raises, or what a function of the call makes."""
+Step = str | ResponseOutputItem | list[Any] | ModelResponse | Exception
+"""What the model does when it is asked: says a text or more items, asks for tools, gives a whole reply, or raises."""
 
 
 def ask(tool: str, /, text: str = "", **arguments: Any) -> ResponseFunctionToolCall:
@@ -72,7 +73,7 @@ class Call:
 class Scripted(Model):
     """Follows a script; the last step repeats."""
 
-    script: Sequence[Step] | Callable[[Call], Step]
+    script: Sequence[Step] | Callable[[Call], Step | Awaitable[Step]]
     model: str = "double"
     usage: Usage | None = field(default_factory=lambda: Usage(1, 10, output_tokens=5))
     seconds: float = 0.0
@@ -112,8 +113,7 @@ class Scripted(Model):
         finally:
             self.in_flight -= 1
         step = self.script(call) if callable(self.script) else self.script[min(number, len(self.script) - 1)]
-        step = await step if isinstance(step, Awaitable) else step
-        return self._reply(step, number)
+        return self._reply(await step if isinstance(step, Awaitable) else step, number)
 
     def _reply(self, step: Step, number: int) -> ModelResponse:
         if isinstance(step, Exception):
@@ -210,7 +210,10 @@ class Guard:
 
 
 def mask(old: str, new: str) -> Any:
-    return lambda payload: GuardrailDecision.modify("masked", payload.map_text(lambda text: text.replace(old, new)))
+    def masked(payload: GuardrailPayload) -> GuardrailDecision:
+        return GuardrailDecision.modify("masked", payload.map_text(lambda text: text.replace(old, new)))
+
+    return masked
 
 
 def deny(payload: Any) -> GuardrailDecision:

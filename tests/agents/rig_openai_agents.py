@@ -12,6 +12,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputItem,
 from openai.types.responses.response_output_text import ResponseOutputText
 
 from kairo_team.agents.openai_agents import OpenAIAgent
+from kairo_team.tools import SideEffect
 from tests.agents.rigs import Reply, Rig, RigTool
 
 
@@ -21,7 +22,7 @@ class OpenAIRig(Rig):
 
     def agent(self) -> Any:
         tools = [_native(tool) for tool in self.tools]
-        effects = {tool.name: tool.side_effect for tool in self.tools}
+        effects: dict[str, SideEffect] = {tool.name: tool.side_effect for tool in self.tools}
         return OpenAIAgent(Agent("rig", model=_Model(self), tools=[*tools]), side_effects=effects)
 
 

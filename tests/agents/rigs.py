@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -134,7 +134,7 @@ class Rig(ABC):
         return self.script[min(number, len(self.script) - 1)]
 
     @contextmanager
-    def _busy(self) -> Iterator[None]:
+    def _busy(self) -> Generator[None]:
         self.in_flight += 1
         try:
             yield

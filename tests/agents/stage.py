@@ -8,7 +8,7 @@ from typing import Any
 
 import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
-from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPhase
+from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPayload, GuardrailPhase
 from kairo_team.testing import EventRecorder
 from tests.agents.rigs import RigTool
 
@@ -84,7 +84,7 @@ class Policy:
 def replacing(phase: GuardrailPhase, old: str, new: str) -> Policy:
     """A guardrail that replaces one word by another, wherever it stands."""
 
-    def decide(payload: Any) -> GuardrailDecision:
+    def decide(payload: GuardrailPayload) -> GuardrailDecision:
         changed = payload.map_text(lambda text: text.replace(old, new))
         return GuardrailDecision.allow() if changed is payload else GuardrailDecision.modify("a word", changed)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# LangGraph's graphs have no stubs, and the types of what builds them are not complete.
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -36,7 +39,7 @@ anyio_backend = asyncio_alone
 async def test_kf_b01_sixteen_branches_never_spend_more_than_there_is(wrap: Any, sync: bool) -> None:
     """B01: sixteen parallel callers under 250 tokens spent 1600. Calls of up to 100 tokens here."""
     model = Scripted(replies=[dear], max_tokens=90, seconds=0.01)
-    short = {"input": lambda assignment, context: {"messages": [HumanMessage("go")]}}
+    short: dict[str, Any] = {"input": lambda assignment, context: {"messages": [HumanMessage("go")]}}
     graph = graph_of(*[asking(wrap(model), sync=sync)] * 16, side_by_side=True)
     result, _ = await work(graph, budget=kt.Budget(tokens=250), options=short)
     assert 0 < result.usage.tokens <= 250
@@ -125,15 +128,15 @@ async def test_a_reply_of_langchains_cache_is_free() -> None:
     model = Scripted(cache=InMemoryCache())
     result, _ = await work(graph_of(asking(model), asking(model)))
     assert (len(model.log), result.usage.tokens) == (2, 30)
-    fixed = lambda assignment, context: {"messages": [HumanMessage("the same")]}  # noqa: E731
-    await work(graph_of(asking(model)), options={"input": fixed})
-    again, _ = await work(graph_of(asking(model)), options={"input": fixed})
+    fixed: dict[str, Any] = {"input": lambda assignment, context: {"messages": [HumanMessage("the same")]}}
+    await work(graph_of(asking(model)), options=fixed)
+    again, _ = await work(graph_of(asking(model)), options=fixed)
     assert (len(model.log), again.usage.tokens) == (3, 0)
 
 
 async def test_a_governed_model_asks_no_cache() -> None:
     model = Scripted(cache=InMemoryCache())
-    fixed = {"input": lambda assignment, context: {"messages": [HumanMessage("the same")]}}
+    fixed: dict[str, Any] = {"input": lambda assignment, context: {"messages": [HumanMessage("the same")]}}
     for _ in range(2):
         await work(graph_of(asking(governed(model))), options=fixed)
     assert len(model.log) == 2
@@ -182,7 +185,7 @@ def flattening(model: Any) -> Any:
     return flat
 
 
-SWALLOWERS = {
+SWALLOWERS: dict[str, Callable[[Any], list[Any]]] = {
     "caught": lambda model: [swallowing(asking(model)), swallowing(asking(model))],
     "retried": lambda model: [retrying(model)],
     "flattened": lambda model: [flattening(model)],

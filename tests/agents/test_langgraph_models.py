@@ -15,7 +15,7 @@ from langchain_core.language_models import FakeListLLM, GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph import MessagesState
+from langgraph.graph import MessagesState  # pyright: ignore[reportMissingTypeStubs]
 
 import kairo_team as kt
 from kairo_team.agents.langgraph import governed
@@ -117,7 +117,7 @@ async def test_a_synchronous_call_in_flight_does_not_keep_the_run(wrap: Any) -> 
 
 async def test_what_is_not_seen_of_a_followed_model_is_seen_of_a_governed_one() -> None:
     """A call that is given no callbacks leaves LangChain nobody to tell."""
-    seen = []
+    seen: list[int] = []
     for model in (Scripted(), governed(Scripted())):
 
         async def deaf(state: MessagesState, model: Any = model) -> dict[str, Any]:
@@ -148,7 +148,7 @@ async def test_several_prompts_in_one_call_are_refused_of_a_followed_model_and_h
 
         def batch_of(model: Any) -> Any:
             async def batch(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
-                result = await model.agenerate([state["messages"]] * 2, callbacks=config["callbacks"])
+                result = await model.agenerate([state["messages"]] * 2, callbacks=config.get("callbacks"))
                 return {"messages": [result.generations[0][0].message]}
 
             return batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# LangGraph's graphs have no stubs, and the types of what builds them are not complete.
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +24,7 @@ from kairo_team.agents.langgraph import governed, governed_tool_call
 from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPhase
 from kairo_team.testing import virtual_time
 from kairo_team.testing.clocks import Backend
+from kairo_team.tools import SideEffect
 from kairo_team.tools.permissions import PermissionDecision
 from tests.agents.langgraph_double import Scripted, asking, asks, graph_of, said, work
 
@@ -80,8 +83,8 @@ class Guard:
     def __init__(self) -> None:
         self.seen: list[Any] = []
 
-    async def check(self, name: str, arguments: Mapping[str, Any], side_effect: str) -> PermissionDecision:
-        self.seen.append((name, dict(arguments), side_effect))
+    async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
+        self.seen.append((tool, dict(arguments), side_effect))
         return PermissionDecision.allow() if side_effect == "read" else PermissionDecision.deny("only look")
 
 
@@ -231,7 +234,7 @@ async def test_cancelling_ends_a_tool_in_flight(options: Any) -> None:
 
 async def test_the_hook_hands_on_what_the_tool_is_injected_and_the_command_it_returns() -> None:
     @tool
-    async def note(text: str, runtime: ToolRuntime) -> Command[Any]:
+    async def note(text: str, runtime: ToolRuntime[None, dict[str, Any]]) -> Command[Any]:
         """Note."""
         count = len(runtime.state["messages"])
         return Command(update={"messages": [ToolMessage(f"{text} {count}", tool_call_id=runtime.tool_call_id)]})
@@ -351,7 +354,7 @@ async def test_a_changed_text_leaves_the_pictures_beside_it() -> None:
     model = Scripted()
     picture = {"type": "image", "url": "https://example.org/a.png"}
     message = HumanMessage([{"type": "text", "text": "look at this"}, picture])
-    options = {"input": lambda assignment, context: {"messages": [message]}}
+    options: dict[str, Any] = {"input": lambda assignment, context: {"messages": [message]}}
     policy = Policy(GuardrailPhase.PRE_MODEL, swap("look", "glance"))
     await work(graph_of(asking(governed(model))), options=options, guardrails=[policy])
     assert model.log[0][0].content == [{"type": "text", "text": "glance at this"}, picture]

@@ -69,7 +69,11 @@ def test_usage_is_what_the_reply_says() -> None:
 
 def test_a_call_is_shown_with_its_name_its_limit_its_tools_and_its_settings() -> None:
     said = {"ls_provider": "google_genai", "ls_model_name": "gemini", "ls_max_tokens": 70}
-    look = {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}
+    look: dict[str, Any] = {
+        "name": "look",
+        "description": "Look.",
+        "input_schema": {"type": "object", "properties": {}},
+    }
     shown = view([HumanMessage("hi")], said, {"temperature": 0.5, "client": object(), "tools": [look, {"type": "odd"}]})
     assert shown.name == "google:gemini"
     assert shown.request.max_tokens == 70

@@ -305,8 +305,9 @@ async def test_alone_wrong_arguments_are_refused_before_anything_is_spent(
     arguments: dict[str, Any], match: str
 ) -> None:
     model = ScriptedModel([])
+    given: dict[str, Any] = {"assignment": "Tell.", **arguments}
     with pytest.raises(ValueError, match=match):
-        await kt.MiniAgent(model).run(**{"assignment": "Tell.", **arguments})
+        await kt.MiniAgent(model).run(**given)
     assert model.calls == []
 
 

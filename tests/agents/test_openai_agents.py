@@ -98,7 +98,7 @@ async def test_runs_that_guardrails_and_tools_start_themselves_are_governed_too(
         return str(done.final_output)
 
     model = Scripted([ask("helper"), "done"])
-    agent = Agent("a", model=model, tools=[helper], input_guardrails=[judged])
+    agent: Agent[Any] = Agent("a", model=model, tools=[helper], input_guardrails=[judged])
     result, _ = await work(agent)
     assert result.output == "done"
     assert (result.usage.tokens, result.usage.loops) == (60, 4)
@@ -303,11 +303,14 @@ async def test_the_roles_instructions_stand_after_the_agents_own() -> None:
     async def own(_context: Any, _agent: Any) -> str:
         return "I am late."
 
+    def at_once(_context: Any, _agent: Any) -> str:
+        return "I am now."
+
     role = kt.Role("m", instructions="Be brief.")
     for instructions, wanted in (
         ("I am.", "I am.\n\nBe brief."),
         (own, "I am late.\n\nBe brief."),
-        (lambda _context, _agent: "I am now.", "I am now.\n\nBe brief."),
+        (at_once, "I am now.\n\nBe brief."),
         (None, "Be brief."),
     ):
         model = Scripted(["x"])

@@ -79,7 +79,9 @@ async def test_the_librarys_own_guardrails_work_and_block() -> None:
     async def nor_this(_context: Any, _agent: Any, _output: Any) -> GuardrailFunctionOutput:
         return GuardrailFunctionOutput(None, tripwire_triggered=True)
 
-    for options, name in (({"input_guardrails": [never]}, "never"), ({"output_guardrails": [nor_this]}, "nor_this")):
+    inward: dict[str, Any] = {"input_guardrails": [never]}
+    outward: dict[str, Any] = {"output_guardrails": [nor_this]}
+    for options, name in ((inward, "never"), (outward, "nor_this")):
         result, witness = await work(Agent("a", model=Scripted(["a secret"]), **options))
         assert witness.output is not None
         assert (witness.output.status, witness.output.text) == (kt.AgentStatus.BLOCKED, "")

@@ -52,7 +52,8 @@ class Library(MCPServer):
     async def cleanup(self) -> None: ...
 
     async def list_tools(self, run_context: Any = None, agent: Any = None) -> list[McpTool]:
-        return [McpTool(name="find.book", inputSchema={"type": "object", "properties": {"title": {"type": "string"}}})]
+        schema = {"type": "object", "properties": {"title": {"type": "string"}}}
+        return [McpTool.model_validate({"name": "find.book", "inputSchema": schema})]
 
     async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> CallToolResult:
         self.called.append((tool_name, arguments))

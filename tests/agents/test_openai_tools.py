@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 pytest.importorskip("agents", reason="the extra `openai-agents` is not installed")

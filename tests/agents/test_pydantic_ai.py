@@ -202,7 +202,8 @@ async def test_kf_t12_two_tasks_at_once_never_mix_and_the_agent_stays_as_it_was(
     """T12: two parallel tasks shared one agent instance; tool limits swapped on it by reflection."""
     rig = PydanticAIRig(lambda number: Reply(f"reply {number}", seconds=1))
     wrapped = rig.agent()
-    agent, before = wrapped.agent, dict(vars(wrapped.agent))
+    agent = wrapped.agent
+    before: dict[str, Any] = dict(vars(agent))
     stage = Stage(wrapped)
     result = await stage.run(tasks=2)
     assert [outcome.usage.tokens for outcome in result.outcomes] == [15, 15]

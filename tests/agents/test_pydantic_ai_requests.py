@@ -104,8 +104,8 @@ async def test_kf_b17_a_reply_without_usage_is_charged_its_hold() -> None:
     """B17: usage missing in a reply: the cap silently inactive."""
 
     class Silent(WrapperModel):
-        async def request(self, *args: Any) -> native.ModelResponse:
-            reply = await super().request(*args)
+        async def request(self, *args: Any, **kwargs: Any) -> native.ModelResponse:
+            reply = await super().request(*args, **kwargs)
             reply.usage = RequestUsage()
             return reply
 
@@ -154,13 +154,13 @@ async def test_kf_b10_a_halt_is_no_reason_to_fall_back_nor_to_recover() -> None:
 
 async def test_a_capability_that_answers_by_itself_is_found_out() -> None:
     class Elsewhere(AbstractCapability[Any]):
-        def get_wrapper_model(self, wrapped: Any) -> Any:
+        def get_wrapper_model(self, model: Any) -> Any:
             class Own(WrapperModel):
-                async def request(self, *args: Any) -> native.ModelResponse:
+                async def request(self, *args: Any, **kwargs: Any) -> native.ModelResponse:
                     usage = RequestUsage(input_tokens=100, output_tokens=50)
                     return native.ModelResponse([native.TextPart("from elsewhere")], usage=usage)
 
-            return Own(wrapped)
+            return Own(model)
 
     result = await Stage(PydanticAIAgent(Agent(says("a"), capabilities=[Elsewhere()]))).run()
     assert "went past its governor" in (result.outcomes[0].error or "")
@@ -228,7 +228,7 @@ async def test_a_recorded_call_is_not_made_again() -> None:
     look = Counter()
     rig = PydanticAIRig([Reply("let me see", [Ask("look", "x")]), Reply("done")], [look.tool()])
     plan = kt.TaskGraph([kt.Task("t", "Do it.")])
-    results = []
+    results: list[kt.TeamResult] = []
     for _ in range(2):
         team = kt.Team("team", [kt.Member(ROLE, rig.agent())], runtime=Recorded())
         results.append(await kt.run(team, kt.TeamExecutionRequest("goal", plan=plan, run_id="r")))
@@ -245,16 +245,21 @@ async def test_a_conversation_that_the_provider_shortens_is_a_request_too() -> N
             return native.ModelResponse([native.TextPart(f"in short: {instructions}")], usage=usage)
 
     class Shorten(AbstractCapability[Any]):
-        def get_wrapper_model(self, wrapped: Any) -> Any:
+        def get_wrapper_model(self, model: Any) -> Any:
             class Shortened(WrapperModel):
-                async def request(self, messages: Any, settings: Any, parameters: Any) -> native.ModelResponse:
+                async def request(
+                    self, messages: Any, model_settings: Any, model_request_parameters: Any
+                ) -> native.ModelResponse:
                     context = ModelRequestContext(
-                        model=self, messages=messages, model_settings=settings, model_request_parameters=parameters
+                        model=self,
+                        messages=messages,
+                        model_settings=model_settings,
+                        model_request_parameters=model_request_parameters,
                     )
                     await self.wrapped.compact_messages(context, instructions="briefly")
-                    return await self.wrapped.request(messages, settings, parameters)
+                    return await self.wrapped.request(messages, model_settings, model_request_parameters)
 
-            return Shortened(wrapped)
+            return Shortened(model)
 
     stage = Stage(PydanticAIAgent(Agent(Shortening(says("done")), capabilities=[Shorten()])))
     result = await stage.run()

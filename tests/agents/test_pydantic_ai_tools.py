@@ -290,7 +290,8 @@ async def test_tools_of_every_kind_are_governed() -> None:
         return made
 
     toolsets: list[AbstractToolset[None]] = [CombinedToolset([mine.prefixed("a")])]
-    agent: Agent[None, str] = Agent(caller.model(), tools=[Tool(one, name="own")], toolsets=[*toolsets, make])
+    own = Tool(one, name="own")
+    agent = Agent(caller.model(), deps_type=type(None), tools=[own], toolsets=[*toolsets, make])
     stage = Stage(PydanticAIAgent(agent, toolsets=[later]), team={"permissions": kt.ToolPermissions(guard=Guard())})
     result = await stage.run()
     assert seen == {"own": "system", "a_mine": "read", "later": "write", "made": "system"}
@@ -336,7 +337,7 @@ async def test_kf_g08_tools_of_an_mcp_toolset_meet_the_mcp_policy_under_their_se
 ) -> None:
     """G08: MCP lists compared against prefixed names: documented lists blocked all or nothing."""
     caller = Caller(*([[("f_read", {"text": "x"})]] if offered else []))
-    agent = Agent(caller.model(), toolsets=[server().prefixed("f")])
+    agent = Agent(caller.model(), deps_type=type(None), toolsets=[server().prefixed("f")])
     result = await Stage(PydanticAIAgent(agent), team={"permissions": kt.ToolPermissions(mcp=policy)}).run()
     assert result.output == "done"
     assert caller.offered[0] == offered

@@ -173,6 +173,48 @@ async def test_a_halt_of_the_outer_team_ends_the_inner_one_in_the_middle_of_its_
     recorder.assert_lawful()
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("end", ["task_timeout", "team_timeout"])
+@pytest.mark.parametrize("grace", [0.0, 2.0])
+async def test_a_stubborn_agent_inside_ends_within_the_outer_grace_and_its_runs_in_order(
+    depth: int, end: str, grace: float
+) -> None:
+    """Nothing around it is closed over its head: its runs end by themselves, inner ones first, whatever their grace."""
+
+    async def shields(assignment: kt.Assignment) -> str:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(100)
+        return "late"
+
+    recorder = EventRecorder()
+    agent = nested(shields, depth=depth, config=kt.TeamConfig(cancel_grace=50.0))
+    result = await run(agent, recorder, cancel_grace=grace, **{end: 5.0})
+    assert result.status is (kt.TeamStatus.FAILED if end == "task_timeout" else kt.TeamStatus.TIMEOUT)
+    assert result.duration == pytest.approx(5 + grace, abs=0.15)
+    recorder.assert_lawful()
+    ends = [
+        event.run_id for event in recorder.events if event.type.startswith("team.") and event.type != "team.started"
+    ]
+    assert len(ends) == depth + 1
+    assert ends == sorted(ends, key=len, reverse=True)
+
+
+async def test_what_shields_itself_after_a_run_inside_is_closed_too() -> None:
+    inner = nested(hang)
+
+    async def goes_on(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        try:
+            return (await inner.run(assignment, context)).text
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(100)
+
+    for end in ("task_timeout", "team_timeout"):
+        result = await run(goes_on, cancel_grace=1.0, **{end: 5.0})
+        assert result.duration == pytest.approx(6, abs=0.15)
+        assert any("'desk' did not end" in warning for warning in result.warnings)
+
+
 async def test_the_inner_team_is_told_what_the_task_is_told() -> None:
     seen = ScriptedAgent(["made"])
     plan = kt.TaskGraph(

@@ -24,7 +24,8 @@ async def test_hours_pass_in_milliseconds() -> None:
 
 
 async def test_timers_go_off_in_order_and_at_their_time() -> None:
-    began, woken = anyio.current_time(), []
+    began = anyio.current_time()
+    woken: list[tuple[float, float]] = []
 
     async def sleep(seconds: float) -> None:
         await anyio.sleep(seconds)

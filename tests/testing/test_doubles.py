@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, cast
 
+import anyio
 import pytest
 
 import kairo_team as kt
@@ -69,6 +72,23 @@ async def test_a_function_model_may_be_async_and_has_a_price() -> None:
     assert reply.text == "WHAT ARE TIDES"
     assert reply.usage == kt.Usage(5, 3, Decimal("0.08"))
     assert model.price(kt.Usage(5, 3)) == Decimal("0.08")
+
+
+async def test_a_call_that_is_cancelled_at_once_leaves_no_coroutine_behind() -> None:
+    asked: list[kt.ModelRequest] = []
+
+    async def answer(request: kt.ModelRequest) -> str:
+        asked.append(request)
+        return "late"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await FunctionModel(answer).complete(ASK)
+        gc.collect()
+    assert scope.cancelled_caught
+    assert asked == []
 
 
 async def test_a_scripted_agent_gives_anything_and_keeps_its_assignments() -> None:

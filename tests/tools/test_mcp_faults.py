@@ -132,7 +132,7 @@ async def test_a_tool_whose_schema_is_none_is_left_out_by_name(caplog: pytest.Lo
 async def test_a_schema_elsewhere_is_never_fetched(http_url: str) -> None:
     elsewhere = {"$ref": f"{http_url}/schema.json"}
     tools = [listed("t", properties={"a": elsewhere}), listed("u") | {"outputSchema": {"type": "object", **elsewhere}}]
-    result = {"content": [], "structuredContent": {"a": 1}}
+    result: dict[str, Any] = {"content": [], "structuredContent": {"a": 1}}
     async with raw(tools=tools, results={"u": result}).connect() as offered:
         with pytest.raises(ValueError, match=r"its schema cannot be applied.*Unresolvable"):
             await called(by_tool(offered)["t"], a=1)

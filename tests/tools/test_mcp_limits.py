@@ -117,6 +117,7 @@ async def test_credentials_that_a_server_repeats_are_masked_in_errors() -> None:
 async def test_no_process_survives_the_run(stubborn: bool, within: float, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     server = raw(tools=[listed("sleep")], pid_file=str(pid), stubborn=stubborn)
+    process, began = 0, 0.0
     async with anyio.create_task_group() as run:
         connections = await _begin(run, server)
         (tool,) = await connections.tools(server)

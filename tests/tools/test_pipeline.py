@@ -11,7 +11,7 @@ import pytest
 from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.errors import HaltError
 from kairo_team.governance import Governor
-from kairo_team.governance.guardrails import GuardrailAction, GuardrailDecision, GuardrailPhase
+from kairo_team.governance.guardrails import GuardrailAction, GuardrailContext, GuardrailDecision, GuardrailPhase
 from kairo_team.governance.policies.mcp import McpPolicy
 from kairo_team.tools import (
     CircuitBreaker,
@@ -64,7 +64,7 @@ class Recorded:
         self.governor = Governor(Budget(tool_calls=1), clock=lambda: 0.0)
         self.pipeline = pipeline(Policy(PRE, POST, log=log), governor=self.governor)
         self.pipeline.breakers = Breakers(CircuitBreaker(), anyio.current_time)
-        self.pipeline._allowed = Allowed({"simple"})
+        self.pipeline._allowed = (Allowed({"simple"}),)
         self.pipeline._permissions = Permissions()  # type: ignore[assignment]  # it writes down when it is read
         sanitize = self.pipeline._sanitize
 
@@ -104,8 +104,12 @@ async def test_every_stage_comes_in_its_place() -> None:
 
 async def test_changed_arguments_pass_the_static_stages_again_and_no_guardrail() -> None:
     rig = Recorded()
+
+    def change(context: GuardrailContext) -> GuardrailDecision | None:
+        return with_arguments(context, a=1) if context.phase is PRE else None
+
     chain: Any = rig.pipeline._guardrails
-    chain.policies[0].answer = lambda context: with_arguments(context, a=1) if context.phase is PRE else None
+    chain.policies[0].answer = change
     await rig.pipeline.call(simple(rig.run, check=rig.check), {})
     again = ["allowed", "plan mode", "arguments", "guard"]
     assert rig.log[1:-4] == [*again, "pre_tool", *again]
@@ -198,8 +202,11 @@ async def test_a_guard_that_is_not_async_or_forgets_to_await_denies() -> None:
 
 
 async def test_a_guard_that_changes_what_it_is_shown_denies() -> None:
-    guard = Guard(lambda _tool, arguments: arguments.update(path="/etc") or PermissionDecision.allow())
-    result = await pipeline(guard=guard).call(simple(never), {"path": "a"})
+    def meddle(_tool: str, arguments: Any, /) -> PermissionDecision:
+        arguments.update(path="/etc")
+        return PermissionDecision.allow()
+
+    result = await pipeline(guard=Guard(meddle)).call(simple(never), {"path": "a"})
     assert "part of a frozen value" in result.text
 
 

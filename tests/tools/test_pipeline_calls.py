@@ -111,7 +111,9 @@ async def test_arguments_that_cannot_be_read_are_refused() -> None:
 
 
 async def test_a_check_that_returns_no_arguments_is_no_way_in() -> None:
-    nonsense: Any = lambda _: ["a"]  # noqa: E731 - no name is needed
+    def nonsense(_: Any) -> Any:
+        return ["a"]
+
     for guard in (None, Guard()):
         result = await pipeline(guard=guard).call(simple(never, check=nonsense), {})
         assert result.refused_by == "arguments"

@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any
 
 PLAN: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-PAGES: list[list[Any]] = PLAN.get("tools", [])
-if not PAGES or isinstance(PAGES[0], dict):
-    PAGES = [PAGES]
+TOOLS: list[Any] = PLAN.get("tools", [])
+PAGES: list[list[Any]] = [TOOLS] if not TOOLS or isinstance(TOOLS[0], dict) else TOOLS
 
 
 def send(message: dict[str, Any]) -> None:

@@ -37,9 +37,9 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Server
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]  # the server makes it and gives itself
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
     def do_GET(self) -> None:
@@ -59,7 +59,11 @@ class Handler(BaseHTTPRequestHandler):
             self.server.sessions += 1
             self.server.session = f"session-{self.server.sessions}"
             info = {"name": "raw", "version": "1"}
-            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": info,
+            }
             self.answer(message, result, {"mcp-session-id": self.server.session})
         elif method == "server/discover":
             self.answer(message, None)

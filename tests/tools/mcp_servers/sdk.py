@@ -81,7 +81,8 @@ def exit_now() -> str:
 async def ask_model(context: Context[Any]) -> str:
     """Ask the client's model."""
     message = SamplingMessage(role="user", content=TextContent(type="text", text="What is 1 + 1?"))
-    reply = await context.session.create_message([message], max_tokens=10)
+    ask = context.session.create_message  # pyright: ignore[reportDeprecated]  # a server may still do it
+    reply = await ask([message], max_tokens=10)
     return f"the model said {reply.content}"
 
 
