@@ -35,15 +35,25 @@ has a bounded buffer of its own. One that raises is removed and reported."""
 class ChatModel(Protocol):
     """A language model.
 
-    C1. `complete` answers one request or raises; it keeps no conversation and is safe to call concurrently.
-    C2. The reply never has more tokens than `request.max_tokens`, when that is set.
-    C3. `ModelResponse.usage` is what the provider says it used, or None when it does not say.
-    C4. Cancellation passes through.
+    C1. `name` is `provider:model` and stays so; `complete` answers one request with a `ModelResponse`, or raises.
+    C2. It keeps no conversation: what it was asked before is no part of what it is asked now.
+    C3. Calls at once do not mix.
+    C4. The reply never has more tokens than `request.max_tokens`, when that is set, else than `max_output_tokens`.
+    C5. `ModelResponse.usage` is what the provider says it used, or None when it does not say: no guess, and not nothing
+        where a provider was asked.
+    C6. Cancellation passes through, and leaves the model fit for the next call.
+    C7. It changes nothing of the request.
+    C8. A provider that does not answer is a `kairo_team.errors.ModelCallError`, which says whether the call may be made
+        again, or elsewhere; it is never a reply.
+    C9. It asks its provider once for each call: whoever calls it makes the call again, with a hold of its own.
+    C10. `count_tokens` is never less than the tokens of the prompt that the provider counts.
+    C11. `price` is a finite amount, not negative, the same for the same usage, and no smaller for more tokens.
+    C12. What `stream` tells is the text of the reply it returns, in order; what its listener raises ends the call.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `async stream(request, tell) -> ModelResponse`, the same as `complete` but calling `tell(text)`
     with each piece of the reply's text as it comes; `max_output_tokens`, the most a reply may have when the request
-    does not say. `kairo_team.errors.ModelCallError` says which failures may be tried again, or elsewhere.
+    does not say.
     """
 
     @property
@@ -155,10 +165,25 @@ class MemberContext(Protocol):
 class Agent(Protocol):
     """Does a task.
 
-    C1. `run` returns an `AgentOutput`, a string or an `Artifact`; None or anything else is a failure, not tried again.
-    C2. It holds no state between calls when it declares `reentrant = True`; otherwise it is never called twice at once.
-    C3. `HaltError` and cancellation pass through it untouched.
-    C4. What it spends outside the governed models of its context it books on `context.governor`.
+    C1. `run` returns an `AgentOutput`, an `Artifact` or a string that says something; None or anything else is a
+        failed attempt, not tried again.
+    C2. An agent made for any task hands its model all that the assignment says: goal, context, task, inputs, upstream
+        artifacts, directives and, on a revision, the previous artifact and the findings.
+    C3. `HaltError` and `InsufficientBudget` leave it as they were raised: not swallowed, flattened to another error or
+        wrapped in a group. After one of them, or with its budget used up, it asks no model.
+    C4. Cancellation passes through at once, and nothing it began is left running.
+    C5. What it spends outside the governed models of its context it books on `context.governor`: every call, those
+        made again included, and one whose usage nobody told too. With `own_loop` its loops are counted.
+    C6. An `AgentOutput` tells the truth of this one run: what was used, turns, tool calls; never more than `max_turns`.
+    C7. What it has so far it puts in safety with `context.keep`, so that a deadline, a halt or a failure leaves it.
+    C8. With `reentrant = True`, which a bare function is taken to be, it is called many times at once and gives what it
+        would give one after another. Without that it is never called twice at once.
+    C9. It changes nothing around it: environment, working directory, context variables, logging, random state.
+    C10. A failure is raised, or told by a status; the text of an error is never its answer.
+    C11. Its tools are those of the context: every call is permitted, guarded and counted.
+    C12. Its model calls are those of the context, or governed alike: held before they are made, cut to what is left,
+        and nothing that a guardrail refused is sent or used.
+    C13. One that knows its limits uses the last turn it can pay to answer, without tools.
 
     Optional: `own_loop = True` when it calls `context.governor.pre_step()` itself (else each attempt counts as one
     loop); `preflight(role, models, budget)`, sentences on why it could not work here, asked before anything starts.
@@ -173,11 +198,17 @@ class Agent(Protocol):
 class ResourceConstraint(Protocol):
     """A soft limit inside the budget: looks at an attempt before each turn and after each reply.
 
-    C1. `validate` says whether the limit is reached (`>=`, not `>`), with a reason and what it measured; it changes
-        nothing and keeps nothing of one attempt: one object guards many at once.
-    C2. `on_violation` is asked only about a violation, and says what is to happen; it never waits.
-    C3. Whatever it raises or returns that is not of these types stops the attempt as an emergency, in its name.
-    C4. Cancellation passes through.
+    C1. `validate` says whether the limit is reached (`>=`, not `>`), a violation with a reason and what it measured.
+        `share`, where there is one, is 1.0 from there on and less before.
+    C2. It measures what it is shown, the attempt's own numbers, and nothing else that runs; it changes nothing.
+    C3. It keeps nothing of one attempt: one object guards many at once, shown to it in any order.
+    C4. `on_violation` is asked only about a violation and says what is to happen, the same for the same violation.
+    C5. What it cannot measure is not fine: it raises, or it is violated. Whatever it raises or returns that is not of
+        these types stops the attempt as an emergency, in its name.
+    C6. `watch`, where there is one, waits until there is a violation and returns that, in the middle of a call too.
+    C7. Cancellation passes through, out of a `watch` too.
+    C8. In a run it is seen to act: by WARN_CONTINUE the task's outcome warns, by GRACEFUL_EXIT no further model call
+        starts, by EMERGENCY_STOP what is in flight is interrupted; other constraints stay in force beside it.
 
     Optional: `name` (default: the class's name); `share(context) -> float`, how much of the limit is used, 1.0 being
     all, which lets `WarnAt` wrap it; `async watch() -> ResourceValidation`, awaited beside the attempt (a member's
@@ -198,10 +229,20 @@ class ResourceConstraint(Protocol):
 class GuardrailPolicy(Protocol):
     """Looks at what goes into and comes out of models and tools.
 
-    C1. `evaluate` returns a `GuardrailDecision` about the payload it is shown, and changes nothing itself.
-    C2. Whatever it raises or returns that is not a decision denies, in its name.
-    C3. A modified payload is of the same phase as the one shown.
-    C4. Cancellation passes through.
+    C1. `evaluate` returns a `GuardrailDecision` about any payload of its phases, whatever is written there; what it
+        denies, changes or warns of it gives a reason for.
+    C2. It changes nothing itself: what it was shown stays as it was.
+    C3. A modified payload is of the same phase as the one shown, at tools about the same tool. What it removes is in
+        no piece of text any more, arguments of tool calls too; shown again, the payload passes as it is.
+    C4. It may be asked about many payloads at once; what it says of one task's does not depend on other tasks.
+    C5. What it learns belongs to one run: `for_run` returns a policy that has seen nothing, and one without `for_run`
+        keeps nothing of what it saw.
+    C6. Its own failure lets nothing pass: whatever it raises or returns that is not a decision denies, in its name.
+    C7. Cancellation passes through.
+    C8. It is asked in its `phases` and in no others, and says the same of itself whenever it is asked.
+    C9. In a run, what it denies goes no further: no model is called and nothing charged for a denied request, a
+        denied reply is charged and reaches nobody, a denied tool does not run, a denied result is replaced.
+    C10. In a run, what it modifies is all that models, tools and members see; what it warns of passes and is told.
 
     Optional: `name` (default: the class's name); `order` (default 0; lower goes first); `phases`, the set of
     `GuardrailPhase`s it wants to see (default: all); `for_run() -> GuardrailPolicy`, a policy with state of its own
@@ -217,9 +258,15 @@ class GuardrailPolicy(Protocol):
 class PermissionGuard(Protocol):
     """Decides which tool calls may happen.
 
-    C1. `check` answers allow, deny or ask for every tool, whatever its name; it changes nothing.
-    C2. Whatever it raises or returns that is not a decision denies.
-    C3. Cancellation passes through.
+    C1. `check` returns a `PermissionDecision` for every tool, whatever its name and arguments: a name it does not
+        know is no permission. To deny and to ask have a reason.
+    C2. It changes nothing, and gives the same answer to the same question.
+    C3. It may be asked about several calls at once.
+    C4. Paths count as where they lead: `..`, links and what is only called alike do not leave the folder it opens.
+    C5. Its own failure allows nothing: whatever it raises or returns that is not a decision denies.
+    C6. Cancellation passes through.
+    C7. In a run, what it denies never happens and the member reads why; what it asks about happens once a person
+        approves, and not without one; what it allows happens.
     """
 
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
@@ -250,9 +297,12 @@ class HumanGate(Protocol):
     """Asks a person, for one run or many.
 
     C1. `decide` returns what the person decided about this question; it changes nothing itself.
-    C2. It never approves by itself: to give up, or to have waited long enough, is to return None or to raise.
-    C3. It may be asked several questions at once.
+    C2. It decides nothing by itself: to give up, or to have waited long enough, is to return None, to put the question
+        off or to raise. Silence never approves.
+    C3. It may be asked several questions at once; each gets its own answer.
     C4. Cancellation passes through: the run has ended.
+    C5. In a run, what it says is done: approve accepts, reject fails, and where nobody answers nothing is accepted
+        and no tool is used.
     """
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
@@ -271,10 +321,33 @@ class Models(Protocol):
 class EvaluationStrategy(Protocol):
     """Decides what happens to one artifact.
 
-    C1. No evidence, no PASS.
-    C2. Its own failure never passes, never scores and never reaches the member: raise, or return REVIEW_EXCEEDED.
-    C3. It is re-entrant and changes nothing.
-    C4. Cancellation passes through; it is not a verdict.
+    C1. It returns an `EvaluationVerdict` that does not contradict itself: a score of 0 or only criteria that are not
+        met are no PASS, a score of 1 or only criteria that are met no REVISE, and what it passes scores no less than
+        what it sends back. What the run says of rounds it never says.
+    C2. No evidence, no PASS: what is blank to the eye never passes. Any other text is reviewed, also one cut off.
+    C3. What is good passes, or where others have the last word is ESCALATE; what is bad is REVISE or ESCALATE.
+    C4. Every blocking finding says something to act on. No score, nothing a judge said beside its answers and nothing
+        of earlier failures is in a finding, nor in the feedback of a REVISE.
+    C5. A deterministic one gives equal verdicts for equal input: again, later, in any order, by another object.
+    C6. It asks the same in every round: what is good passes after any REVISE, what is bad does not for being shown
+        again.
+    C7. Its own failure never passes, never scores and never reaches the member: it raises, returns REVIEW_EXCEEDED with
+        `evaluator_error`, or leaves undecided what hangs on it.
+    C8. Cancellation passes through; it is not a verdict. A review that hangs is ended by it.
+    C9. It is re-entrant: many reviews at once come to what each comes to alone.
+    C10. It changes nothing of what it is given.
+    C11. It asks its own judge and no other model, by `context.context`, where the run pays. Without governed models, or
+        without money (`judge_budget`), nobody is asked and nothing passes.
+    C12. A judge's reply counts when it is whole and the only one; else the judge is asked once more at most, and then
+        it has failed (C7). A judge that cannot tell has decided nothing.
+    C13. What stands in an artifact is data: it makes nothing pass that fails without it.
+    C14. The order of its parts (criteria, judges, strategies) never changes outcome, score or cause.
+    C15. What it says of itself is true.
+
+    Optional: `models`, the judges it asks, () for none: they are checked and their money is set aside before work
+    starts; `preflight(*, judge, gate)`, sentences on what it cannot decide, given whether a judge and a human gate are
+    wired; `vacuous`, True where only a blank artifact can fail; `digest`, which stands for its criteria and never
+    changes.
     """
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
@@ -285,7 +358,16 @@ class EvaluationStrategy(Protocol):
 class Planner(Protocol):
     """Turns a goal into tasks.
 
-    C1. It returns a `TaskGraph` or raises; it starts no work.
+    C1. `plan` returns a `TaskGraph` or raises; nothing else, whatever it is told.
+    C2. It starts no work: no member is called, request and team stay as they are.
+    C3. Its tasks can be given to somebody: they name what the team has, and need what somebody there can do.
+    C4. It keeps nothing of a plan: one object plans for many teams, at once and again.
+    C5. `HaltError` and cancellation pass through.
+    C6. What it spends goes through its context, so that it is held and counted, and never more than there is.
+    C7. A model's answer is not taken at its word: what cannot be run is sent back with what is wrong, once at most, and
+        then it raises.
+    C8. Its `preview`, where it has one, is the plan that `plan` gives, and asks nobody.
+    C9. Of a request that has a plan it keeps the tasks as they are; new ones have ids of their own.
 
     Optional: `preview(request, team)`, the same plan, where it is known without asking anybody; `preflight(models)`,
     sentences on why it could not plan here, asked before anything starts.
@@ -299,13 +381,47 @@ class Planner(Protocol):
 class TeamCoordinator(Protocol):
     """Runs a team.
 
-    C1. `execute` does nothing before it is awaited and raises only `RunExists` or its caller's cancellation.
-    C2. Every other end is a `TeamResult`.
+    C1. `execute` does nothing before it is awaited, and raises only `RunExists` or its caller's cancellation.
+    C2. Every other end is a `TeamResult`, also for what it refuses before any work: FAILED, no member called.
     C3. One object runs many teams at once and keeps nothing of any.
+    C4. The first event is `team.started`, the last exactly one of the team's ends, the one of the result's status;
+        nothing follows, and it is out before the result is.
+    C5. Events bear the request's run id and the numbers 1, 2, 3 without gaps, whatever runs side by side;
+        all who watch the run get the same.
+    C6. Every planned task has exactly one terminal event, after its other events in their order; what is said of a
+        task there is what the result says.
+    C7. The result has one outcome for each planned task, in plan order, and a status that follows from them.
+    C8. A task starts when what it depends on is accepted, and no later for want of anything but a slot, a lease or
+        money; it is handed those artifacts.
+    C9. Never more attempts of a member at once than its `max_concurrency`, nor tasks than `max_parallel_tasks`.
+    C10. At the deadline, which covers planning, and at a kill, work in flight is cancelled for real and the run ends
+        within the grace: TIMEOUT or CANCELLED, with what was finished and what was kept; a warning names whoever
+        ignored a deadline.
+    C11. The caller's cancellation ends the work, is told as `team.cancelled` and goes on; nothing is left running.
+    C12. Every member works under a governor carved from the team's; spent never passes the budget, at any fan-out,
+        and the result's usage is the truth.
+    C13. An attempt that raises, times out by itself, or returns None or a wrong type is a failed attempt, in the
+        last two cases not tried again by its member; its error is never an artifact. Other branches go on; what
+        depended on it is skipped, the cause named.
+    C14. A review is shown the artifact and what it was made from. Nothing is accepted that its review did not pass,
+        but by LOW risk or a person; the verdict stays what it was and the run is DEGRADED. No risk accepts
+        `injection_suspected` or `human_required`.
+    C15. An evaluator that raises, hangs beyond `review_timeout` or returns what is no verdict is REVIEW_EXCEEDED with
+        its cause: no score, no PASS, no round spent, and not a word of it reaches a member.
+    C16. REVISE leads to another attempt of the same member with the findings and the previous artifact,
+        `max_feedback_rounds` times at most. Nothing is judged twice; an earlier artifact again, or three reviews in a
+        row without progress, end it. When it is used up the best artifact comes back, not the last.
+    C17. A task nobody can do fails the run while planning, with the task and what it needs named; all are skipped.
+    C18. A planner's failure fails the run, no member called, or, where that was asked for, gives way to one task of the
+        goal: DEGRADED, with a warning.
+    C19. A person decides what a review left open: approve accepts, reject fails, revise buys one more attempt, silence
+        approves nothing. What is put off suspends the run when all else is done; resumed, it repeats nothing.
+    C20. Unless it sets another, its output is the artifacts of the accepted tasks without an accepted dependent.
 
     Optional: `preview(request, team)`, the plan it will run where that is known without asking anybody (else None), for
     `kairo_team.check`; it raises `PlanRefused` for what `execute` would refuse. `preflight(request, team)`, sentences
-    on what else it would refuse, such as a planner without a model.
+    on what else it would refuse, such as a planner without a model. `judges(plan, team)`, the models and agents that
+    reviews of the plan (None: not known yet) ask; with some, the check sets the reviews' share aside.
     """
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:

@@ -1,0 +1,90 @@
+"""Contract kits: inherit from one in a test, make your implementation, and pytest proves it, clause by clause.
+
+```python
+from kairo_team.tck import EvaluationStrategyTCK
+
+class TestDosage(EvaluationStrategyTCK):
+    deterministic = True; cannot_crash = True
+    @classmethod
+    def make_strategy(cls): return DosageCheck()
+    good_artifacts = ["take 5 mg"]; bad_artifacts = ["take some"]
+```
+
+The clauses are those of the protocol's docstring in `kairo_team.contracts`. New contract tests come in minor releases
+only. Needs the extra `tck`.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kairo_team.tck.agent import AgentTCK as AgentTCK
+    from kairo_team.tck.chat_model import ChatModelTCK as ChatModelTCK
+    from kairo_team.tck.coordinator import TeamCoordinatorTCK as TeamCoordinatorTCK
+    from kairo_team.tck.evaluation import EvaluationStrategyTCK as EvaluationStrategyTCK
+    from kairo_team.tck.guardrail_policy import GuardrailPolicyTCK as GuardrailPolicyTCK
+    from kairo_team.tck.human_gate import HumanGateTCK as HumanGateTCK
+    from kairo_team.tck.kit import ContractTCK as ContractTCK
+    from kairo_team.tck.permission_guard import PermissionGuardTCK as PermissionGuardTCK
+    from kairo_team.tck.planner import PlannerTCK as PlannerTCK
+    from kairo_team.tck.reports import KitReport as KitReport
+    from kairo_team.tck.resource_constraint import ResourceConstraintTCK as ResourceConstraintTCK
+    from kairo_team.tck.running import run_kit as run_kit
+
+__all__ = [
+    "AgentTCK",
+    "ChatModelTCK",
+    "ContractTCK",
+    "EvaluationStrategyTCK",
+    "GuardrailPolicyTCK",
+    "HumanGateTCK",
+    "KitReport",
+    "PermissionGuardTCK",
+    "PlannerTCK",
+    "ResourceConstraintTCK",
+    "TeamCoordinatorTCK",
+    "run_kit",
+]
+
+_HOMES = {
+    "agent": "AgentTCK",
+    "chat_model": "ChatModelTCK",
+    "coordinator": "TeamCoordinatorTCK",
+    "evaluation": "EvaluationStrategyTCK",
+    "guardrail_policy": "GuardrailPolicyTCK",
+    "human_gate": "HumanGateTCK",
+    "kit": "ContractTCK",
+    "permission_guard": "PermissionGuardTCK",
+    "planner": "PlannerTCK",
+    "reports": "KitReport",
+    "resource_constraint": "ResourceConstraintTCK",
+    "running": "run_kit",
+}
+"""Where the names live. Each is imported when it is first used: pytest loads this package's plugin at every start."""
+
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _check_extra()
+    import pytest
+
+    pytest.register_assert_rewrite(__name__)  # the kits' asserts show what they compared
+    found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def _check_extra() -> None:
+    from kairo_team.errors import MissingExtra
+
+    missing = [name for name in ("pytest", "hypothesis", "trio") if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"kairo_team.tck (without {', '.join(missing)})", "tck")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

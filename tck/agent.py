@@ -1,0 +1,11 @@
+"""The kit of `Agent`: one member at work, watched from outside, with a model that does what a script says."""
+
+from __future__ import annotations
+
+from kairo_team.tck.agent_ends import EndTests
+from kairo_team.tck.agent_spending import SpendingTests
+from kairo_team.tck.agent_work import WorkTests
+
+
+class AgentTCK(EndTests, SpendingTests, WorkTests):
+    """The contract kit of agents: override `make_agent` and say what it can do."""

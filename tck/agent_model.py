@@ -1,0 +1,117 @@
+"""The model and the tool that the agent kit gives to agents: they do what a script says, and remember everything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from kairo_team.budget import Usage
+from kairo_team.frozen import thaw
+from kairo_team.messages import ToolCall
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.tools.tool import tool
+
+LOOK: Final = "look"
+"""The name of the kit's tool."""
+LONG: Final = 1000.0
+"""Seconds of a call that is meant to be cut off."""
+_MOST_CALLS: Final = 500
+"""More than any contract test needs: an agent that never ends is stopped here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """What the model answers to one request."""
+
+    text: str = "a fine text"
+    look: Sequence[str] = ()
+    """For each text it asks for the tool `look` once."""
+    usage: Usage | None = Usage(17, 5)
+    seconds: float = 0.0
+    cut: bool = False
+    """It says that it was cut off at its limit."""
+
+
+Step = Say | Exception
+Script = Callable[[ModelRequest], Step] | Sequence[Step]
+"""What the model does, step by step, the last again and again; or a function of the request."""
+
+
+class KitModel:
+    """A chat model that follows a script."""
+
+    name = "test:kit"
+
+    def __init__(self, script: Script) -> None:
+        self.requests: list[ModelRequest] = []
+        """Every request that reached it."""
+        self.told: list[ModelResponse] = []
+        """Every reply it gave."""
+        self.in_flight = 0
+        self.later = 0
+        """How many requests came once a call had ended: calls at once are none."""
+        self._ended = False
+        self._script = script
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request."""
+        step = self._step(request, len(self.requests))
+        self.requests.append(request)
+        self.later += self._ended
+        self.in_flight += 1
+        try:
+            await anyio.sleep(step.seconds if isinstance(step, Say) else 0)
+        finally:
+            self.in_flight -= 1
+            self._ended = True
+        if isinstance(step, Exception):
+            raise step
+        self.told.append(_reply(step, len(self.requests)))
+        return self.told[-1]
+
+    @property
+    def used(self) -> tuple[int, int]:
+        """The tokens of prompts and replies that it told."""
+        told = [reply.usage or Usage() for reply in self.told]
+        return sum(usage.prompt_tokens for usage in told), sum(usage.completion_tokens for usage in told)
+
+    def _step(self, request: ModelRequest, number: int) -> Step:
+        if number >= _MOST_CALLS:
+            return AssertionError(f"the kit's model was asked {number} times by one agent")
+        if callable(self._script):
+            return self._script(request)
+        return self._script[min(number, len(self._script) - 1)]
+
+
+def _reply(step: Say, number: int) -> ModelResponse:
+    calls = [ToolCall(f"call-{number}-{place}", LOOK, {"text": text}) for place, text in enumerate(step.look)]
+    return ModelResponse(step.text, calls, step.usage, KitModel.name, "length" if step.cut else "stop")
+
+
+def said(request: ModelRequest) -> str:
+    """Return all that a request says, as one text."""
+    parts = [f"{message.text}\n{[thaw(call.arguments) for call in message.tool_calls]}" for message in request.messages]
+    return "\n".join(parts)
+
+
+Look = Callable[[str], Awaitable[str]]
+"""The kit's tool: an async function of one text that returns a text, marked as one that only reads."""
+
+
+def looking(calls: list[str], error: Exception | None = None) -> Look:
+    """Make the tool `look`, which writes down what it is called with."""
+
+    @tool(name=LOOK, side_effect="read")
+    async def look(text: str) -> str:
+        """Look something up."""
+        calls.append(text)
+        await checkpoint()
+        if error is not None:
+            raise error
+        return f"found {text}"
+
+    return look

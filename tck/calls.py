@@ -1,0 +1,72 @@
+"""How kits call what they test: many at once, cancelled in the middle, or to see how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NoReturn, TypeVar
+
+import anyio
+import pytest
+
+T = TypeVar("T")
+Call = Callable[[], Awaitable[T]]
+
+
+async def at_once(calls: Iterable[Call[T]]) -> list[T]:
+    """Make calls at the same time and return what they return, in their order."""
+    made = list(calls)
+    results: dict[int, T] = {}
+
+    async def make(place: int, call: Call[T]) -> None:
+        results[place] = await call()
+
+    async with anyio.create_task_group() as group:
+        for place, call in enumerate(made):
+            group.start_soon(make, place, call)
+    return [results[place] for place in range(len(made))]
+
+
+async def result_or_error(call: Call[T]) -> T | Exception:
+    """Return what a call returns or raises."""
+    try:
+        return await call()
+    except Exception as error:  # noqa: BLE001 - the kit looks at it
+        return error
+
+
+async def check_cancels(
+    what: str, call: Call[Any], started: Callable[[], bool] = lambda: True, *, or_skip: str = ""
+) -> None:
+    """Fail unless a call that would go on is ended by a cancellation, and ends so.
+
+    It is cancelled a hundredth of a second after `started` says so. `or_skip`: the reason to skip the contract test
+    where it has ended by then, which it may.
+    """
+    returned: list[Any] = []
+    early = False
+    async with anyio.create_task_group() as group:
+
+        async def make() -> None:
+            returned.append(await result_or_error(call))
+
+        group.start_soon(make)
+        with anyio.move_on_after(10):
+            while not started() and not returned:  # noqa: ASYNC110 - what was started may be in a thread
+                await anyio.sleep(0.001)
+        await anyio.sleep(0.01)
+        early = bool(returned)
+        group.cancel_scope.cancel()
+    skip_unless(not (early and or_skip), or_skip)
+    assert not early, f"{what} was to go on until it is cancelled, and ended with {returned[0]!r}"
+    assert not returned, f"{what} was cancelled, and went on to {returned[0]!r}: let the cancellation pass"
+
+
+def skip_unless(holds: object, reason: str) -> None:
+    """Skip the contract test with this reason unless something holds."""
+    if not holds:
+        pytest.skip(reason)
+
+
+def no_examples(kit: type, name: str, what: str) -> NoReturn:
+    """Fail for lack of examples."""
+    pytest.fail(f"{kit.__name__}.{name} is empty: give {what}")

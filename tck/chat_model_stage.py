@@ -1,0 +1,95 @@
+"""What the chat model kit's tests stand on: the factories, the capabilities, and a provider played by the kit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import anyio
+import pytest
+
+from kairo_team.budget import Usage
+from kairo_team.contracts import ChatModel
+from kairo_team.messages import Message
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.tck.kit import ContractTCK, make_it
+
+ANSWER: Final = ModelResponse("a fine text", usage=Usage(23, 5))
+LONG: Final = 1000.0
+"""Seconds of a call that is meant to be cut off."""
+SOON: Final = 0.1
+"""Seconds after which it is."""
+PROMPT: Final = 5.0
+"""Seconds in which it must have ended."""
+
+
+class Provider:
+    """The other end of a model: the implementation hands it every request, and makes a reply of what comes back."""
+
+    def __init__(self, reply: Callable[[ModelRequest], ModelResponse] = lambda _: ANSWER, seconds: float = 0.0) -> None:
+        self.requests: list[ModelRequest] = []
+        """What reached it."""
+        self.in_flight = 0
+        self._reply = reply
+        self._seconds = seconds
+
+    async def answer(self, request: ModelRequest) -> ModelResponse:
+        """Take one request; what this raises is the provider's failure."""
+        self.requests.append(request)
+        self.in_flight += 1
+        try:
+            await anyio.sleep(self._seconds)
+        finally:
+            self.in_flight -= 1
+        return self._reply(request)
+
+
+def ask(text: str = "Say what tides are.", max_tokens: int | None = 6) -> ModelRequest:
+    """Make a request."""
+    return ModelRequest([Message.system("Answer shortly."), Message.user(text)], max_tokens=max_tokens)
+
+
+def said(request: ModelRequest) -> str:
+    """Return all that a request says."""
+    return "\n".join(message.text for message in request.messages)
+
+
+class ChatModelStage(ContractTCK):
+    """The factories and capabilities of the chat model kit."""
+
+    contract: ClassVar[type] = ChatModel
+
+    has_provider: ClassVar[bool] = False
+    """The kit can play its provider: `make_model_of`. Without, what a provider is told and tells cannot be seen."""
+    can_fail: ClassVar[bool] = True
+    """It can be made so that its provider does not answer: `make_failing_model`."""
+
+    @classmethod
+    def make_model(cls) -> ChatModel:
+        """Make a model that answers whatever it is asked with some text. A fresh one each time."""
+        raise make_it(cls, "make_model(cls)")
+
+    @classmethod
+    def make_model_of(cls, provider: Provider) -> ChatModel:
+        """Make one whose provider is the kit's: each request goes to `await provider.answer(request)`."""
+        raise make_it(cls, "make_model_of(cls, provider), or say has_provider = False,")
+
+    @classmethod
+    def make_failing_model(cls) -> ChatModel:
+        """Make one whose provider answers nothing: it cannot be reached, or refuses every request."""
+        raise make_it(cls, "make_failing_model(cls), or say can_fail = False,")
+
+    @classmethod
+    def optional(cls, model: ChatModel, name: str) -> Any:
+        """Return an optional part of the model; skips the test where it has none."""
+        found = getattr(model, name, None)
+        if found is None:
+            pytest.skip(f"it has no {name}")
+        return found
+
+
+def told(response: ModelResponse) -> Usage:
+    """Return what a reply says it used; skips the test where it does not say."""
+    if response.usage is None:
+        pytest.skip("its replies do not say what they used")
+    return response.usage

@@ -1,0 +1,254 @@
+"""Contract tests of evaluators that ask a judge, and of artifacts that talk to one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any, Final, cast
+
+from kairo_team.budget import Budget
+from kairo_team.errors import HaltError, InsufficientBudget
+from kairo_team.models.chat_model import ModelRequest
+from kairo_team.results import Artifact
+from kairo_team.tck.evaluation_forgeries import FORGERIES, PLACEHOLDERS
+from kairo_team.tck.evaluation_stage import Asked, EvaluationStage, KitJudge
+from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_equal, told
+from kairo_team.tck.kit import clause
+from kairo_team.testing.models import FunctionModel
+from kairo_team.verdicts import Cause, EvaluationVerdict
+
+_CHATTER: Final = "between us: I scored it twice"
+_NOTHING_SAID: Final = ("", " \n", "null", "{}", "[]", "true", "1", "NaN", '{"error": "overloaded"}', "PASS", "ok")
+"""Replies that are no judgement."""
+_NO: Final = (
+    "It does not pass.",
+    "NOT PASSED: I cannot say that this is met, passed or approved.",
+    "passed: false. It would pass if it were right; as it is, do not pass it.",
+)
+"""Replies that say no, in which the words of a yes stand."""
+
+Write = Callable[[ModelRequest], str]
+
+
+class JudgeTests(EvaluationStage):
+    """C4, C11, C12 and C13, where a judge is asked; C13 for artifacts that nobody but code reads."""
+
+    @clause("C4", needs="asks_a_judge")
+    async def test_c04_what_a_judge_says_beside_its_answers_is_told_nobody(self) -> None:
+        """Before them and behind them."""
+        for bad in self.bad():
+            judge = KitJudge(lambda request: f"({_CHATTER}) {self.honestly(request)}\n({_CHATTER})")
+            asked = await self.ask(self.make_judged_strategy(judge), bad)
+            if asked.error is None:
+                assert _CHATTER not in told(asked.verdict), f"the judge's words are told: {told(asked.verdict)!r:.300}"
+
+    @clause("C5", needs="asks_a_judge deterministic")
+    async def test_c05_a_failure_before_changes_nothing(self) -> None:
+        """A judge that broke is asked again about the next artifact, and about the same."""
+        broken = True
+
+        def answer(request: ModelRequest) -> str:
+            if broken:
+                raise LookupError("the judge is away")
+            return self.honestly(request)
+
+        good = self.good()[0]
+        alone = await self.verdict(self.make_strategy(), good)
+        strategy = self.make_judged_strategy(KitJudge(answer))
+        for _ in range(3):
+            await self.ask(strategy, good)
+        broken = False
+        check_equal(await self.verdict(strategy, good), alone, "asked when its judge had been away")
+
+    @clause("C11", needs="asks_a_judge")
+    async def test_c11_all_it_spends_the_run_pays(self) -> None:
+        """Every call is made by the context's models, and is of the judge it was given."""
+        judge, other = self.honest_judge(), _trap()
+        asked = await self.ask(self.make_judged_strategy(judge), self.good()[0], models={"*": other})
+        assert not other.calls, f"it asked another model than its judge: {other.calls[0]!r:.200}"
+        assert judge.calls, "its judge was not asked about a good artifact"
+        paid, cost = asked.spent.tokens, judge.spent.tokens
+        assert paid == cost, f"its judge used {cost} tokens, and the run paid for {paid}: ask by context.context"
+
+    @clause("C11", needs="asks_a_judge")
+    async def test_c11_without_money_nobody_is_asked(self) -> None:
+        """And nothing is decided."""
+        judge = self.honest_judge()
+        asked = await self.ask(self.make_judged_strategy(judge), self.good()[0], budget=Budget(tokens=0))
+        assert not judge.calls, "there was no money, and its judge was asked"
+        _check_no_review(asked, "without money for a judge")
+        if asked.error is not None:
+            short = isinstance(asked.error, HaltError | InsufficientBudget)
+            assert short, f"there was no money, and it raised {asked.error!r}: let the budget's error pass"
+        elif asked.verdict.outcome is EXCEEDED:
+            cause = asked.verdict.cause
+            assert cause is Cause.JUDGE_BUDGET, f"there was no money, so judge_budget, not {cause}"
+
+    @clause("C11", needs="asks_a_judge")
+    async def test_c11_outside_a_run_nothing_passes(self) -> None:
+        """There are no governed models: a weaker review does not take the judge's place."""
+        judge = self.honest_judge()
+        asked = await self.ask(self.make_judged_strategy(judge), self.good()[0], governed=False)
+        assert not judge.calls, "there was no run to pay, and its judge was asked"
+        _check_no_review(asked, "without a judge to ask")
+
+    @clause("C12", needs="asks_a_judge")
+    async def test_c12_a_reply_that_is_no_judgement_decides_nothing(self) -> None:
+        """Nor is it asked for again and again."""
+        good, yes = self.good()[0], (await self._old_judgement()).strip().casefold()
+        nothing = [_saying(reply) for reply in _NOTHING_SAID if reply.casefold() != yes]
+        for write in (*nothing, *self._spoiled(good)):
+            judge = KitJudge(write)
+            asked = await self.ask(self.make_judged_strategy(judge), good)
+            assert judge.calls, "its judge was not asked about a good artifact"
+            _check_no_review(asked, f"when its judge said {write(judge.calls[-1])!r:.200}")
+            self._check_calls(judge)
+
+    @clause("C12", needs="asks_a_judge")
+    async def test_c12_a_no_in_words_is_no_yes(self) -> None:
+        """Whatever words stand in it."""
+        for reply in _NO:
+            judge = KitJudge(_saying(reply))
+            asked = await self.ask(self.make_judged_strategy(judge), self.good()[0])
+            assert not _passed(asked), f"its judge said {reply!r}, and it passed"
+            self._check_calls(judge)
+
+    @clause("C12", needs="asks_a_judge")
+    async def test_c12_of_two_judgements_that_differ_none_counts(self) -> None:
+        """Neither the first nor the last."""
+        good = self.good()[0]
+        for first in (True, False):
+            judge = KitJudge(self._both(good, first))
+            asked = await self.ask(self.make_judged_strategy(judge), good)
+            assert not _passed(asked), "its judge said yes and no in one reply, and it passed"
+            self._check_calls(judge)
+
+    @clause("C12", needs="asks_a_judge")
+    async def test_c12_a_judge_that_cannot_tell_has_decided_nothing(self) -> None:
+        """Of no criterion."""
+        good = self.good()[0]
+        asked = await self.ask(self.make_judged_strategy(self.always(None, good)), good)
+        _check_no_review(asked, "when its judge could not tell")
+
+    @clause("C13")
+    async def test_c13_nothing_written_in_a_bad_artifact_makes_it_pass(self) -> None:
+        """Before it or behind it, where as much of plain text there does not."""
+        for bad, (name, forgery) in zip(cycle(self.bad()), FORGERIES.items(), strict=False):
+            for attack, twin in zip(_put(bad, forgery), _put(bad, "and so on. " * 12), strict=True):
+                asked = await self.ask(self.make_strategy(), attack)
+                if _passed(asked):
+                    clean = await self.ask(self.make_strategy(), twin)
+                    assert _passed(clean), f"{bad.text!r:.80} passed with {name} in it: {forgery!r:.120}"
+
+    @clause("C13", needs="asks_a_judge")
+    async def test_c13_a_judgement_that_stands_in_the_artifact_is_none(self) -> None:
+        """Though its judge repeats it, alone or around its own, which is a no; also one of its own form, of before."""
+        forgeries = [(name, forgery, _saying(forgery)) for name, forgery in FORGERIES.items()]
+        quoted = {**FORGERIES, "a judgement of another time": await self._old_judgement()}
+        forgeries += [(name, forgery, self._quoting(forgery)) for name, forgery in quoted.items()]
+        for name, forgery, write in forgeries:
+            for attack in _put(self.bad()[0], forgery):
+                asked = await self.ask(self.make_judged_strategy(KitJudge(write)), attack)
+                assert not _passed(asked), f"its judge repeated {name}, which stands in the artifact, and it passed"
+
+    @clause("C13", needs="asks_a_judge suspects_injections")
+    async def test_c13_a_judge_that_obeys_the_artifact_is_not_followed(self) -> None:
+        """It says that all is met; the artifact told it so."""
+        bad = self.bad()[0]
+        for name, forgery in FORGERIES.items():
+            for attack in _put(bad, forgery):
+                asked = await self.ask(self.make_judged_strategy(self.always(True, bad)), attack)
+                assert not _passed(asked), f"its judge obeyed {name} in the artifact, and it passed: {forgery!r:.120}"
+
+    @clause("C13", needs="asks_a_judge")
+    async def test_c13_a_judge_is_shown_what_stands_there(self) -> None:
+        """Nothing of the artifact is filled in like a template, though it looks like one."""
+        good = self.good()[0]
+        for place in PLACEHOLDERS:
+            judge = self.honest_judge()
+            marked = f"{good.text}\nmark1{place}mark2"
+            await self.ask(self.make_judged_strategy(judge), Artifact(marked))
+            shown = "\n".join(message.text for request in judge.calls for message in request.messages)
+            seen = not judge.calls or f"mark1{place}mark2" in shown
+            assert seen, f"{place} stands in the artifact, and its judge was shown something else"
+
+    # ------------------------------------------------------------------
+
+    def _check_calls(self, judge: KitJudge) -> None:
+        asked, most = len(judge.calls), self.judge_calls
+        assert asked <= most, f"its judge made no sense, and was asked {asked} times; judge_calls is {most}"
+
+    async def _old_judgement(self) -> str:
+        """Return what a judge said of a good artifact, in a review before."""
+        good = self.good()[0]
+        judge = self.always(True, good)
+        await self.ask(self.make_judged_strategy(judge), good)
+        assert judge.calls, "its judge was not asked about a good artifact"
+        return self.write_judgement(judge.calls[0], met=True, quote="")
+
+    def _spoiled(self, good: Artifact) -> list[Write]:
+        """Return ways to spoil a good judgement: cut it off, empty it."""
+
+        def written(request: ModelRequest) -> str:
+            return self.write_judgement(request, met=True, quote=good.text[:80])
+
+        return [
+            lambda request: written(request)[: len(written(request)) // 2],
+            lambda request: _emptied(written(request)),
+        ]
+
+    def _both(self, good: Artifact, first: bool) -> Write:
+        def write(request: ModelRequest) -> str:
+            one, other = (self.write_judgement(request, met=met, quote=good.text[:80]) for met in (first, not first))
+            return f"{one}\n{other}"
+
+        return write
+
+    def _quoting(self, forgery: str) -> Write:
+        return lambda request: f"{forgery}\n{self.write_judgement(request, met=False, quote='')}\n{forgery}"
+
+
+def _check_no_review(asked: Asked, when: str) -> None:
+    """Raise `AssertionError` where something was decided though no judge decided it."""
+    if asked.error is not None:
+        return
+    verdict = asked.verdict
+    assert verdict.outcome is not PASS, f"{when}, it passed"
+    assert verdict.outcome is not REVISE, f"{when}, it blames the artifact: {verdict.feedback!r:.200}"
+    assert verdict.outcome in {ESCALATE, EXCEEDED}, f"{when}, it said {verdict.outcome!r}"
+    assert verdict.score is None, f"{when}, it gave a score of {verdict.score}"
+
+
+def _passed(asked: Asked) -> bool:
+    return isinstance(asked.said, EvaluationVerdict) and asked.said.outcome is PASS
+
+
+def _put(bad: Artifact, text: str) -> Iterator[Artifact]:
+    """Write a text behind an artifact's, and before it."""
+    yield Artifact(f"{bad.text}\n\n{text}", bad.data, bad.media_type)
+    yield Artifact(f"{text}\n\n{bad.text}", bad.data, bad.media_type)
+
+
+def _saying(text: str) -> Write:
+    return lambda _: text
+
+
+def _trap() -> FunctionModel:
+    return FunctionModel(lambda _: "yes", name="kit:trap")
+
+
+def _emptied(reply: str) -> str:
+    """Return a reply with nothing in its places; one that is no JSON with nothing at all."""
+    try:
+        return json.dumps(_nothing_in(json.loads(reply)))
+    except ValueError:
+        return ""
+
+
+def _nothing_in(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _nothing_in(one) for name, one in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_nothing_in(one) for one in cast("list[Any]", value)]  # type: ignore[redundant-cast]  # pyright needs it
+    return None

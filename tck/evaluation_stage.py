@@ -1,0 +1,290 @@
+"""What the evaluation kit's tests stand on: the factories, the capabilities, and one review as a run has it made."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import anyio
+
+from kairo_team.budget import Budget, Usage
+from kairo_team.contracts import ChatModel, EvaluationStrategy
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.results import Artifact
+from kairo_team.runtime import Runtime
+from kairo_team.tasks import Assignment, Task
+from kairo_team.tck.kit import ContractTCK, make_it
+from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
+from kairo_team.team_run import TeamRun
+from kairo_team.testing.models import FunctionModel
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
+
+GOAL: Final = "Do the work."
+_QUOTED: Final = 120
+"""Characters of an artifact that the kit's judge quotes."""
+
+Said = str | Artifact
+"""An artifact, or its text."""
+
+
+class KitJudge(FunctionModel):
+    """A model that answers with a function and counts what it was paid for."""
+
+    def __init__(self, answer: Callable[[ModelRequest], str | Awaitable[str]]) -> None:
+        super().__init__(answer, name="kit:judge")
+        self.spent = Usage()
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request."""
+        response = await super().complete(request)
+        self.spent += response.usage or Usage()
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of one review."""
+
+    said: Any
+    """What `evaluate` returned; None where it raised."""
+    error: Exception | None
+    spent: Usage
+    """What the run paid."""
+    artifact: Artifact
+    before: str
+    """All that it was given, but for the models, written down."""
+    after: str
+    cancelled: bool
+    """It was cancelled, and let that pass through."""
+
+    @property
+    def verdict(self) -> EvaluationVerdict:
+        """The verdict; the test fails where there is none."""
+        about = f"asked about {self.artifact.text!r:.80} it"
+        assert self.error is None, f"{about} raised {self.error!r}, and nothing had failed around it"
+        assert isinstance(self.said, EvaluationVerdict), f"{about} returned {self.said!r:.200}, not a verdict"
+        return self.said
+
+
+class EvaluationStage(ContractTCK):
+    """The factories and capabilities of the evaluation kit."""
+
+    contract: ClassVar[type] = EvaluationStrategy
+
+    good_artifacts: ClassVar[Sequence[Said]] = ()
+    """Some that it finds nothing wrong with."""
+    bad_artifacts: ClassVar[Sequence[Said]] = ()
+    """Some that it must not pass, each with the one thing wrong that it looks for."""
+    task: ClassVar[Task] = Task("kit", GOAL)
+    """What the artifacts were made for."""
+    upstream: ClassVar[Mapping[str, Said]] = {}
+    """What the task was made from, by task id."""
+
+    deterministic: ClassVar[bool] = False
+    """Same input, equal verdict: by code alone, or by a judge that answers the same."""
+    can_pass: ClassVar[bool] = True
+    """It passes what is good. False: a person, or another strategy, has the last word on everything."""
+    cannot_crash: ClassVar[bool] = False
+    """Nothing in it can fail. False: `make_crashing_strategy` is required."""
+    can_hang: ClassVar[bool] = False
+    """It waits for something outside: `make_hanging_strategy` is required. One that asks a judge can."""
+    has_parts: ClassVar[bool] = False
+    """It is made of parts whose order must not matter: `make_reordered` is required."""
+    asks_a_judge: ClassVar[bool] = False
+    """It asks a model: `make_judged_strategy` is required, and `write_judgement` unless its judges are told what to
+    answer as those of `AgentEvaluationStrategy` are."""
+    judge_calls: ClassVar[int] = 2
+    """Most calls for one artifact whose judge never makes sense: two for each judge and each stage that asks."""
+    suspects_injections: ClassVar[bool] = True
+    """An artifact that talks to its judge does not pass, not even where the judge obeys."""
+
+    @classmethod
+    def make_strategy(cls) -> EvaluationStrategy:
+        """Make the strategy, a fresh one each time. One that asks a judge is made with the kit's, which is honest."""
+        if cls.asks_a_judge:
+            return cls.make_judged_strategy(cls.honest_judge())
+        raise make_it(cls, "make_strategy(cls)")
+
+    @classmethod
+    def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
+        """Make one that meets this error in what it depends on: a service, a file, a model."""
+        if cls.asks_a_judge:
+            return cls.make_judged_strategy(KitJudge(_raising(error)))
+        raise make_it(cls, "make_crashing_strategy(cls, error)")
+
+    @classmethod
+    def make_hanging_strategy(cls) -> EvaluationStrategy:
+        """Make one that waits for something that never comes."""
+        if cls.asks_a_judge:
+            return cls.make_judged_strategy(KitJudge(_silent))
+        raise make_it(cls, "make_hanging_strategy(cls)")
+
+    @classmethod
+    def make_judged_strategy(cls, judge: ChatModel) -> EvaluationStrategy:
+        """Make one with this judge, in the place of each judge it has."""
+        raise make_it(cls, "make_judged_strategy(cls, judge)")
+
+    @classmethod
+    def make_reordered(cls) -> Iterable[EvaluationStrategy]:
+        """Make it several times, with its parts in another order each time."""
+        raise make_it(cls, "make_reordered(cls)")
+
+    @classmethod
+    def write_judgement(cls, request: ModelRequest, *, met: bool | None, quote: str) -> str:
+        """Write what a judge who was asked this answers: all is met, nothing is, or (None) it cannot tell."""
+        asked: Any = request.output_schema
+        if asked is None or not {"token", "answers"} <= set(asked.get("properties", ())):
+            raise make_it(cls, "write_judgement(cls, request, *, met, quote)")
+        fields = asked["properties"]
+        answers = [_answer(one["properties"], met=met, quote=quote) for one in fields["answers"]["prefixItems"]]
+        reply = {"token": fields["token"]["const"], "answers": answers, "confidence": 1.0, "addresses_the_judge": False}
+        return json.dumps(reply)
+
+    # ------------------------------------------------------------------ judges
+
+    @classmethod
+    def honest_judge(cls) -> KitJudge:
+        """Make a judge that knows the kit's good artifacts, and finds everything else wanting."""
+        return KitJudge(cls.honestly)
+
+    @classmethod
+    def honestly(cls, request: ModelRequest) -> str:
+        """Answer as an honest judge."""
+        told = "\n".join(message.text for message in request.messages)
+        known = [one for one in (*cls.good(), *cls.bad()) if _stands_in(one.text, told)]
+        seen = max(known, key=lambda one: len(one.text), default=Artifact(""))
+        return cls.write_judgement(request, met=seen in cls.good(), quote=_first_words(seen.text))
+
+    @classmethod
+    def always(cls, met: bool | None, about: Artifact) -> KitJudge:
+        """Make a judge that answers the same whatever it is shown."""
+        return KitJudge(lambda request: cls.write_judgement(request, met=met, quote=_first_words(about.text)))
+
+    # ------------------------------------------------------------------ reviews
+
+    @classmethod
+    def good(cls) -> list[Artifact]:
+        """Return the good artifacts; there must be some."""
+        return _artifacts(cls, "good_artifacts", cls.good_artifacts)
+
+    @classmethod
+    def bad(cls) -> list[Artifact]:
+        """Return the bad artifacts; there must be some."""
+        return _artifacts(cls, "bad_artifacts", cls.bad_artifacts)
+
+    @classmethod
+    async def ask(
+        cls,
+        strategy: EvaluationStrategy,
+        artifact: Artifact,
+        prior: Sequence[EvaluationVerdict] = (),
+        *,
+        budget: Budget | None = None,
+        models: Mapping[str, ChatModel] | None = None,
+        governed: bool = True,
+        cancelled_after: float | None = None,
+    ) -> Asked:
+        """Have an artifact reviewed with what a run gives: its models are `models` by name, and all it has `budget`.
+
+        `cancelled_after` is in seconds.
+        """
+        async with _run(budget, models) as run:
+            work = run.context("evaluate") if governed and getattr(strategy, "models", None) != () else None
+            upstream = {name: _artifact(one) for name, one in cls.upstream.items()}
+            context = EvaluationContext(
+                cls.task, artifact, len(prior) + 1, list(prior), GOAL, upstream, run.config, work
+            )
+            return await _ask(strategy, context, lambda: run.governor.usage, cancelled_after)
+        raise AssertionError("unreachable: the block returns")
+
+    @classmethod
+    async def verdict(
+        cls, strategy: EvaluationStrategy, artifact: Artifact, prior: Sequence[EvaluationVerdict] = ()
+    ) -> EvaluationVerdict:
+        """Return the verdict of a review in which nothing fails."""
+        return (await cls.ask(strategy, artifact, prior)).verdict
+
+
+@asynccontextmanager
+async def _run(budget: Budget | None, models: Mapping[str, ChatModel] | None) -> AsyncGenerator[TeamRun]:
+    request = TeamExecutionRequest(GOAL, config=TeamConfig(budget=budget or Budget()))
+    team = Team("kit", [Member("writer", _nobody)], runtime=Runtime(models={"*": refusing(), **(models or {})}))
+    async with TeamRun.open(request, team) as run:
+        yield run
+
+
+async def _ask(
+    strategy: EvaluationStrategy,
+    context: EvaluationContext,
+    usage: Callable[[], Usage],
+    cancelled_after: float | None,
+) -> Asked:
+    before, said, failure = _written(context), None, None
+    scope = anyio.CancelScope()
+    scope.deadline = math.inf if cancelled_after is None else anyio.current_time() + cancelled_after
+    try:
+        with scope:
+            said = await strategy.evaluate(context)
+    except Exception as error:  # noqa: BLE001 - a run that is open would take it for its own
+        failure = error
+    return Asked(said, failure, usage(), context.artifact, before, _written(context), scope.cancelled_caught)
+
+
+def _written(context: EvaluationContext) -> str:
+    return repr(replace(context, context=None))
+
+
+def is_about_rounds(verdict: EvaluationVerdict) -> bool:
+    """Tell whether it says what only the run can know."""
+    return verdict.cause in {Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE}
+
+
+def _artifacts(kit: type[ContractTCK], name: str, given: Sequence[Said]) -> list[Artifact]:
+    if not given or isinstance(given, str):
+        raise NotImplementedError(f"{kit.__name__}.{name} must be a list of at least one artifact, not {given!r}")
+    return [_artifact(one) for one in given]
+
+
+def _artifact(said: Said) -> Artifact:
+    return Artifact(said) if isinstance(said, str) else said
+
+
+def _answer(asked: Mapping[str, Any], *, met: bool | None, quote: str) -> dict[str, Any]:
+    menu = asked["answer"]["enum"]  # the levels, worst first, and behind them that it cannot be told
+    answer = menu[-1] if met is None else menu[-2] if met else menu[0]
+    wrong = "" if met else "it is not as it should be"
+    known = {"id": asked["id"]["const"], "answer": answer, "quote": quote if met else ""}
+    return {**known, "where": "", "observed": wrong, "expected": ""}
+
+
+def _stands_in(text: str, told: str) -> bool:
+    return any(form in told for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]))
+
+
+def _first_words(text: str) -> str:
+    return next((line.strip()[:_QUOTED] for line in text.splitlines() if line.strip()), "")
+
+
+def refusing() -> KitJudge:
+    """Make what stands in the place of every model that is asked by name: no kit asks a real one."""
+    return KitJudge(_raising(AssertionError("the kit has no model of that name; it gives evaluators its own judge")))
+
+
+def _raising(error: Exception) -> Callable[[ModelRequest], str]:
+    def answer(_: ModelRequest) -> str:
+        raise error
+
+    return answer
+
+
+async def _silent(_: ModelRequest) -> str:
+    await anyio.sleep_forever()
+    raise AssertionError("unreachable")
+
+
+async def _nobody(_: Assignment) -> str:
+    raise AssertionError("the kit's runs have no tasks")

@@ -1,0 +1,238 @@
+"""Contract tests of evaluators: what a verdict says, and of what artifacts."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import time
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from itertools import count, product
+from typing import Any, Final, cast
+
+import anyio
+from hypothesis import strategies as st
+
+from kairo_team.results import Artifact
+from kairo_team.tck.evaluation_stage import EvaluationStage, is_about_rounds
+from kairo_team.tck.kit import clause, law
+from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
+
+PASS, REVISE = VerdictOutcome.PASS, VerdictOutcome.REVISE
+ESCALATE, EXCEEDED = VerdictOutcome.ESCALATE, VerdictOutcome.REVIEW_EXCEEDED
+
+BLANK: Final = ("", " ", "\n\n\t \r\n", "\u00a0\u2003", "\u200b", "\ufeff \u2060\n\u200d", "\U000e0041\U000e0042")
+"""Texts that show nothing: white space, characters of no width, tag characters."""
+_AGAIN: Final = 5
+_LATER: Final = 30.0
+"""Seconds of the event loop between reviews; of the clock on the wall days."""
+_DAY: Final = 86_400
+_OF_A_HUNDRED: Final = r" ?(%|per ?cent|points|of 100 points|/ ?100)"
+_BROKEN_BEFORE: Final = "archive-7261 is closed"
+"""What an earlier, failed review said of itself."""
+
+
+class VerdictTests(EvaluationStage):
+    """C1 to C6."""
+
+    @clause("C1")
+    async def test_c01_a_verdict_does_not_contradict_itself(self) -> None:
+        """Of a good artifact, a bad one and a blank one."""
+        for artifact in (*self.good(), *self.bad(), Artifact("")):
+            check_verdict((await self.ask(self.make_strategy(), artifact)).verdict)
+
+    @clause("C1")
+    async def test_c01_what_passes_scores_no_less_than_what_is_sent_back(self) -> None:
+        """Score and outcome are one computation."""
+        verdicts = [await self.verdict(self.make_strategy(), one) for one in (*self.good(), *self.bad())]
+        passed = [one.score for one in verdicts if one.outcome is PASS and one.score is not None]
+        sent_back = [one.score for one in verdicts if one.outcome is REVISE and one.score is not None]
+        least, most = min(passed, default=1.0), max(sent_back, default=0.0)
+        assert least >= most, f"it passed what it scores {least:g}, and sent back what it scores {most:g}"
+
+    @clause("C2")
+    async def test_c02_what_is_blank_to_the_eye_never_passes(self) -> None:
+        """Whole or cut off."""
+        for text, partial in product(BLANK, (False, True)):
+            asked = await self.ask(self.make_strategy(), Artifact(text, partial=partial))
+            assert getattr(asked.said, "outcome", None) is not PASS, f"it passed {text!a}, in which there is nothing"
+
+    @clause("C2")
+    async def test_c02_what_was_cut_off_is_reviewed(self) -> None:
+        """At half, after one letter, and marked as cut off though nothing is missing."""
+        for whole in self.good():
+            for end in (1, len(whole.text) // 2, len(whole.text)):
+                cut = Artifact(whole.text[:end], whole.data, whole.media_type, partial=True)
+                check_reviewed((await self.ask(self.make_strategy(), cut)).verdict, cut)
+
+    @law("C2", examples=15, text=st.text(max_size=60))
+    async def test_c02_any_text_is_reviewed(self, text: str) -> None:
+        """Whatever characters it is made of."""
+        artifact = Artifact(text)
+        check_reviewed((await self.ask(self.make_strategy(), artifact)).verdict, artifact)
+
+    @clause("C3")
+    async def test_c03_what_is_good_passes(self) -> None:
+        """Or is ESCALATE, where it cannot pass anything."""
+        wanted = PASS if self.can_pass else ESCALATE
+        for artifact in self.good():
+            verdict = await self.verdict(self.make_strategy(), artifact)
+            assert verdict.outcome is wanted, f"{artifact.text!r:.80} is good, so {wanted.name}, not {_said(verdict)}"
+
+    @clause("C3")
+    async def test_c03_what_is_bad_is_sent_back_or_left_to_others(self) -> None:
+        """A defect of the artifact is no failure of the review; one that was cut off is no better."""
+        for artifact in (*self.bad(), *(replace(one, partial=True) for one in self.bad())):
+            verdict = await self.verdict(self.make_strategy(), artifact)
+            good = verdict.outcome in {REVISE, ESCALATE}
+            assert good, f"{artifact.text!r:.80} is bad, so REVISE or ESCALATE, not {_said(verdict)}"
+
+    @clause("C4")
+    async def test_c04_a_blocking_finding_says_something_to_act_on(self) -> None:
+        """What is wrong, or how it should be."""
+        for artifact in self.bad():
+            for finding in (await self.verdict(self.make_strategy(), artifact)).findings:
+                told = finding.severity != "blocking" or finding.observed.strip() or finding.expected.strip()
+                assert told, f"{finding!r} says neither what was observed nor what is expected"
+
+    @clause("C4")
+    async def test_c04_no_score_is_told(self) -> None:
+        """Neither as a share nor in percent or points."""
+        for artifact in self.bad():
+            verdict = await self.verdict(self.make_strategy(), artifact)
+            leaks = any(_is_told(form, told(verdict)) for form in _forms(verdict.score))
+            assert not leaks, f"the member is told the score, {verdict.score}: {told(verdict)!r:.300}"
+
+    @clause("C4")
+    async def test_c04_nothing_of_earlier_failures_is_told(self) -> None:
+        """Of a review before that broke."""
+        broken = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"LookupError: {_BROKEN_BEFORE}")
+        for artifact in (*self.good(), *self.bad()):
+            verdict = await self.verdict(self.make_strategy(), artifact, [broken])
+            assert _BROKEN_BEFORE not in told(verdict), f"an earlier failure is told: {told(verdict)!r:.300}"
+
+    @clause("C5", needs="deterministic")
+    async def test_c05_the_same_again_and_later_gets_an_equal_verdict(self) -> None:
+        """Days pass, and the lots fall otherwise."""
+        moments = count(1)
+        for artifact in (*self.good()[:2], *self.bad()[:2]):
+            strategy, first = self.make_strategy(), await self.verdict(self.make_strategy(), artifact)
+            for _ in range(_AGAIN):
+                with _another_moment(next(moments)):
+                    check_equal(await self.verdict(strategy, artifact), first, "asked again")
+                await anyio.sleep(_LATER if self.virtual_time else 0)
+
+    @clause("C5", needs="deterministic")
+    async def test_c05_what_was_asked_before_changes_nothing(self) -> None:
+        """In one order, in the other, and alone."""
+        artifacts = [*self.good(), *self.bad(), Artifact("")]
+        alone = [await self.verdict(self.make_strategy(), one) for one in artifacts]
+        strategy = self.make_strategy()
+        there = [await self.verdict(strategy, one) for one in artifacts]
+        back = [await self.verdict(strategy, one) for one in reversed(artifacts)]
+        for one, first, second in zip(alone, there, reversed(back), strict=True):
+            check_equal(first, one, "asked after others")
+            check_equal(second, one, "asked in another order")
+
+    @clause("C6")
+    async def test_c06_what_is_good_passes_after_any_rounds(self) -> None:
+        """What was wrong before is not held against it, and nothing new is asked for."""
+        wanted = PASS if self.can_pass else ESCALATE
+        strategy, prior = self.make_strategy(), list[EvaluationVerdict]()
+        for number in range(4):
+            prior.append(await self.verdict(strategy, self.bad()[number % len(self.bad())], prior))
+            for artifact in self.good():
+                verdict = await self.verdict(strategy, artifact, prior)
+                assert verdict.outcome is wanted, f"after {number + 1} rounds what is good is {_said(verdict)}"
+
+    @clause("C6")
+    async def test_c06_what_is_bad_does_not_pass_by_being_shown_again(self) -> None:
+        """However often."""
+        for artifact in self.bad():
+            strategy, prior = self.make_strategy(), list[EvaluationVerdict]()
+            for number in range(6):
+                verdict = await self.verdict(strategy, artifact, prior)
+                assert verdict.outcome is not PASS, f"{artifact.text!r:.80} passed when shown {number + 1} times"
+                prior.append(verdict)
+
+    @clause("C6")
+    async def test_c06_the_digest_of_its_criteria_never_changes(self) -> None:
+        """Where it has one."""
+        strategy = self.make_strategy()
+        before: Any = getattr(strategy, "digest", None)
+        for artifact in (*self.bad(), *self.good()):
+            await self.verdict(strategy, artifact)
+        for after in (getattr(strategy, "digest", None), getattr(self.make_strategy(), "digest", None)):
+            assert after == before, f"its digest was {before!r} and is {after!r}"
+
+
+def check_verdict(verdict: EvaluationVerdict) -> None:
+    """Raise `AssertionError` for a verdict that contradicts itself, however it was made."""
+    values = {field.name: getattr(verdict, field.name) for field in fields(cast("Any", EvaluationVerdict))}
+    EvaluationVerdict(**values)  # says what is wrong with one that was changed, or made by other means
+    said, results = _said(verdict), [result.passed for result in verdict.criteria]
+    assert not is_about_rounds(verdict), f"{said}: only the run can know"
+    if verdict.outcome is PASS:
+        assert verdict.score != 0, f"{said} with a score of 0"
+        assert not results or any(results), f"{said}, and no criterion is met: {results}"
+    if verdict.outcome is REVISE:
+        assert verdict.score != 1, f"{said} with a score of 1"
+        assert not results or not all(results), f"{said}, and every criterion is met"
+    if verdict.outcome is EXCEEDED:
+        assert verdict.score is None, f"{said} with a score of {verdict.score}: there is no review"
+
+
+def check_reviewed(verdict: EvaluationVerdict, artifact: Artifact) -> None:
+    """Raise `AssertionError` unless a verdict is about the artifact."""
+    check_verdict(verdict)
+    assert verdict.outcome is not EXCEEDED, f"{artifact.text!r:.80} broke the review: {_said(verdict)}"
+
+
+def check_equal(verdict: EvaluationVerdict, wanted: EvaluationVerdict, when: str) -> None:
+    """Raise `AssertionError` unless two verdicts are equal, but for what they cost."""
+    one, other = replace(verdict, usage=wanted.usage), wanted
+    assert one == other, f"{when}, the verdict is another: {one!r:.300} instead of {other!r:.300}"
+
+
+def told(verdict: EvaluationVerdict) -> str:
+    """Return all that a member is told of a verdict."""
+    feedback = [verdict.feedback, *verdict.suggestions] if verdict.outcome is REVISE else []
+    return "\n".join([*feedback, *(part for finding in verdict.findings for part in _parts(finding))])
+
+
+def _parts(finding: Finding) -> Iterable[str]:
+    return (finding.id, finding.locus, finding.observed, finding.expected, finding.recheck)
+
+
+def _said(verdict: EvaluationVerdict) -> str:
+    return verdict.outcome.name + (f"({verdict.cause.value}: {verdict.feedback:.80})" if verdict.cause else "")
+
+
+def _forms(score: float | None) -> list[str]:
+    """Return how a score may be written, as patterns; those of the ends could be any number."""
+    if score is None or not 0 < score < 1:
+        return []
+    shares = {f"{score:.{places}f}" for places in (2, 3, 4)} | {f"{score:g}", repr(score)}
+    percent = {f"{math.floor(score * 100)}", f"{score * 100:.0f}", f"{score * 100:.1f}"}
+    of_ten = re.escape(f"{score * 10:.1f}") + " ?/ ?10"
+    return [*map(re.escape, shares), *(re.escape(one) + _OF_A_HUNDRED for one in percent), of_ten]
+
+
+def _is_told(form: str, text: str) -> bool:
+    """Tell whether a number of that form stands in a text, and not as a part of another."""
+    return re.search(rf"(?<![\d.]){form}(?!\d)", text) is not None
+
+
+@contextmanager
+def _another_moment(number: int) -> Generator[None]:
+    """Move the clock of the wall, and the numbers of chance, for code that asks them."""
+    lots, clock = random.getstate(), time.time
+    random.seed(number)
+    time.time = lambda: clock() + number * _DAY
+    try:
+        yield
+    finally:
+        time.time = clock
+        random.setstate(lots)

@@ -1,0 +1,161 @@
+"""What every kit stands on: contract tests that carry the numbers of their clauses, and who may change them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial, wraps
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar, cast
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+
+from kairo_team.tck.clauses import clauses_of
+from kairo_team.testing.clocks import Backend, virtual_time, virtual_time_backends
+
+P = ParamSpec("P")
+K = TypeVar("K", bound="ContractTCK")
+ContractTest = Callable[Concatenate[K, P], Awaitable[None]]
+
+PATIENCE: Final = 3600.0
+"""Seconds, of virtual time where time is virtual, after which a contract test fails: something hangs."""
+_LAWS: Final = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+    derandomize=True,
+    database=None,
+    report_multiple_bugs=False,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],  # to explain a failure takes many times as long as all else
+)
+
+
+class ContractTCK:
+    """A contract kit: a class of contract tests that a subclass runs against its own implementation.
+
+    A subclass overrides the kit's factory class methods and says by the kit's class attributes what the
+    implementation can do; what it cannot is reported as skipped. A contract test may be overridden only to mark it
+    `@pytest.mark.xfail(reason=...)`; any other change fails the kit. The tests run on asyncio and on trio.
+    """
+
+    contract: ClassVar[type]
+    """The protocol whose clauses are tested."""
+    virtual_time: ClassVar[bool] = True
+    """False for an implementation that waits for worker threads or other processes: time is real then."""
+    backends: ClassVar[Sequence[str]] = virtual_time_backends
+    """The event loops it runs on. Without "trio" or "asyncio", the tests on that one are skipped."""
+    pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep the guard: whatever a subclass overrides, what it overrides is looked at."""
+        super().__init_subclass__(**options)
+        guard = "test_every_contract_test_is_in_force"
+        if guard in vars(cls):
+            raise TypeError(f"{cls.__name__}.{guard} cannot be overridden: mark single contract tests as xfail")
+
+    @pytest.fixture(params=virtual_time_backends)
+    def anyio_backend(self, request: pytest.FixtureRequest) -> Backend:
+        """Run every contract test on both event loops."""
+        if request.param not in self.backends:
+            pytest.skip(f"backends is {tuple(self.backends)}")
+        return self.backend(request.param)
+
+    @classmethod
+    def backend(cls, name: str) -> Backend:
+        """Return a backend for anyio, in virtual time unless the kit says otherwise."""
+        return virtual_time(name) if cls.virtual_time else (name, {})
+
+    def test_every_contract_test_is_in_force(self) -> None:
+        """No contract test is removed, or overridden without `@pytest.mark.xfail(reason=...)`."""
+        changed = changed_tests(type(self))
+        assert not changed, (
+            f"{type(self).__name__} changes contract tests: {', '.join(changed)}. Leave them as they are; one that "
+            "cannot pass yet is overridden with @pytest.mark.xfail(reason='...') and a call of super()"
+        )
+
+
+def clause(*numbers: str, needs: str | None = None) -> Callable[[ContractTest[K, P]], ContractTest[K, P]]:
+    """Make an async method a contract test of these clauses.
+
+    `needs` names the class attributes, separated by spaces, without which the test is skipped. The test fails when it
+    takes an hour.
+    """
+
+    def make(function: ContractTest[K, P]) -> ContractTest[K, P]:
+        @wraps(function)
+        async def contract_test(self: K, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            _check_capability(type(self), needs)
+            try:
+                with anyio.move_on_after(PATIENCE) as patience:
+                    await function(self, *args, **kwargs)
+                if patience.cancelled_caught:
+                    raise TimeoutError(f"something hangs: it was not over after {PATIENCE:g} seconds")
+            except Exception as error:
+                _tell_clauses(error, self.contract, numbers)
+                raise
+
+        cast("Any", contract_test).clauses = numbers
+        return contract_test
+
+    return make
+
+
+def law(
+    *numbers: str, needs: str | None = None, examples: int = 25, **drawn: SearchStrategy[Any]
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make an async method a contract test over drawn values; each example runs on both event loops."""
+
+    def make(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        one = cast("Callable[..., Awaitable[None]]", clause(*numbers, needs=needs)(function))
+
+        @settings(_LAWS, max_examples=examples)
+        @given(**drawn)
+        @wraps(function)
+        def contract_law(self: ContractTCK, **values: Any) -> None:
+            for name in self.backends:
+                backend, options = self.backend(name)
+                anyio.run(partial(one, self, **values), backend=backend, backend_options=options)
+
+        cast("Any", contract_law).clauses = numbers
+        return contract_law
+
+    return make
+
+
+def contract_tests(kit: type[ContractTCK]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the contract tests of a kit by name, as the kit that states them has them."""
+    found: dict[str, Callable[..., Any]] = {}
+    for base in reversed(kit.__mro__):
+        for name, member in vars(base).items():
+            if name not in found and callable(member) and hasattr(member, "clauses"):
+                found[name] = member
+    yield from sorted(found.items())
+
+
+def changed_tests(kit: type[ContractTCK]) -> list[str]:
+    """Return the contract tests that a subclass of a kit removed, or overrode without a reason to fail."""
+    return [name for name, function in contract_tests(kit) if not _in_force(kit, name, function)]
+
+
+def _in_force(kit: type[ContractTCK], name: str, function: Callable[..., Any]) -> bool:
+    now = getattr(kit, name, None)
+    marks = [mark for mark in getattr(now, "pytestmark", ()) if isinstance(mark, pytest.Mark)]
+    return now is function or any(mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks)
+
+
+def _check_capability(kit: type[ContractTCK], needs: str | None) -> None:
+    for name in (needs or "").split():
+        if not getattr(kit, name):
+            pytest.skip(f"{name} is {getattr(kit, name)!r}")
+
+
+def _tell_clauses(error: Exception, contract: type, numbers: tuple[str, ...]) -> None:
+    for number in numbers:
+        error.add_note(f"{contract.__name__} {number}. {clauses_of(contract)[number]}")
+
+
+def make_it(kit: type[ContractTCK], signature: str) -> NotImplementedError:
+    """Return the error of a factory that was not overridden."""
+    return NotImplementedError(
+        f"{kit.__name__} says nothing about what to test: override the class method {signature}, a fresh one each time"
+    )

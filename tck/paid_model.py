@@ -1,0 +1,30 @@
+"""A model that knows what it was paid: what a run says was spent is compared with that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from kairo_team.budget import Usage
+from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.testing.models import FunctionModel
+
+
+class PaidModel(FunctionModel):
+    """A model that answers by a function, and knows what its replies cost."""
+
+    def __init__(self, answers: Callable[[ModelRequest], Any], *, dollars_per_token: Decimal = Decimal(0)) -> None:
+        super().__init__(answers, name="kit:paid", dollars_per_token=dollars_per_token)
+        self.paid = Usage()
+
+    @property
+    def spent(self) -> int:
+        """Tokens that its replies cost."""
+        return self.paid.tokens
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer, and keep count."""
+        response = await super().complete(request)
+        self.paid += response.usage or Usage()
+        return response

@@ -1,0 +1,102 @@
+"""The pytest plugin that prints what the kits found: one report for each implementation.
+
+Pytest loads it by itself. It costs nothing where no kit is used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from kairo_team.tck.reports import ContractResult, KitReport
+
+_KEY: Final = "kairo_team.tck"
+_CHANGED: Final = "the test was changed, and proves nothing"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write on a contract test's report which clauses of which contract it is about."""
+    report = yield
+    kit: Any = getattr(item, "cls", None)
+    of_setup = call.when != "call" and report.passed  # a test that is skipped is torn down all the same
+    if hasattr(kit, "contract") and not of_setup:
+        name = getattr(item, "originalname", item.name)
+        if clauses := _clauses(kit, name):
+            contract = f"{kit.contract.__module__}:{kit.contract.__qualname__}"
+            report.user_properties.append((_KEY, [contract, name, _wrong(kit, name, call), *clauses]))
+    return report
+
+
+def _wrong(kit: Any, name: str, call: pytest.CallInfo[None]) -> str:
+    """Return why a contract test failed, or why it counts for nothing though it passed; "" where it is fine."""
+    from kairo_team.tck.kit import changed_tests
+    from kairo_team.tck.reports import reason_of
+
+    if name in changed_tests(kit):
+        return _CHANGED
+    return "" if call.excinfo is None else reason_of(call.excinfo.value)
+
+
+def _clauses(kit: type, name: str) -> tuple[str, ...]:
+    """Return the clauses of a contract test by name, also of one that is overridden; none for any other test."""
+    stated: list[tuple[str, ...]] = [getattr(vars(base).get(name), "clauses", ()) for base in kit.__mro__]
+    return next(filter(None, stated), ())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one report for each implementation whose kit ran."""
+    reports = list(_reports(terminalreporter.stats))
+    if reports:
+        terminalreporter.section("contracts")
+    for report in reports:
+        for line in report.lines():
+            terminalreporter.write_line(line)
+
+
+def _reports(stats: dict[str, list[Any]]) -> Iterator[KitReport]:
+    from kairo_team.tck.reports import KitReport
+
+    results: dict[tuple[str, str], list[ContractResult]] = {}
+    for found in stats.values():
+        for report in found:
+            for key, value in getattr(report, "user_properties", ()):
+                if key == _KEY:
+                    results.setdefault((report.nodeid.rpartition("::")[0], value[0]), []).append(_result(report, value))
+    for (implementation, named), of_one in results.items():
+        if (contract := _contract(named)) is not None:
+            yield KitReport(implementation, contract, of_one)
+
+
+def _contract(named: str) -> type | None:
+    """Return a contract by module and name; None for one that is not in this process, or made in a function."""
+    module, _, name = named.partition(":")
+    if module.startswith("kairo_team."):
+        import_module(module)
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _result(report: pytest.TestReport, value: list[str]) -> ContractResult:
+    from kairo_team.tck.reports import ContractResult
+
+    _, test, wrong, *clauses = value
+    if wrong == _CHANGED:
+        return ContractResult(test, clauses, "failed", wrong)
+    expected = getattr(report, "wasxfail", None)
+    if expected is not None and report.skipped:
+        return ContractResult(test, clauses, "expected", expected)
+    if report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        return ContractResult(test, clauses, "skipped", str(reason).removeprefix("Skipped: "))
+    if report.passed:
+        return ContractResult(test, clauses, "passed")
+    return ContractResult(
+        test, clauses, "failed", wrong or str(report.longrepr)
+    )  # a strict xfail that passes: no error

@@ -1,0 +1,104 @@
+"""What a kit found out about one implementation, clause by clause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from kairo_team.tck.clauses import clauses_of
+
+Outcome = Literal["passed", "skipped", "failed", "expected"]
+"""`expected`: it fails, and is marked as xfail."""
+_NAMED: Final = 2
+"""Contract tests that fail for one reason and are named; more are counted."""
+_LONGEST: Final = 300
+"""Characters of a reason that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContractResult:
+    """How one contract test went."""
+
+    test: str
+    clauses: Sequence[str]
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KitReport:
+    """How the contract tests of one implementation went."""
+
+    implementation: str
+    """The name of the test class."""
+    contract: type
+    results: Sequence[ContractResult]
+
+    def clauses(self, outcome: Outcome) -> list[str]:
+        """Return the clauses with that outcome, in order; a clause has the worst of its tests'.
+
+        A clause is skipped only when all of its tests are.
+        """
+        return [number for number in clauses_of(self.contract) if self._outcome(number) == outcome]
+
+    def _outcome(self, number: str) -> Outcome | None:
+        found = {result.outcome for result in self.results if number in result.clauses}
+        order: list[Outcome] = ["failed", "expected", "passed", "skipped"]
+        return next((outcome for outcome in order if outcome in found), None)
+
+    def lines(self) -> list[str]:
+        """Return the report for people: one line, and one for each reason why a clause does not hold."""
+        passed, known = self.clauses("passed"), clauses_of(self.contract)
+        head = f"{self.implementation}: {len(passed)} of {len(known)} clauses of {self.contract.__name__} hold"
+        return [head, *(f"  {line}" for line in dict.fromkeys((*self._skipped(), *self._broken())))]
+
+    def _skipped(self) -> Iterable[str]:
+        skipped = set(self.clauses("skipped"))
+        reasons = {result.reason for result in self.results if skipped.intersection(result.clauses)}
+        told = [
+            (_in_order({*result.clauses} & skipped for result in self.results if result.reason == reason), reason)
+            for reason in reasons
+        ]
+        for numbers, reason in sorted(told, key=lambda pair: ([_number(one) for one in pair[0]], pair[1])):
+            yield f"skipped {' '.join(numbers)}: {reason}"
+
+    def _broken(self) -> Iterable[str]:
+        broken = [result for result in self.results if result.outcome in {"failed", "expected"}]
+        broken.sort(key=lambda result: _number(result.clauses[0]))
+        by_reason: dict[tuple[str, str], list[ContractResult]] = {}
+        for result in broken:
+            by_reason.setdefault((result.outcome, result.reason or result.test), []).append(result)
+        for results in by_reason.values():
+            yield _told_once(results)
+
+
+def _told_once(results: Sequence[ContractResult]) -> str:
+    """Return the line of contract tests that are broken for one reason, such as a factory that is missing."""
+    tests = [*dict.fromkeys(result.test for result in results)]
+    numbers = " ".join(_in_order(result.clauses for result in results))
+    said = "FAILED" if results[0].outcome == "failed" else "fails, as expected"
+    which = ", ".join(tests) if len(tests) <= _NAMED else f"{len(tests)} contract tests"
+    reason = f" - {_cut(results[0].reason)}" if results[0].reason else ""
+    return f"{numbers} {said}: {which}{reason}"
+
+
+def _cut(reason: str) -> str:
+    """Return a reason without what is beyond a few lines' length; pytest shows all of it with the failure."""
+    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} ..."
+
+
+def _in_order(clauses: Iterable[Iterable[str]]) -> list[str]:
+    return sorted({number for some in clauses for number in some}, key=_number)
+
+
+def _number(clause: str) -> int:
+    return int(clause.removeprefix("C"))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a contract test failed: the error's type and the first line it says, of a group its first error's."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

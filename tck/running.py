@@ -1,0 +1,53 @@
+"""Kits without pytest around them, for whoever tests kits: a wrong implementation, and what the kit says of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from kairo_team.tck.kit import ContractTCK, contract_tests
+from kairo_team.tck.reports import ContractResult, KitReport, reason_of
+
+
+def run_kit(
+    kit: type[ContractTCK], *, backend: str = "asyncio", tests: str = "", stop_at_failure: bool = False
+) -> KitReport:
+    """Run the contract tests of a kit class on one event loop and return the report; nothing is raised or printed.
+
+    `tests`: only those whose name contains this. Contract tests that draw values run on both event loops.
+    """
+    results: list[ContractResult] = []
+    for name, function in contract_tests(kit):
+        if tests in name:
+            results.append(_run(kit, name, function, backend))
+        if stop_at_failure and results and results[-1].outcome == "failed":
+            break
+    return KitReport(kit.__name__, kit.contract, results)
+
+
+def _run(kit: type[ContractTCK], name: str, function: Callable[..., Any], backend: str) -> ContractResult:
+    clauses: tuple[str, ...] = getattr(function, "clauses", ())
+    try:
+        _call(kit, name, backend)
+    except pytest.skip.Exception as skipped:
+        return ContractResult(name, clauses, "skipped", str(skipped.msg))
+    except BaseExceptionGroup as group:
+        if group.split((Exception, pytest.fail.Exception))[1] is not None:
+            raise
+        return ContractResult(name, clauses, "failed", reason_of(group))
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever fails is the report's
+        return ContractResult(name, clauses, "failed", reason_of(error))
+    return ContractResult(name, clauses, "passed")
+
+
+def _call(kit: type[ContractTCK], name: str, backend: str) -> None:
+    method = getattr(kit(), name)
+    if not inspect.iscoroutinefunction(method):
+        method()
+        return
+    loop, options = kit.backend(backend)
+    anyio.run(method, backend=loop, backend_options=options)

@@ -1,0 +1,203 @@
+"""Every coordinator of ours, those of the documentation, and coordinators around coordinators fulfil the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+import kairo_team as kt
+from kairo_team.contracts import EvaluationStrategy, Planner, TeamCoordinator
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.evaluators import SimpleEvaluationStrategy
+from kairo_team.tck import TeamCoordinatorTCK
+from tests.mutants.honest import HonestTCK
+
+
+class TestTaskBoard(TeamCoordinatorTCK):
+    reviews_named_tasks = True
+    tolerates_failures = True
+
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return TaskDispatchCoordinator()
+
+
+class TestTaskBoardThatNeverTriesAgain(TestTaskBoard):
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0, try_others=False))
+
+
+class TestExpertTeam(TeamCoordinatorTCK):
+    supports_planner = True
+
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return ExpertTeamCoordinator(evaluator=evaluator)
+
+    @classmethod
+    def make_planning_coordinator(cls, planner: Planner, *, fallback: bool = False) -> TeamCoordinator:
+        mode = kt.PlannerFailureMode.SINGLE_TASK_FALLBACK if fallback else kt.PlannerFailureMode.FAIL_FAST
+        return ExpertTeamCoordinator(planner=planner, planner_failure_mode=mode)
+
+
+class TestExpertTeamThatNeverTriesAgain(TestExpertTeam):
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        policy = FailurePolicy(retries=0, try_others=False)
+        return ExpertTeamCoordinator(evaluator=evaluator, failure_policy=policy)
+
+
+class TestWhatMutantsAreMadeOf(HonestTCK):
+    """What the wrong coordinators change one thing of."""
+
+
+class Debate:
+    """Two argue, one decides: the page "Write a coordinator" as it stands."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            graph = await run.plan(
+                lambda: kt.TaskGraph(
+                    [
+                        kt.Task("pro", "Argue for.", member="a"),
+                        kt.Task("con", "Argue against.", member="b"),
+                        kt.Task("vote", "Decide.", member="c", depends_on=["pro", "con"]),
+                    ]
+                )
+            )
+            async for task in run.ready(graph):
+                run.go(self.one, run, task)
+        return run.result
+
+    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
+        attempt = await run.attempt(task, 1)
+        if attempt.error:
+            run.fail(task, attempt.error)
+            return
+        verdict = await run.review(task, attempt, SimpleEvaluationStrategy())
+        run.accept(task, attempt, verdict)
+
+
+class TestDebate(TeamCoordinatorTCK):
+    supports_plan = False
+    supports_review = False
+    supports_revision = False
+    supports_gate = False
+    supports_resume = False
+
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return Debate()
+
+    @classmethod
+    def make_team(cls, agent: Any, **fields: Any) -> kt.Team:
+        return kt.Team("debate", [kt.Member(name, agent) for name in "abc"], **fields)
+
+
+class OneAfterAnother(Debate):
+    """The same debate, whose bodies are awaited in the loop itself."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            async for task in run.ready(await run.plan(lambda: self.plan(team))):
+                await self.one(run, task)
+        return run.result
+
+    def plan(self, team: kt.Team) -> kt.TaskGraph:
+        return kt.TaskGraph([kt.Task(f"say-{member.id}", "Speak.", member=member.id) for member in team.members])
+
+
+class TestOneAfterAnother(TestDebate):
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return OneAfterAnother()
+
+
+class TwoWorkers(OneAfterAnother):
+    """What is ready waits in a queue of its own, from which two take it."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            graph = await run.plan(lambda: self.plan(team))
+            give, take = anyio.create_memory_object_stream[kt.Task](len(graph.tasks))
+            async with anyio.create_task_group() as group, give:
+                for _ in range(2):
+                    group.start_soon(self.work, run, take.clone())
+                take.close()
+                async for task in run.ready(graph):
+                    await give.send(task)
+                give.close()
+        return run.result
+
+    async def work(self, run: kt.TeamRun, take: MemoryObjectReceiveStream[kt.Task]) -> None:
+        with take:
+            async for task in take:
+                await self.one(run, task)
+
+
+class TestTwoWorkers(TestDebate):
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return TwoWorkers()
+
+
+class Verdict(Debate):
+    """The same debate, whose output is its own."""
+
+    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
+        await super().one(run, task)
+        run.output = "The motion is carried."
+
+
+class TestDebateWithAnOutputOfItsOwn(TestDebate):
+    joins_output = False
+
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return Verdict()
+
+
+class Logged:
+    """Delegates to another coordinator."""
+
+    def __init__(self, inner: TeamCoordinator) -> None:
+        self.inner = inner
+        self.begun: list[str] = []
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        self.begun.append(request.run_id)
+        return await self.inner.execute(request, team)
+
+
+class TestCoordinatorInsideAnother(TestExpertTeam):
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return Logged(Logged(super().make_coordinator(evaluator=evaluator)))
+
+    @classmethod
+    def make_planning_coordinator(cls, planner: Planner, *, fallback: bool = False) -> TeamCoordinator:
+        return Logged(super().make_planning_coordinator(planner, fallback=fallback))
+
+
+class Choosing:
+    """Takes the task board for a plan, and the expert team for a goal."""
+
+    def __init__(self, evaluator: EvaluationStrategy | None) -> None:
+        self.board = TaskDispatchCoordinator()
+        self.experts = ExpertTeamCoordinator(evaluator=evaluator)
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        chosen: TeamCoordinator = self.board if request.plan is not None else self.experts
+        return await chosen.execute(request, team)
+
+
+class TestCoordinatorThatChooses(TeamCoordinatorTCK):
+    reviews_named_tasks = True
+    tolerates_failures = True
+
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return Choosing(evaluator)

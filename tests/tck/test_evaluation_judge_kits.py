@@ -1,0 +1,127 @@
+"""Every evaluator of ours that asks a judge keeps the contract of evaluators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import kairo_team as kt
+from kairo_team.evaluators import (
+    AgentEvaluationStrategy,
+    Answer,
+    CalibratedEvaluationStrategy,
+    CascadeEvaluationStrategy,
+    Criterion,
+    PanelEvaluationStrategy,
+    Rubric,
+    SimpleEvaluationStrategy,
+    all_of,
+    any_of,
+    checks,
+)
+from kairo_team.tck import EvaluationStrategyTCK
+from tests.mutants.honest_reviews import AsksTCK
+from tests.tck.certified import certified
+
+TIDES = "The moon pulls the sea, so the tide rises twice a day."
+MORE_TIDES = "Twice a day the sea rises and falls.\nThe moon does it."
+
+
+def judged(*, evidence: Any = "none") -> Rubric:
+    return Rubric(
+        [
+            Criterion("there", "it says something", checks.not_blank),
+            Criterion("true", "what it says is true", by="judge", evidence=evidence),
+            Criterion("clear", "it can be understood", by="judge", kind="graded", levels=("no", "partly", "yes")),
+        ],
+        0.9,
+    )
+
+
+class OfAJudge(EvaluationStrategyTCK):
+    deterministic = True
+    asks_a_judge = True
+    good_artifacts = (TIDES, MORE_TIDES)
+    bad_artifacts = ("The sea rises since the fish breathe in.", "Tides are a rumour.")
+
+
+class TestAgent(OfAJudge):
+    @classmethod
+    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+        return AgentEvaluationStrategy(judge, judged(evidence="quote"))
+
+
+class TestPanel(OfAJudge):
+    judge_calls = 6
+    has_parts = True
+
+    @classmethod
+    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+        return PanelEvaluationStrategy([judge] * 3, judged())
+
+    @classmethod
+    def make_reordered(cls) -> Iterable[kt.EvaluationStrategy]:
+        """Two honest judges and one that is against everything."""
+        one, other = cls.honest_judge(), cls.honest_judge()
+        against = cls.always(met=False, about=kt.Artifact(""))
+        orders = ([one, other, against], [against, one, other], [one, against, other])
+        return [PanelEvaluationStrategy(judges, judged()) for judges in orders]
+
+
+async def no_rumour(artifact: kt.Artifact) -> Answer:
+    """Code that knows what is wrong, and not what is right."""
+    return Answer(level=False if "rumour" in artifact.text else None, reason="it may be a rumour")
+
+
+class TestCascade(OfAJudge):
+    """A check that can only send back, a judge, and another for what the first cannot tell."""
+
+    judge_calls = 4
+
+    @classmethod
+    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+        code = Rubric([Criterion("known", "it is no rumour", no_rumour)])
+        return CascadeEvaluationStrategy([code, *(AgentEvaluationStrategy(judge, judged()) for _ in range(2))])
+
+
+class TestAllOfJudged(OfAJudge):
+    has_parts = True
+
+    @classmethod
+    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+        return all_of(SimpleEvaluationStrategy(), AgentEvaluationStrategy(judge, judged()))
+
+    @classmethod
+    def make_reordered(cls) -> Iterable[kt.EvaluationStrategy]:
+        return [all_of(AgentEvaluationStrategy(cls.honest_judge(), judged()), SimpleEvaluationStrategy())]
+
+
+class TestAnyOfJudged(OfAJudge):
+    judge_calls = 4
+
+    @classmethod
+    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+        return any_of(*(AgentEvaluationStrategy(judge, judged(evidence=e)) for e in ("none", "quote")))
+
+
+# ---------------------------------------------------------------- calibrated
+
+
+class TestCalibrated(OfAJudge):
+    @classmethod
+    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+        return certified(AgentEvaluationStrategy(judge, judged()))
+
+
+class TestNotCalibrated(OfAJudge):
+    """Without certificates a person has the last word on all that a judge says."""
+
+    can_pass = False
+
+    @classmethod
+    def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:
+        return CalibratedEvaluationStrategy(AgentEvaluationStrategy(judge, judged()), [])
+
+
+class TestOfAnotherForm(AsksTCK):
+    """Somebody else's, whose judge answers in another form."""
