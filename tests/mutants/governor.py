@@ -492,3 +492,29 @@ MUTANTS = [
         ("test_scope.py::test_kf_u06_halts_out_of_a_task_group_are_one_halt",),
     ),
 ]
+
+ROWS = {
+    "hold not propagated": "B01",
+    "loops not counted": "B02",
+    "carve checks only the parent": "B03",
+    "guarantee lent out": "B03",
+    "0 read as unlimited": "B04",
+    "`>` for `>=` in can_proceed": "B05",
+    "late usage lost": "B06",
+    "late settle lost": "B06",
+    "restored usage ignored": "B07",
+    "clock restarts": "B07",
+    "restored halt lifted": "B08",
+    "restored halt enters": "B08",
+    "second reason overwrites": "B09",
+    "float money": "B11",
+    "unsettled hold given back": "B14",
+    "refund dropped at settle": "B18",
+    "waiter never woken": "B18",
+    "share takes the reserve": "U01",
+    "foreign cancellation swallowed": "U05",
+    "HaltError left inside a group": "U06",
+    "cancel takes the lock": "U07",
+    "guarantee counted twice": "U08",
+}
+"""The known failure that a mutant is made from, by its name; the others are our own."""

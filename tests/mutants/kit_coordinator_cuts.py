@@ -1,0 +1,160 @@
+"""Coordinators whose runs are cut short in a wrong way; the kit must reject each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+import kairo_team as kt
+from kairo_team import events
+from kairo_team.budget import HaltReason
+from kairo_team.events import Event
+from tests.mutants.honest import Armed, Arming, Honest, HonestTCK, Telling, change_config
+from tests.mutants.kit_mutant import registry_of
+
+MUTANTS, mutant = registry_of(HonestTCK)
+
+
+@mutant("T03", clause="C10")
+class GathersOutsideTheDeadline(Honest):
+    """What is gathered before the work is outside the deadline."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        await anyio.sleep(20)
+        return await super().execute(request, team)
+
+
+@mutant("T29", clause="C10")
+class TakesItsTimeToEnd(Honest):
+    """The grace is longer than was allowed."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        return await super().execute(change_config(request, cancel_grace=30.0), team)
+
+
+class _Deaf(Armed):
+    async def run(self, assignment: kt.Assignment, context: Any) -> Any:
+        with anyio.move_on_after(32, shield=True):
+            return await super().run(assignment, context)
+        raise TimeoutError
+
+
+@mutant("B15", clause="C10")
+class WaitsForTheCallInFlight(Arming):
+    """A call that hangs at the deadline is waited for."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        return await super().execute(change_config(request, cancel_grace=60.0), team)
+
+    def arm(self, member: kt.Member) -> Any:
+        return _Deaf(member.agent, self)
+
+
+@mutant("B06", clause="C10")
+class LosesWhatWasFinished(Honest):
+    """At a deadline or a kill the result is empty."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        result = await super().execute(request, team)
+        cut = result.status in {kt.TeamStatus.TIMEOUT, kt.TeamStatus.CANCELLED}
+        return replace(result, outcomes=()) if cut else result
+
+
+class _LastReason(kt.TeamRun):
+    def cancel(self, reason: str = "the run was cancelled") -> None:
+        self._ending.reason = None
+        super().cancel(reason)
+
+
+@mutant("B09", clause="C10")
+class KeepsTheLastReason(Honest):
+    """A second kill overwrites the reason of the first."""
+
+    opens = _LastReason
+
+
+class _NoReason(kt.TeamRun):
+    def cancel(self, reason: str = "the run was cancelled") -> None:
+        self._ending.reason = reason
+        self.governor.cancel(HaltReason.EMERGENCY_STOP)
+
+
+@mutant(clause="C10")
+class KillsAsAFailure(Honest):
+    """A killed run is a failed one."""
+
+    opens = _NoReason
+
+
+@mutant("T06", clause="C11")
+class SwallowsItsCallersCancellation(Honest):
+    """Its caller is cancelled, and gets a result."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        try:
+            return await super().execute(request, team)
+        except anyio.get_cancelled_exc_class():
+            return kt.TeamResult(request.run_id, kt.TeamStatus.CANCELLED)
+
+
+class _Unheard(Telling):
+    def tell(self, event: Event) -> Sequence[Event]:
+        return [] if isinstance(event, events.TeamCancelled) else [event]
+
+
+@mutant("T06", clause="C11")
+class EndsUnheard(Honest):
+    """A run whose caller is cancelled has no last event."""
+
+    opens = _Unheard
+
+
+class _Wandering(Armed):
+    async def run(self, assignment: kt.Assignment, context: Any) -> Any:
+        with anyio.move_on_after(30, shield=True):
+            return await super().run(assignment, context)
+        raise TimeoutError
+
+
+@mutant("T06", clause="C11")
+class LetsAgentsRunOn(Arming):
+    """Agents work on for a while after the run's caller was cancelled."""
+
+    def arm(self, member: kt.Member) -> Any:
+        return _Wandering(member.agent, self)
+
+
+@mutant("U05", clause="C11")
+class HaltsWinOverItsCaller(Honest):
+    """A halt in the same moment swallows the caller's cancellation."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        run: list[kt.TeamRun] = []
+        try:
+            return await self.watched(request, team, run)
+        except anyio.get_cancelled_exc_class():
+            if run and run[0].result.halt is not None:
+                return run[0].result
+            raise
+
+    async def watched(self, request: kt.TeamExecutionRequest, team: kt.Team, run: list[kt.TeamRun]) -> kt.TeamResult:
+        async with self.opens.open(request, team) as opened:
+            run.append(opened)
+            graph = await opened.plan(lambda: self.plan(opened))
+            async for task in opened.ready(graph):
+                opened.go(self.one, opened, task)
+        return opened.result
+
+
+@mutant("B06", clause="C10")
+class KeepsTheFirstPartOnly(Honest):
+    """Of several that were cut short, what the first one kept comes back."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        result = await super().execute(request, team)
+        cut = [one.task_id for one in result.outcomes if one.status is kt.TaskStatus.CANCELLED]
+        outcomes = [replace(one, artifact=None) if one.task_id in cut[1:] else one for one in result.outcomes]
+        return replace(result, outcomes=tuple(outcomes))

@@ -1,0 +1,351 @@
+"""Wrong chat models: each passes its requests on to a provider, in one way wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+import kairo_team as kt
+from kairo_team.errors import ModelCallError
+from kairo_team.tck import ChatModelTCK
+from kairo_team.testing import FunctionModel
+from tests.mutants.kit_mutant import registry
+
+MUTANTS, mutant = registry()
+
+Answer = Callable[[kt.ModelRequest], Awaitable[kt.ModelResponse]]
+STORY = "Once upon a time the sea went out and did not come back for many a year. " * 3
+
+
+class Good:
+    """A good model: it hands requests on, and replies back."""
+
+    name = "test:adapter"
+
+    def __init__(self, ask: Answer) -> None:
+        self.ask = ask
+        self.notes: list[Any] = []
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        return await self.ask(request)
+
+    async def stream(self, request: kt.ModelRequest, tell: Callable[[str], object]) -> kt.ModelResponse:
+        response = await self.complete(request)
+        for letter in response.text:
+            await checkpoint()
+            tell(letter)
+        return response
+
+    async def count_tokens(self, request: kt.ModelRequest) -> int:
+        return sum(len(message.text.split()) for message in request.messages)
+
+    def price(self, usage: kt.Usage) -> Any:
+        return Decimal(usage.tokens) / 1000
+
+
+class Kit(ChatModelTCK):
+    """The good model, unchanged."""
+
+    has_provider = True
+    model: ClassVar[type[Good]] = Good
+
+    @classmethod
+    def make_model(cls) -> Good:
+        return cls.model(FunctionModel(lambda _: STORY).complete)
+
+    @classmethod
+    def make_model_of(cls, provider: Any) -> Good:
+        return cls.model(provider.answer)
+
+    @classmethod
+    def make_failing_model(cls) -> Good:
+        async def refuse(request: kt.ModelRequest) -> kt.ModelResponse:
+            raise ModelCallError("overloaded", "test:adapter", "too much to do")
+
+        return cls.model(refuse)
+
+
+class _ChangesItsName(Good):
+    @property
+    def name(self) -> str:  # type: ignore[override]  # it is wrong
+        return f"test:adapter-{len(self.notes)}"
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        self.notes.append(request)
+        return await super().complete(request)
+
+
+@mutant(clause="C1")
+class ChangesItsName(Kit):
+    """Prices and limits of its first call are not those of its second."""
+
+    model = _ChangesItsName
+
+
+class _KeepsAConversation(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        self.notes += request.messages
+        response = await self.ask(replace(request, messages=list(self.notes)))
+        self.notes.append(kt.Message.assistant(response.text))
+        return response
+
+
+@mutant("T16", clause="C2")
+class KeepsAConversation(Kit):
+    """Every prompt has in it all that was asked before."""
+
+    model = _KeepsAConversation
+
+
+class _MixesReplies(Good):
+    last: Any = None
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        self.last = request
+        await checkpoint()
+        return await self.ask(self.last)
+
+
+@mutant("E10", clause="C3")
+class MixesReplies(Kit):
+    """The request at hand is kept on the model, where the next one overwrites it."""
+
+    model = _MixesReplies
+
+
+class _NeverReadsTheLimit(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        return await self.ask(replace(request, max_tokens=None))
+
+
+@mutant("B23", "B05", clause="C4")
+class NeverReadsTheLimit(Kit):
+    """A reply is as long as the provider likes, and the budget learns of it when it is paid."""
+
+    model = _NeverReadsTheLimit
+
+
+class _ReportsNothing(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        response = await self.ask(request)
+        return replace(response, usage=kt.Usage())
+
+
+@mutant("B17", clause="C5")
+class ReportsNothing(Kit):
+    """Its replies say that they used no tokens: a cap never binds."""
+
+    model = _ReportsNothing
+
+
+class _Guesses(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        response = await self.ask(request)
+        return replace(response, usage=response.usage or kt.Usage(1, len(response.text) // 4))
+
+
+@mutant("B17", clause="C5")
+class GuessesWhatIsNotTold(Kit):
+    """Where its provider does not say what it used, it makes numbers up."""
+
+    model = _Guesses
+
+
+class _CallsCancellationAnError(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        try:
+            return await self.ask(request)
+        except BaseException as error:
+            raise ModelCallError("timeout", self.name, repr(error)) from error
+
+
+@mutant("U05", "G07", clause="C6")
+class CallsCancellationAnError(Kit):
+    """A cancelled call is reported as the provider's failure, and tried again."""
+
+    model = _CallsCancellationAnError
+
+
+class _FinishesItsCalls(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        replies: list[kt.ModelResponse] = []
+        with anyio.CancelScope(shield=True):
+            replies.append(await self.ask(request))
+        return replies[0]
+
+
+@mutant("B15", clause="C6")
+class FinishesItsCalls(Kit):
+    """A call that hangs cannot be cancelled."""
+
+    model = _FinishesItsCalls
+
+
+class _ChangesTheRequest(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        object.__setattr__(request, "max_tokens", request.max_tokens or 100)
+        object.__setattr__(request, "messages", (kt.Message.system("Be nice."), *request.messages))
+        return await self.ask(request)
+
+
+@mutant("T12", clause="C7")
+class ChangesTheRequest(Kit):
+    """What one model adds to a request is in it when the next one is asked."""
+
+    model = _ChangesTheRequest
+
+
+class _AnswersWithTheError(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        try:
+            return await self.ask(request)
+        except ModelCallError as error:
+            return kt.ModelResponse(f"Sorry: {error}", usage=kt.Usage(1, 1))
+
+
+@mutant("T27", "E02", clause="C8")
+class AnswersWithTheError(Kit):
+    """The text of an outage is a reply."""
+
+    model = _AnswersWithTheError
+
+
+class _FlattensErrors(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        try:
+            return await self.ask(request)
+        except ModelCallError as error:
+            raise RuntimeError(str(error)) from None
+
+
+@mutant("E04", clause="C8")
+class FlattensErrors(Kit):
+    """Nobody can tell an outage from a wrong request."""
+
+    model = _FlattensErrors
+
+
+class _TriesAgainItself(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        try:
+            return await self.ask(request)
+        except ModelCallError:
+            return await self.ask(request)
+
+
+@mutant("B13", clause="C9")
+class TriesAgainItself(Kit):
+    """It makes a failed call again, and only one of the two is counted."""
+
+    model = _TriesAgainItself
+
+
+class _CountsWordsOfTheLast(Good):
+    async def count_tokens(self, request: kt.ModelRequest) -> int:
+        return len(request.messages[-1].text.split())
+
+
+@mutant("B01", clause="C10")
+class CountsTheLastMessageOnly(Kit):
+    """Less is held for a prompt than it has tokens."""
+
+    model = _CountsWordsOfTheLast
+
+
+class _ChangesItsMind(Good):
+    def price(self, usage: kt.Usage) -> Any:
+        self.notes.append(usage)
+        return Decimal(usage.tokens) * len(self.notes) / 1000
+
+
+@mutant(clause="C11")
+class PricesDifferently(Kit):
+    """The same usage costs now this, now that."""
+
+    model = _ChangesItsMind
+
+
+class _NoNumber(Good):
+    def price(self, usage: kt.Usage) -> Any:
+        return usage.tokens / usage.prompt_tokens if usage.prompt_tokens else float("nan")
+
+
+@mutant(clause="C11")
+class HasNoPriceForSome(Kit):
+    """Some usage costs what is no number: a limit in dollars never binds."""
+
+    model = _NoNumber
+
+
+class _LosesTheLastPiece(Good):
+    async def stream(self, request: kt.ModelRequest, tell: Callable[[str], object]) -> kt.ModelResponse:
+        response = await self.complete(request)
+        for word in response.text.split(" ")[:-1]:
+            tell(f"{word} ")
+        return response
+
+
+@mutant("G11", clause="C12")
+class LosesTheLastPiece(Kit):
+    """Whoever listens never hears the end of a reply."""
+
+    model = _LosesTheLastPiece
+
+
+class _AsksTwice(Good):
+    async def stream(self, request: kt.ModelRequest, tell: Callable[[str], object]) -> kt.ModelResponse:
+        tell((await self.ask(request)).text)
+        return await self.ask(request)
+
+
+@mutant("B13", clause="C12")
+class AsksTwiceToStream(Kit):
+    """It asks once for the pieces and once for the usage."""
+
+    model = _AsksTwice
+
+
+class _StreamsWithoutLimit(Good):
+    async def stream(self, request: kt.ModelRequest, tell: Callable[[str], object]) -> kt.ModelResponse:
+        response = await self.ask(replace(request, max_tokens=None))
+        tell(response.text)
+        return response
+
+
+@mutant("B23", "B05", clause="C12")
+class StreamsWithoutLimit(Kit):
+    """Streamed, a reply is as long as the provider likes."""
+
+    model = _StreamsWithoutLimit
+
+
+class _StreamsAConversation(Good):
+    async def stream(self, request: kt.ModelRequest, tell: Callable[[str], object]) -> kt.ModelResponse:
+        self.notes += request.messages
+        response = await self.ask(replace(request, messages=list(self.notes)))
+        tell(response.text)
+        return response
+
+
+@mutant("T16", clause="C12")
+class StreamsAConversation(Kit):
+    """Streamed, every prompt has in it all that was asked before."""
+
+    model = _StreamsAConversation
+
+
+class _HidesTheCut(Good):
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        return replace(await self.ask(request), finish_reason="stop")
+
+
+@mutant(clause="C1")
+class HidesTheCut(Kit):
+    """A reply that was cut off is told as a whole one."""
+
+    model = _HidesTheCut
