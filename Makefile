@@ -1,12 +1,13 @@
 # Everything a person or a CI job runs. All of it lives in .venv, which any target makes from nothing.
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
 ANOTHER := Name another one: make $(or $(MAKECMDGOALS),test) PYTHON=python3.12
 PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
-THIRD_PARTY := tests/third_party/clinical_dose
+THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench docs shape build constraints clean
@@ -14,12 +15,13 @@ THIRD_PARTY := tests/third_party/clinical_dose
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## */  make \1	/' | expand -t 22
 	@echo 'Another Python: make demo PYTHON=python3.12.  More arguments: make demo ARGS="--json".'
+	@echo 'The suite in one process, as a debugger wants it: make test WORKERS=0.'
 
 demo: $(VENV)/.demo ## a team on the embedded model, from nothing, offline once installed
 	@$(BIN)/kairo demo $(ARGS) || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
 
 test: $(VENV)/.dev ## the whole suite, with coverage by branch
-	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
 
 check: $(VENV)/.dev ## lint, format and types: ruff, mypy strict, pyright strict
 	@$(BIN)/ruff check
@@ -63,7 +65,7 @@ $(VENV)/.demo: $(PIN_FILES) | $(VENV)/.python
 	@$(call install,what the demo needs (130 MB; about a minute),cli local build model)
 
 $(VENV)/.dev: $(PIN_FILES) $(shell find $(THIRD_PARTY) -type f ! -name '*.pyc') | $(VENV)/.python
-	@$(call install,all extras and the development tools (270 MB; about two minutes),all dev model,./$(THIRD_PARTY))
+	@$(call install,all extras and the development tools (270 MB; about two minutes),all dev model,$(THIRD_PARTY:%=./%))
 	@touch $(VENV)/.demo
 
 # $(1) what it is, in words; $(2) the extras and groups; $(3) packages of others that lie here.
