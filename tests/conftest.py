@@ -29,7 +29,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs the embedded model where it is not installed."""
+    """Keep together what shares something when several workers test, and skip what needs the model where it is not.
+
+    A file's tests stay in one worker, and all that talk to the embedded model in one: two of it on one machine are
+    several times slower than one.
+    """
+    for item in items:
+        model = item.get_closest_marker("local_model") is not None
+        item.add_marker(pytest.mark.xdist_group("local_model" if model else item.path.as_posix()))
     reason = missing_local_model()
     if reason is not None:
         for item in items:

@@ -35,7 +35,8 @@ def kairo(capsys: pytest.CaptureFixture[str]) -> Kairo:
 
     def call(*arguments: object) -> Said:
         code = run_command([str(argument) for argument in arguments])
-        return Said(code, *capsys.readouterr())
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
 
     return call
 

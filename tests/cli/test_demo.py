@@ -13,12 +13,16 @@ from kairo_team.coordinators import TaskDispatchCoordinator
 asked: list[dict[str, Any]] = []
 
 
+def write(assignment: kt.Assignment) -> str:
+    return f"- {assignment.goal}"
+
+
 def build(repo: Path | None, model: str) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator, str]:
     """Stand in for the real demo."""
     asked.append({"repo": repo, "model": model})
     if model == "bad:one":
         raise ValueError("there is no history\nto be found")
-    team = kt.Team("release-notes", [kt.Member("a", lambda assignment: f"- {assignment.goal}")])
+    team = kt.Team("release-notes", [kt.Member("a", write)])
     return team, kt.TeamExecutionRequest("Fixed it."), TaskDispatchCoordinator(), "From the history in /somewhere."
 
 

@@ -56,7 +56,8 @@ def graph(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     def call(*arguments: object) -> Said:
         code = run_command(["graph", *map(str, arguments)])
-        return Said(code, *capfd.readouterr())
+        said = capfd.readouterr()
+        return Said(code, said.out, said.err)
 
     return call
 

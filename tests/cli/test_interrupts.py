@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def program(arguments: list[str], interrupt: signal.Handlers = signal.SIG_DFL) -
 
 
 @contextmanager
-def started(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def started(path: Path, *options: str) -> Generator[subprocess.Popen[str]]:
     """A run that has come to its slow task."""
     with program(["run", str(path), *options]) as process:
         stream = process.stderr if "--json" in options else process.stdout

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,7 +51,7 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: object, **environment: str) -> Iterator[Terminal]:
+def terminal(*arguments: object, **environment: str) -> Generator[Terminal]:
     """Run a command in a terminal of its own, 80 columns wide and 24 lines high."""
     import fcntl
     import termios

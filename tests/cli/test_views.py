@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_of_many_tasks_those_at_work_are_shown_then_what_ended_last_and_what_is_
 # ---------------------------------------------------------------- lines
 
 
-def lines_of(*told: Any) -> list[str]:
+def lines_of(*told: Callable[[Story], object]) -> list[str]:
     lines: list[str] = []
     story = Story(PlainView(lines.append, lines.append))
     for tell in told:

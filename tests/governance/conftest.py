@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -26,7 +27,8 @@ settings.register_profile("patient", settings.get_profile("mutants"), max_exampl
 @pytest.fixture
 def published(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Install packages, as pip would, that publish the `PLUGIN` of a test's module in its `GROUP` of entry points."""
-    group, source = request.module.GROUP, request.module.PLUGIN
+    module: Any = request.node.module
+    group, source = module.GROUP, module.PLUGIN
 
     def publish(package: str, module: str, **points: str) -> None:
         (tmp_path / f"{module}.py").write_text(source)
@@ -36,6 +38,6 @@ def published(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
         lines = [f"{name.replace('_', '-')} = {module}:{target}" for name, target in points.items()]
         (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
 
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # pyright: ignore[reportUnknownMemberType]  # pytest leaves it untyped
     importlib.invalidate_caches()
     return publish

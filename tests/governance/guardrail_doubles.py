@@ -43,9 +43,8 @@ class Policy:
     def __init__(self, decide: Decide | GuardrailDecision, *, name: str | None = None, **attributes: Any) -> None:
         self.decide = decide
         self.shown: list[GuardrailPayload] = []
-        for attribute, value in ({"name": name} if name else {} | attributes).items():
-            setattr(self, attribute, value)
-        for attribute, value in attributes.items():
+        named: dict[str, Any] = {"name": name} if name else {}
+        for attribute, value in {**named, **attributes}.items():
             setattr(self, attribute, value)
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:

@@ -7,7 +7,7 @@ fits is found out by trying it and looking at every node. Amounts are (tokens, p
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -65,8 +65,8 @@ class Naive:
     own_completion: int = 0
     late: Vector = ZERO
     """What was booked here without having been held: alone this may pass a limit."""
-    holds: list[Vector] = field(default_factory=list)
-    children: list[Naive] = field(default_factory=list)
+    holds: list[Vector] = field(default_factory=list[Vector])
+    children: list[Naive] = field(default_factory=list["Naive"])
     ended: float | None = None
     halt: HaltReason | None = None
     stopped: bool = False
@@ -138,7 +138,7 @@ class Naive:
             ]
 
     @contextmanager
-    def trying(self, amounts: Vector) -> Iterator[None]:
+    def trying(self, amounts: Vector) -> Generator[None]:
         self.holds.append(amounts)
         try:
             yield

@@ -9,6 +9,7 @@ import pickle
 import tracemalloc
 from contextlib import suppress
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -424,9 +425,9 @@ def test_a_tree_that_is_read_later_is_a_value_like_any_other() -> None:
         team.carve(name, Budget(tokens=10)).close()
     team.close()
     tree = team.tree()
-    read = BudgetNode(
-        **{name: getattr(tree, name) for name in BudgetNode.__slots__} | {"children": tuple(tree.children)}
-    )
+    slots: dict[str, Any] = {name: getattr(tree, name) for name in BudgetNode.__slots__}
+    slots["children"] = tuple(tree.children)
+    read = BudgetNode(**slots)
     again = pickle.loads(pickle.dumps(tree))  # noqa: S301 - our own bytes
     for same in (read, again, copy.deepcopy(tree), dataclasses.replace(tree)):
         assert same == tree == same

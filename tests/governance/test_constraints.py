@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -294,19 +295,24 @@ async def test_money_is_exact() -> None:
     assert (await CostLimit(0.3).validate(ResourceContext(usage=usage))).violated
 
 
+def each(make: Callable[[Any], object], wrong: Iterable[Any], message: str) -> list[tuple[Callable[[], object], str]]:
+    """Make each wrong value a case."""
+    return [(partial(make, value), message) for value in wrong]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        *((lambda n=n: MaxIterations(n), "MaxIterations.n must be a whole number") for n in (0, -1, True, 2.0, "3")),
-        *((lambda n=n: TokenBudget(n), "TokenBudget.n must be a whole number >= 1") for n in (0, -5, None)),
-        *((lambda s=s: Timeout(s), "Timeout.seconds must be a finite number above 0")
-          for s in (0, -1, float("nan"), float("inf"), "60", True)),
-        *((lambda d=d: CostLimit(d), "CostLimit.dollars must be") for d in (0, -1, float("nan"), "much", None)),
+        *each(MaxIterations, (0, -1, True, 2.0, "3"), "MaxIterations.n must be a whole number"),
+        *each(TokenBudget, (0, -5, None), "TokenBudget.n must be a whole number >= 1"),
+        *each(Timeout, (0, -1, float("nan"), float("inf"), "60", True),
+              "Timeout.seconds must be a finite number above 0"),
+        *each(CostLimit, (0, -1, float("nan"), "much", None), "CostLimit.dollars must be"),
         (lambda: ExternalSignal(""), "ExternalSignal.signal must be the path of a file or a function, not ''"),
         (lambda: ExternalSignal(5), "not 5"),  # type: ignore[arg-type]
         (lambda: ExternalSignal(b"stop"), "not b'stop'"),  # type: ignore[arg-type]
         (lambda: ExternalSignal("stop", every=0), "ExternalSignal.every must be a finite number above 0"),
-        *((lambda s=s: WarnAt(MaxIterations(3), s), "WarnAt.share must be") for s in (0, -0.5, 1.01, 80, float("nan"))),
+        *each(partial(WarnAt, MaxIterations(3)), (0, -0.5, 1.01, 80, float("nan")), "WarnAt.share must be"),
         (lambda: WarnAt(Fixed()), r"must have a method share\(context\) .*not <.*Fixed"),
         (lambda: WarnAt(ExternalSignal("stop")), "must have a method share"),
     ],

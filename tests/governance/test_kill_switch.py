@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -68,7 +68,7 @@ async def test_kf_u07_many_threads_may_kill_at_once() -> None:
 
 
 @contextmanager
-def on_signal(act: Callable[[], object]) -> Iterator[None]:
+def on_signal(act: Callable[[], object]) -> Generator[None]:
     """Do something in a signal handler of the main thread."""
 
     def handler(number: int, frame: FrameType | None) -> None:

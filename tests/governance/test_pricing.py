@@ -340,7 +340,7 @@ def test_for_every_listing_no_call_costs_more_than_its_hold(settings: dict[str, 
         if tariff is None:
             continue
         priced += 1
-        served = [{}, *(variant.when for variant in variants)] if settings else [{}]
+        served: list[dict[str, str]] = [{}, *(variant.when for variant in variants)] if settings else [{}]
         prompt = 300_001
         held = tariff.most(prompt, 5000)
         for billing in (Billing(), Billing(prompt), Billing(0, prompt), Billing(0, 0, prompt if settings else 0)):

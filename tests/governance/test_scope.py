@@ -61,7 +61,7 @@ async def test_a_cancel_here_or_above_interrupts_what_is_awaited(reason: HaltRea
         after(group, lambda: (task if where == "task" else team).cancel(reason))
         with pytest.raises(HaltError) as caught:
             await in_scope(task)
-    assert (caught.value.reason, caught.value.origin) == (reason, where)
+        assert (caught.value.reason, caught.value.origin) == (reason, where)
 
 
 async def test_a_crossing_record_usage_interrupts_and_a_guard_that_exhausts_does_not() -> None:
@@ -87,8 +87,8 @@ async def test_a_crossing_record_usage_interrupts_and_a_guard_that_exhausts_does
                         await anyio.sleep_forever()
                     finally:
                         seen.append("interrupted")
+            assert (caught.value.reason, caught.value.origin) == (HaltReason.LOOP_BUDGET_EXCEEDED, "team")
         group.cancel_scope.cancel()
-    assert (caught.value.reason, caught.value.origin) == (HaltReason.LOOP_BUDGET_EXCEEDED, "team")
     assert seen == ["interrupted"]
 
 
@@ -224,8 +224,8 @@ async def test_the_outermost_stopped_scope_raises() -> None:
                 except HaltError:
                     raised.append("task")
                     raise
-    assert raised == []
-    assert caught.value.origin == "team"
+        assert raised == []
+        assert caught.value.origin == "team"
 
 
 async def test_a_childs_halt_ends_only_the_childs_scope() -> None:
@@ -269,12 +269,13 @@ async def test_of_a_quiet_cancel_and_a_halt_the_first_decides() -> None:
             await anyio.sleep_forever()
         assert scope.cancelled
     other = Governor(name="other")
+    late = other.scope()
     async with anyio.create_task_group() as group:
         with pytest.raises(HaltError):
-            async with other.scope() as scope:
-                after(group, partial(one_after_the_other, other.cancel, scope.cancel))
+            async with late:
+                after(group, partial(one_after_the_other, other.cancel, late.cancel))
                 await anyio.sleep_forever()
-    assert not scope.cancelled
+    assert not late.cancelled
 
 
 # -- U05: foreign cancellation ----------------------------------------------------------------
@@ -403,7 +404,7 @@ async def test_kf_u06_our_cancellation_and_halts_in_one_group() -> None:
             async with team.scope(), anyio.create_task_group() as group:
                 group.start_soon(stubborn)
                 await anyio.sleep_forever()
-    assert caught.value.origin == "team"
+        assert caught.value.origin == "team"
 
 
 async def test_kf_u06_our_cancellation_and_an_error_in_one_group() -> None:
@@ -422,7 +423,7 @@ async def test_kf_u06_our_cancellation_and_an_error_in_one_group() -> None:
             async with team.scope(), anyio.create_task_group() as group:
                 group.start_soon(careless)
                 await anyio.sleep_forever()
-    assert caught.group_contains(KeyError)
+        assert caught.group_contains(KeyError)
     assert team.halted is HaltReason.CANCELLED
 
 

@@ -226,7 +226,12 @@ def test_an_unknown_server_then_deny_all_then_denied_then_allowed(policy: McpPol
 
 async def test_kf_g08_a_tool_whose_own_name_is_not_known_is_denied() -> None:
     chain = GuardrailChain([McpPolicy(ALL, denied=["delete"])])
-    for metadata in ({"server": "files"}, {"server": "files", "tool": None}, {"server": 5, "tool": "read"}):
+    nameless: list[dict[str, Any]] = [
+        {"server": "files"},
+        {"server": "files", "tool": None},
+        {"server": 5, "tool": "read"},
+    ]
+    for metadata in nameless:
         assert (await chain.evaluate(about(ToolInput("files_delete", {}), **metadata))).action is DENY
 
 

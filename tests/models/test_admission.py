@@ -53,7 +53,7 @@ class Provider:
     billed: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
-    made: Counter[Fate] = field(default_factory=Counter)
+    made: Counter[Fate] = field(default_factory=Counter[Fate])
 
     async def __call__(self, request: kt.ModelRequest) -> kt.ModelResponse:
         assert request.max_tokens is not None
@@ -310,7 +310,11 @@ async def test_any_crowd_of_callers_spends_no_more_than_the_limit_and_is_refused
 def reports() -> tuple[list[tuple[str, int, int]], Callable[..., None]]:
     """Collect reports: outcome, tokens held, tokens charged."""
     seen: list[tuple[str, int, int]] = []
-    return seen, lambda _, outcome, held, usage: seen.append((outcome, held, usage.tokens))
+
+    def report(_: str, outcome: str, held: int, usage: kt.Usage) -> None:
+        seen.append((outcome, held, usage.tokens))
+
+    return seen, report
 
 
 async def test_a_reply_that_used_less_than_its_hold_gives_the_rest_back() -> None:
@@ -421,7 +425,7 @@ async def test_a_call_that_is_given_up_while_it_waits_for_its_hold_costs_nothing
         await anyio.sleep(1)
         with anyio.move_on_after(1) as scope:
             await GovernedModel(model, team, ignore).complete(ask(20, 80))
-    assert scope.cancelled_caught
+        assert scope.cancelled_caught
     assert (team.usage.tokens, team.held.tokens, len(model.calls)) == (100, 0, 1)
 
 

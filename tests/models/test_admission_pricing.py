@@ -195,7 +195,8 @@ async def test_kf_b12_a_model_without_a_price_is_refused_under_a_dollar_limit_be
     governor: Callable[[], Governor],
 ) -> None:
     """B12: unknown model priced $0: a dollar limit that never binds."""
-    model, limited, reports = Model(), governor(), []
+    model, limited = Model(), governor()
+    reports: list[Any] = []
     governed = GovernedModel(model, limited, lambda *report: reports.append(report))
     with pytest.raises(UnpricedModel, match="the price of model 'mine:model' is unknown and the budget limits dollars"):
         await governed.complete(ASK)

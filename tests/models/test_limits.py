@@ -189,9 +189,13 @@ def test_one_runtime_serves_one_event_loop_after_another(backend: str) -> None:
 async def test_event_loops_in_several_threads_share_one_limit() -> None:
     provider = Provider(0.02)
     model = govern(provider, any=kt.ModelLimit(concurrency=1))
+
+    async def ask_in_a_thread() -> None:
+        await anyio.to_thread.run_sync(lambda: anyio.run(ask_all, model, 4))
+
     async with anyio.create_task_group() as group:
         for _ in range(3):
-            group.start_soon(anyio.to_thread.run_sync, partial(anyio.run, ask_all, model, 4))
+            group.start_soon(ask_in_a_thread)
     assert (provider.most, len(provider.order)) == (1, 12)
 
 

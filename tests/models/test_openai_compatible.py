@@ -83,7 +83,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(answer)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: Any) -> None:
                 return
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -313,7 +313,10 @@ async def test_kf_b13_each_try_over_http_is_charged_as_its_answer_says(server: S
     server.will_refuse(429, Retry_After="0").will_refuse(503).will(completion())
     governor, tries = Governor(), list[tuple[str, int]]()
     rules = CallRules(kt.ModelRetry(backoff=0.01))
-    report = lambda _, outcome, held, usage: tries.append((outcome, usage.tokens))  # noqa: E731
+
+    def report(_: str, outcome: str, held: int, usage: kt.Usage) -> None:
+        tries.append((outcome, usage.tokens))
+
     reply = await GovernedModel(server.model, governor, report, rules=rules).complete(ASK)
     held = tries[1][1]
     assert (reply.text, tries) == ("Fine.", [("error", 0), ("error", held), ("ok", 10)])

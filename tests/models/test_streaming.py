@@ -35,7 +35,10 @@ def govern(
     model: kt.ChatModel, budget: kt.Budget | None = None
 ) -> tuple[GovernedModel, Governor, list[tuple[str, int]]]:
     governor, tries = Governor(budget or kt.Budget()), list[tuple[str, int]]()
-    report = lambda _, outcome, held, usage: tries.append((outcome, usage.tokens))  # noqa: E731
+
+    def report(_: str, outcome: str, held: int, usage: kt.Usage) -> None:
+        tries.append((outcome, usage.tokens))
+
     return GovernedModel(model, governor, report), governor, tries
 
 
@@ -228,10 +231,15 @@ async def test_a_listeners_error_passes_through_a_providers_stream(error: Except
 
 async def test_a_providers_model_that_cannot_stream_tells_its_text_once() -> None:
     class Whole(Model):
-        model_name = "whole"
-        system = "theirs"
+        @property
+        def model_name(self) -> str:
+            return "whole"
 
-        async def request(self, *_: object) -> TheirResponse:
+        @property
+        def system(self) -> str:
+            return "theirs"
+
+        async def request(self, *args: Any, **kwargs: Any) -> TheirResponse:
             return TheirResponse([TextPart("All at once.")])
 
     told: list[str] = []
