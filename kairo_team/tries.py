@@ -95,6 +95,8 @@ class Tries:
         if attempt is MISSING:
             attempt = await self._make(record, key, number, artifact_number, previous, findings)
             steps.put(key, attempt)
+        else:
+            self._dispatcher.release_lease(record)
         made: Attempt = attempt
         self._take_over(record, made)
         return made

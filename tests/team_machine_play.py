@@ -167,6 +167,7 @@ async def play_sessions(played: Played) -> None:
         except ExceptionGroup as group:  # what all runs share does not cover it: it goes on waiting
             if group.subgroup(kt.InsufficientBudget) is None:
                 raise
+            runtime.runs["r"].cancel("given up")
             break
 
 
