@@ -16,7 +16,7 @@ from kairo_team.attempts import Attempt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import run_in_virtual_time, virtual_time_backends
 from kairo_team.verdicts import Cause
-from tests.team_machine import Scenario, scenarios
+from tests.team_machine import Scenario, Script, scenarios
 from tests.team_machine_checks import check, comparable
 from tests.team_machine_doubles import call_model
 from tests.team_machine_play import Played, play, replay, run_again
@@ -181,3 +181,39 @@ async def test_a_task_that_waited_and_was_not_come_to_again_is_cancelled_with_wh
         ("cancelled", 1, 1),
     ]
     assert result.usage.loops == 3
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+def test_a_replayed_attempt_gives_its_lease_back(backend: str) -> None:
+    """Or else one task has the slot and wants the member, while the other has the member and wants the slot."""
+    scenario = Scenario(
+        tasks=[kt.Task(f"t{number}", "do") for number in range(5)],
+        scripts=[Script(["succeed"], 0.0, ["pass"])],
+        members=[
+            {"role": "r0", "max_concurrency": 1, "budget": None, "senior": False},
+            {"role": "r0", "max_concurrency": None, "budget": None, "senior": False},
+        ],
+        config=kt.TeamConfig(
+            risk_profile=kt.RiskProfile.LOW,
+            max_feedback_rounds=0,
+            task_timeout=20.0,
+            review_timeout=0.01,
+            max_parallel_tasks=1,
+            cancel_grace=0.0,
+        ),
+        shared=None,
+        expert=True,
+        live=False,
+        policy={"retries": 0, "backoff": 0.2, "try_others": True, "abort_team": False},
+        reviewed=True,
+        planner=None,
+        fallback=False,
+        approval=False,
+        replan=False,
+        gate=["defer", "revise"],
+        guarded=False,
+        answers=["revise", "later"],
+        more=None,
+        deeds=[],
+    )
+    check(run_in_virtual_time(play, scenario, backend=backend))
