@@ -28,6 +28,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> Backend:
     return (name, {}) if real else virtual_time(name)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together what shares something when several workers test, and skip what needs the model where it is not.
 
@@ -36,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         model = item.get_closest_marker("local_model") is not None
-        item.add_marker(pytest.mark.xdist_group("local_model" if model else item.path.as_posix()))
+        item.add_marker(pytest.mark.xdist_group("local_model" if model else item.path.stem))
     reason = missing_local_model()
     if reason is not None:
         for item in items:

@@ -19,7 +19,7 @@ from tests.mutants.kill_table import table
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("kairo_team", "coordinators", "evaluators", "examples", "tests/governance")
+COPIED = ("kairo_team", "coordinators", "evaluators", "examples", "tck", "tests/governance")
 SECONDS = 20
 """A mutant that hangs its killer counts as alive: killers fail, they do not hang."""
 
