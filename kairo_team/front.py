@@ -12,7 +12,7 @@ from anyio.lowlevel import current_token
 
 from kairo_team.budget import Budget
 from kairo_team.checking import PlanCheck, check_request
-from kairo_team.errors import Misuse
+from kairo_team.errors import ContractBreach, Misuse
 from kairo_team.results import TeamResult
 from kairo_team.runtime import Runtime
 from kairo_team.team import Team, TeamExecutionRequest
@@ -37,7 +37,10 @@ async def run(
     """
     request = make_request(request, budget)
     chosen = pick_coordinator(team, request, coordinator)
-    return await chosen.execute(request, bind_runtime(team, runtime))
+    result = await chosen.execute(request, bind_runtime(team, runtime))
+    if not isinstance(result, TeamResult):
+        raise ContractBreach(f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult")
+    return result
 
 
 def run_sync(

@@ -114,7 +114,7 @@ class EvaluationStage(ContractTCK):
         """Make one that meets this error in what it depends on: a service, a file, a model."""
         if cls.asks_a_judge:
             return cls.make_judged_strategy(KitJudge(_raising(error)))
-        raise make_it(cls, "make_crashing_strategy(cls, error)")
+        raise make_it(cls, "make_crashing_strategy(cls, error), or say cannot_crash = True")
 
     @classmethod
     def make_hanging_strategy(cls) -> EvaluationStrategy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import partial, wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar, cast
 
@@ -52,6 +53,7 @@ class ContractTCK:
         guard = "test_every_contract_test_is_in_force"
         if guard in vars(cls):
             raise TypeError(f"{cls.__name__}.{guard} cannot be overridden: mark single contract tests as xfail")
+        _check_spelling(cls)
 
     @pytest.fixture(params=virtual_time_backends)
     def anyio_backend(self, request: pytest.FixtureRequest) -> Backend:
@@ -141,6 +143,15 @@ def _in_force(kit: type[ContractTCK], name: str, function: Callable[..., Any]) -
     now = getattr(kit, name, None)
     marks = [mark for mark in getattr(now, "pytestmark", ()) if isinstance(mark, pytest.Mark)]
     return now is function or any(mark.name == "xfail" and mark.kwargs.get("reason") for mark in marks)
+
+
+def _check_spelling(kit: type[ContractTCK]) -> None:
+    """Raise `TypeError` for an attribute that is nearly one of the kit's: which would change nothing."""
+    known = {name for base in kit.__mro__[1:] for name in vars(base) if not name.startswith(("_", "test_"))}
+    for name in vars(kit).keys() - known:
+        near = get_close_matches(name, known, n=1, cutoff=0.85)
+        if near and not name.startswith(("_", "test_")):
+            raise TypeError(f"{kit.__name__}.{name} is no attribute of the kit; did you mean {near[0]!r}?")
 
 
 def _check_capability(kit: type[ContractTCK], needs: str | None) -> None:

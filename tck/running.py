@@ -8,7 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import NoEventLoopError
+from anyio.lowlevel import current_token
 
+from kairo_team.errors import Misuse
 from kairo_team.tck.kit import ContractTCK, contract_tests
 from kairo_team.tck.reports import ContractResult, KitReport, reason_of
 
@@ -16,10 +19,12 @@ from kairo_team.tck.reports import ContractResult, KitReport, reason_of
 def run_kit(
     kit: type[ContractTCK], *, backend: str = "asyncio", tests: str = "", stop_at_failure: bool = False
 ) -> KitReport:
-    """Run the contract tests of a kit class on one event loop and return the report; nothing is raised or printed.
+    """Run the contract tests of a kit class on one event loop and return the report; what they find is not raised.
 
-    `tests`: only those whose name contains this. Contract tests that draw values run on both event loops.
+    `tests`: only those whose name contains this. Contract tests that draw values run on both event loops. Raises
+    `Misuse` inside an event loop: it makes its own.
     """
+    _check_outside()
     results: list[ContractResult] = []
     for name, function in contract_tests(kit):
         if tests in name:
@@ -27,6 +32,14 @@ def run_kit(
         if stop_at_failure and results and results[-1].outcome == "failed":
             break
     return KitReport(kit.__name__, kit.contract, results)
+
+
+def _check_outside() -> None:
+    try:
+        current_token()
+    except NoEventLoopError:
+        return
+    raise Misuse("run_kit makes event loops of its own, and here one runs: call it from plain code")
 
 
 def _run(kit: type[ContractTCK], name: str, function: Callable[..., Any], backend: str) -> ContractResult:
