@@ -12,7 +12,7 @@ from kairo_team import events
 from kairo_team.board import Entry, TaskBoard
 from kairo_team.budget import HaltReason
 from kairo_team.dispatch import Dispatcher
-from kairo_team.errors import HaltError, Interrupted, KairoError, PlanRefused, TeamAborted, innermost
+from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.journal import MemoryJournal
 from kairo_team.recorded import EarlyEnd, TaskRecords
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
@@ -110,10 +110,8 @@ class Ending:
         error = self.error
         if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
             error = HaltError(halt, error.usage, error.origin)
-        if isinstance(error, KairoError | ValueError):
-            return str(error) or type(error).__name__
         if error is not None:
-            return f"{type(error).__name__}: {error}"
+            return str(error) or type(error).__name__
         return f"the team was halted: {halt.value}" if halt is not None else None
 
     def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], *, waiting: bool) -> str:
