@@ -12,9 +12,10 @@ from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.models.chat_model import ModelRequest
 from kairo_team.results import Artifact
 from kairo_team.tck.evaluation_forgeries import FORGERIES, PLACEHOLDERS
-from kairo_team.tck.evaluation_stage import Asked, EvaluationStage, KitJudge
+from kairo_team.tck.evaluation_stage import Asked, EvaluationStage
 from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_equal, told
 from kairo_team.tck.kit import clause
+from kairo_team.tck.paid_model import PaidModel
 from kairo_team.testing.models import FunctionModel
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
@@ -38,7 +39,7 @@ class JudgeTests(EvaluationStage):
     async def test_c04_what_a_judge_says_beside_its_answers_is_told_nobody(self) -> None:
         """Before them and behind them."""
         for bad in self.bad():
-            judge = KitJudge(lambda request: f"({_CHATTER}) {self.honestly(request)}\n({_CHATTER})")
+            judge = PaidModel(lambda request: f"({_CHATTER}) {self.honestly(request)}\n({_CHATTER})")
             asked = await self.ask(self.make_judged_strategy(judge), bad)
             if asked.error is None:
                 assert _CHATTER not in told(asked.verdict), f"the judge's words are told: {told(asked.verdict)!r:.300}"
@@ -55,7 +56,7 @@ class JudgeTests(EvaluationStage):
 
         good = self.good()[0]
         alone = await self.verdict(self.make_strategy(), good)
-        strategy = self.make_judged_strategy(KitJudge(answer))
+        strategy = self.make_judged_strategy(PaidModel(answer))
         for _ in range(3):
             await self.ask(strategy, good)
         broken = False
@@ -68,7 +69,7 @@ class JudgeTests(EvaluationStage):
         asked = await self.ask(self.make_judged_strategy(judge), self.good()[0], models={"*": other})
         assert not other.calls, f"it asked another model than its judge: {other.calls[0]!r:.200}"
         assert judge.calls, "its judge was not asked about a good artifact"
-        paid, cost = asked.spent.tokens, judge.spent.tokens
+        paid, cost = asked.spent.tokens, judge.spent
         assert paid == cost, f"its judge used {cost} tokens, and the run paid for {paid}: ask by context.context"
 
     @clause("C11", needs="asks_a_judge")
@@ -99,7 +100,7 @@ class JudgeTests(EvaluationStage):
         good, yes = self.good()[0], (await self._old_judgement()).strip().casefold()
         nothing = [_saying(reply) for reply in _NOTHING_SAID if reply.casefold() != yes]
         for write in (*nothing, *self._spoiled(good)):
-            judge = KitJudge(write)
+            judge = PaidModel(write)
             asked = await self.ask(self.make_judged_strategy(judge), good)
             assert judge.calls, "its judge was not asked about a good artifact"
             _check_no_review(asked, f"when its judge said {write(judge.calls[-1])!r:.200}")
@@ -109,7 +110,7 @@ class JudgeTests(EvaluationStage):
     async def test_c12_a_no_in_words_is_no_yes(self) -> None:
         """Whatever words stand in it."""
         for reply in _NO:
-            judge = KitJudge(_saying(reply))
+            judge = PaidModel(_saying(reply))
             asked = await self.ask(self.make_judged_strategy(judge), self.good()[0])
             assert not _passed(asked), f"its judge said {reply!r}, and it passed"
             self._check_calls(judge)
@@ -119,7 +120,7 @@ class JudgeTests(EvaluationStage):
         """Neither the first nor the last."""
         good = self.good()[0]
         for first in (True, False):
-            judge = KitJudge(self._both(good, first))
+            judge = PaidModel(self._both(good, first))
             asked = await self.ask(self.make_judged_strategy(judge), good)
             assert not _passed(asked), "its judge said yes and no in one reply, and it passed"
             self._check_calls(judge)
@@ -149,7 +150,7 @@ class JudgeTests(EvaluationStage):
         forgeries += [(name, forgery, self._quoting(forgery)) for name, forgery in quoted.items()]
         for name, forgery, write in forgeries:
             for attack in _put(self.bad()[0], forgery):
-                asked = await self.ask(self.make_judged_strategy(KitJudge(write)), attack)
+                asked = await self.ask(self.make_judged_strategy(PaidModel(write)), attack)
                 assert not _passed(asked), f"its judge repeated {name}, which stands in the artifact, and it passed"
 
     @clause("C13", needs="asks_a_judge suspects_injections")
@@ -175,7 +176,7 @@ class JudgeTests(EvaluationStage):
 
     # ------------------------------------------------------------------
 
-    def _check_calls(self, judge: KitJudge) -> None:
+    def _check_calls(self, judge: PaidModel) -> None:
         asked, most = len(judge.calls), self.judge_calls
         assert asked <= most, f"its judge made no sense, and was asked {asked} times; judge_calls is {most}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -13,14 +13,14 @@ import anyio
 
 from kairo_team.budget import Budget, Usage
 from kairo_team.contracts import ChatModel, EvaluationStrategy
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.models.chat_model import ModelRequest
 from kairo_team.results import Artifact
 from kairo_team.runtime import Runtime
 from kairo_team.tasks import Assignment, Task
 from kairo_team.tck.kit import ContractTCK, make_it
+from kairo_team.tck.paid_model import PaidModel
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.team_run import TeamRun
-from kairo_team.testing.models import FunctionModel
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 GOAL: Final = "Do the work."
@@ -29,20 +29,6 @@ _QUOTED: Final = 120
 
 Said = str | Artifact
 """An artifact, or its text."""
-
-
-class KitJudge(FunctionModel):
-    """A model that answers with a function and counts what it was paid for."""
-
-    def __init__(self, answer: Callable[[ModelRequest], str | Awaitable[str]]) -> None:
-        super().__init__(answer, name="kit:judge")
-        self.spent = Usage()
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request."""
-        response = await super().complete(request)
-        self.spent += response.usage or Usage()
-        return response
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +99,14 @@ class EvaluationStage(ContractTCK):
     def make_crashing_strategy(cls, error: Exception) -> EvaluationStrategy:
         """Make one that meets this error in what it depends on: a service, a file, a model."""
         if cls.asks_a_judge:
-            return cls.make_judged_strategy(KitJudge(_raising(error)))
+            return cls.make_judged_strategy(PaidModel(_raising(error)))
         raise make_it(cls, "make_crashing_strategy(cls, error), or say cannot_crash = True")
 
     @classmethod
     def make_hanging_strategy(cls) -> EvaluationStrategy:
         """Make one that waits for something that never comes."""
         if cls.asks_a_judge:
-            return cls.make_judged_strategy(KitJudge(_silent))
+            return cls.make_judged_strategy(PaidModel(_silent))
         raise make_it(cls, "make_hanging_strategy(cls)")
 
     @classmethod
@@ -147,9 +133,9 @@ class EvaluationStage(ContractTCK):
     # ------------------------------------------------------------------ judges
 
     @classmethod
-    def honest_judge(cls) -> KitJudge:
+    def honest_judge(cls) -> PaidModel:
         """Make a judge that knows the kit's good artifacts, and finds everything else wanting."""
-        return KitJudge(cls.honestly)
+        return PaidModel(cls.honestly)
 
     @classmethod
     def honestly(cls, request: ModelRequest) -> str:
@@ -160,9 +146,9 @@ class EvaluationStage(ContractTCK):
         return cls.write_judgement(request, met=seen in cls.good(), quote=_first_words(seen.text))
 
     @classmethod
-    def always(cls, met: bool | None, about: Artifact) -> KitJudge:
+    def always(cls, met: bool | None, about: Artifact) -> PaidModel:
         """Make a judge that answers the same whatever it is shown."""
-        return KitJudge(lambda request: cls.write_judgement(request, met=met, quote=_first_words(about.text)))
+        return PaidModel(lambda request: cls.write_judgement(request, met=met, quote=_first_words(about.text)))
 
     # ------------------------------------------------------------------ reviews
 
@@ -269,9 +255,9 @@ def _first_words(text: str) -> str:
     return next((line.strip()[:_QUOTED] for line in text.splitlines() if line.strip()), "")
 
 
-def refusing() -> KitJudge:
+def refusing() -> PaidModel:
     """Make what stands in the place of every model that is asked by name: no kit asks a real one."""
-    return KitJudge(_raising(AssertionError("the kit has no model of that name; it gives evaluators its own judge")))
+    return PaidModel(_raising(AssertionError("the kit has no model of that name; it gives evaluators its own judge")))
 
 
 def _raising(error: Exception) -> Callable[[ModelRequest], str]:

@@ -13,34 +13,10 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import Misuse
-from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.testing import EventRecorder, ScriptedAgent
+from tests.debate import Debate
 
 Body = Callable[[kt.TeamRun], Any]
-
-
-class Debate:  # the example of the documentation, to the letter
-    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
-        async with kt.TeamRun.open(request, team) as run:
-            graph = await run.plan(
-                lambda: kt.TaskGraph(
-                    [
-                        kt.Task("pro", "Argue for.", member="a"),
-                        kt.Task("con", "Argue against.", member="b"),
-                        kt.Task("vote", "Decide.", member="c", depends_on=["pro", "con"]),
-                    ]
-                )
-            )
-            async for task in run.ready(graph):
-                run.go(self.one, run, task)
-        return run.result
-
-    async def one(self, run: kt.TeamRun, task: kt.Task) -> None:
-        attempt = await run.attempt(task, 1)
-        if attempt.error:
-            return run.fail(task, attempt.error)
-        verdict = await run.review(task, attempt, SimpleEvaluationStrategy())
-        return run.accept(task, attempt, verdict)
 
 
 class Coordinator:
