@@ -1,4 +1,4 @@
-"""The coordinator that the documentation shows, to the letter."""
+"""A coordinator whose every task is reviewed and accepted, whatever the verdict: shared by two test files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kairo_team.evaluators import SimpleEvaluationStrategy
 
 
 class Debate:
-    """Two argue, one decides: the page "Write a coordinator" as it stands."""
+    """Two argue, one decides."""
 
     async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
         async with kt.TeamRun.open(request, team) as run:
