@@ -15,6 +15,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("kairo_team", "coordinators", "evaluators", "tck", "examples")
 MAX_FILE, MAX_MEDIAN, MAX_P90, MAX_BODY = 500, 8, 25, 60
+MAX_ENGINE_FILE = 800
+"""In the engine, whose modules are kairo_team/*.py and kairo_team/governance: a subject stays whole there."""
+ENGINE = (ROOT / "kairo_team", ROOT / "kairo_team" / "governance")
 
 
 class Function(NamedTuple):
@@ -27,6 +30,11 @@ class Function(NamedTuple):
 def sources() -> list[Path]:
     """Return the shipped Python files, each once: the links inside kairo_team are not followed."""
     return sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def file_limit(path: Path) -> int:
+    """Return the most lines a file may have."""
+    return MAX_ENGINE_FILE if path.parent in ENGINE else MAX_FILE
 
 
 def functions(path: Path) -> Iterator[Function]:
@@ -53,14 +61,14 @@ def main() -> None:
     if not found:
         sys.exit("no functions found")
     lengths, bodies = list(files.values()), [each.lines for each in found]
-    rows = [("files", lengths, ("", "", MAX_FILE)), ("functions", bodies, (MAX_MEDIAN, MAX_P90, MAX_BODY))]
+    rows = [("files", lengths, ("", "", MAX_ENGINE_FILE)), ("functions", bodies, (MAX_MEDIAN, MAX_P90, MAX_BODY))]
     print(f"{'lines of code':14}{'count':>7}{'median':>12}{'p90':>12}{'max':>12}")
     for name, values, limits in rows:
         figures = statistics.median_high(values), percentile(values, 0.9), max(values)
         cells = (f"{value} / {limit}" if limit else f"{value}" for value, limit in zip(figures, limits, strict=True))
         print(f"{name:14}{len(values):7}" + "".join(f"{cell:>12}" for cell in cells))
     for path, count in files.items():
-        if count > MAX_FILE:
+        if count > file_limit(path):
             print(f"too long: {path.relative_to(ROOT)} has {count} lines")
     floor = MAX_P90 if "--all" in sys.argv[1:] else MAX_BODY
     for function in found:
