@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kairo_team.team import Team, TeamExecutionRequest
 
 _ID_CHARACTERS: Final = 40
+_MOST_SENTENCES: Final = 20
+"""What is wrong with a reply is sent back: of a hundred sentences of the same kind the first ones do."""
 _MOST_CHARACTERS: Final = 2000
 """Length of a task's description in a reply held to the schema: a small model that never stops fills its reply."""
 
@@ -72,19 +74,24 @@ class AgentPlanner:
 
     def _read(self, text: str, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the plan that the model wrote; `NoPlan` with all that is wrong with it."""
+        kept = request.plan.tasks if request.plan is not None else ()
         try:
+            self._check_number(len(_Outline.model_validate_json(text).tasks))
             proposal = _Proposal.model_validate_json(text)
-            kept = request.plan.tasks if request.plan is not None else ()
+            _check_ids(proposal.tasks, [task.id for task in kept])
             graph = TaskGraph([*kept, *(task.as_task() for task in proposal.tasks)])
         except ValidationError as error:
             raise NoPlan(_sentences(error)) from None
         problems = plan_problems(graph, team, bind(graph, team))
         problems += _too_much(len(proposal.tasks), request.config.budget)
-        if len(proposal.tasks) > self.max_tasks:
-            problems.append(f"the plan has {len(proposal.tasks)} tasks, at most {self.max_tasks} are allowed")
         if problems:
             raise NoPlan(problems)
         return graph
+
+    def _check_number(self, tasks: int) -> None:
+        """Raise `NoPlan` for more tasks than are allowed, before anything looks at each."""
+        if tasks > self.max_tasks:
+            raise NoPlan([f"the plan has {tasks} tasks, at most {self.max_tasks} are allowed"])
 
     def __repr__(self) -> str:
         return f"AgentPlanner({self.model!r})"
@@ -102,6 +109,12 @@ class _ProposedTask(BaseModel):
         return Task(self.id, self.description, member=self.member, depends_on=self.depends_on)
 
 
+class _Outline(BaseModel):
+    """How many tasks there are, whatever they and the rest are like."""
+
+    tasks: list[Any]
+
+
 class _Proposal(BaseModel):
     model_config = ConfigDict(extra="forbid")
     tasks: list[_ProposedTask]
@@ -112,7 +125,7 @@ def _schema(team: Team, max_tasks: int, kept: Sequence[str]) -> dict[str, Any]:
 
     `kept` are the ids of tasks that stay, which the new ones may depend on.
     """
-    needed = _id_of(max(_ID_CHARACTERS, *map(len, kept), 0))
+    needed = _id_of(_longest_need(kept))
     task = {
         "type": "object",
         "properties": {
@@ -128,6 +141,25 @@ def _schema(team: Team, max_tasks: int, kept: Sequence[str]) -> dict[str, Any]:
     return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
 
 
+def _longest_need(kept: Iterable[str]) -> int:
+    """Return the most characters of an id in `depends_on`: a task that stays may have a longer one than a new task."""
+    return max(_ID_CHARACTERS, *map(len, kept), 0)
+
+
+def _check_ids(tasks: Sequence[_ProposedTask], kept: Iterable[str]) -> None:
+    """Raise `NoPlan` for ids longer than the schema allows."""
+    most = _longest_need(kept)
+    long = [(one.id, _ID_CHARACTERS) for one in tasks if len(one.id) > _ID_CHARACTERS]
+    long += [(need, most) for one in tasks for need in one.depends_on if len(need) > most]
+    if long:
+        raise NoPlan(
+            [
+                f"the id {name[:_ID_CHARACTERS]!r}... has {len(name)} characters, at most {limit} are allowed"
+                for name, limit in long[:_MOST_SENTENCES]
+            ]
+        )
+
+
 def _id_of(most: int) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^[A-Za-z0-9_.-]{{1,{most}}}$"}
 
@@ -135,7 +167,7 @@ def _id_of(most: int) -> dict[str, Any]:
 def _sentences(error: ValidationError) -> list[str]:
     """Say what is wrong with the shape, or with the graph, one sentence each."""
     found: list[str] = []
-    for one in error.errors(include_url=False):
+    for one in error.errors(include_url=False)[:_MOST_SENTENCES]:
         where = ".".join(str(part) for part in one["loc"])
         what = one["msg"].removeprefix("Value error, ")
         found.append(f"{where}: {what}" if where and one["type"] != "value_error" else what)

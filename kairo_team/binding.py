@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Budget
 from kairo_team.errors import KairoError, known
@@ -22,7 +22,20 @@ if TYPE_CHECKING:
 
 def able_members(task: Task, team: Team) -> tuple[str, ...]:
     """Return the names of the members that may do a task: its `member`, else its `role`, and what it `requires`."""
-    return tuple(member.id for member in team.members if _is_able(task, member))
+    return _able(task, team.members)
+
+
+def _able(task: Task, members: Iterable[Member]) -> tuple[str, ...]:
+    return tuple(member.id for member in members if _is_able(task, member))
+
+
+def _candidates(
+    task: Task, team: Team, named: Mapping[str, Sequence[Member]], in_role: Mapping[str, Sequence[Member]]
+) -> Sequence[Member]:
+    """Return the only members that could be able to do a task."""
+    if task.member is not None:
+        return named.get(task.member, ())
+    return team.members if task.role is None else in_role.get(task.role, ())
 
 
 def _is_able(task: Task, member: Member) -> bool:
@@ -34,13 +47,20 @@ def _is_able(task: Task, member: Member) -> bool:
 
 
 def bind(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
-    """Find who may do each task, by task id; tasks that ask for the same are looked up once."""
+    """Find who may do each task, by task id, in time linear in tasks and members.
+
+    Tasks that ask for the same are looked up once, a member by its name, and those of a role by the role.
+    """
     found: dict[object, tuple[str, ...]] = {}
     bound: dict[str, tuple[str, ...]] = {}
+    named = {member.id: [member] for member in team.members}
+    in_role: dict[str, list[Member]] = {}
+    for member in team.members:
+        in_role.setdefault(member.role.id, []).append(member)
     for task in graph.tasks:
         need = (task.member, task.role, task.requires)
         if need not in found:
-            found[need] = able_members(task, team)
+            found[need] = _able(task, _candidates(task, team, named, in_role))
         bound[task.id] = found[need]
     return bound
 
@@ -77,11 +97,16 @@ def _need(task: Task) -> str:
 
 def _offers(team: Team) -> str:
     offers: list[str] = []
-    for member in team.members:
+    for member in team.members[:_MOST_OFFERS]:
         skills = f" able to do {known(member.role.capabilities)}" if member.role.capabilities else ""
         role = f" (role {member.role.id!r})" if member.name != member.role.id else ""
         offers.append(f"{member.id!r}{role}{skills}")
-    return ", ".join(offers)
+    more = len(team.members) - _MOST_OFFERS
+    return ", ".join(offers) + (f" and {more} more members" if more > 0 else "")
+
+
+_MOST_OFFERS: Final = 30
+"""Members that a message describes."""
 
 
 def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:

@@ -31,7 +31,7 @@ KairoError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,10 +56,25 @@ class ContractBreach(KairoError):
     """A plug-in, or the library itself, broke a contract."""
 
 
+_MOST_NAMES: Final = 30
+"""A longer list in a message helps nobody."""
+
+
 def known(names: Iterable[str], *, none: str = "none") -> str:
-    """List names for an error message, sorted and quoted."""
+    """List names for an error message, sorted and quoted; of a long list, the first ones and how many more."""
     listed = sorted(names)
-    return ", ".join(repr(name) for name in listed) if listed else none
+    shown = ", ".join(repr(name) for name in listed[:_MOST_NAMES])
+    more = len(listed) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown or none
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    """Return the names that are given more than once."""
+    once: set[str] = set()
+    twice: set[str] = set()
+    for name in names:
+        (twice if name in once else once).add(name)
+    return twice
 
 
 class PlanRefused(Misuse, ValueError):

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, PlainSerializer
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget
-from kairo_team.errors import known
+from kairo_team.errors import known, repeated
 from kairo_team.frozen import EMPTY, VALUE, freeze_json, no_other_fields, quick
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ class TaskGraph:
             raise ValueError("a plan needs at least one task")
         by_id = {task.id: task for task in self.tasks}
         if len(by_id) != len(self.tasks):
-            ids = [task.id for task in self.tasks]
-            raise ValueError(f"task ids must be unique; given twice: {known({i for i in ids if ids.count(i) > 1})}")
+            twice = repeated(task.id for task in self.tasks)
+            raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
         _check_dependencies(by_id)
         dag = _build_dag(self.tasks)
         object.__setattr__(self, "_by_id", by_id)

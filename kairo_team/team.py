@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
-from kairo_team.errors import known
+from kairo_team.errors import known, repeated
 from kairo_team.frozen import EMPTY, VALUE, freeze, freeze_json, no_other_fields
 from kairo_team.tasks import TaskGraph, check_id
 
@@ -162,16 +162,18 @@ class Member:
 
 def _with_seniors(members: Sequence[Member]) -> list[Member]:
     """Return the members, then their seniors, and theirs, each once."""
-    found = list(members)
+    found, seen = list(members), {id(member) for member in members}
     for member in found:  # grows while it is walked
-        if member.senior is not None and not any(member.senior is one for one in found):
+        if member.senior is not None and id(member.senior) not in seen:
+            seen.add(id(member.senior))
             found.append(member.senior)
     return found
 
 
 def _named(members: Sequence[Member]) -> tuple[Member, ...]:
     """Give every member, and every senior, a name of its own; refuse a name given twice, and a senior in the list."""
-    inside = [one.senior.id for one in members if one.senior is not None and any(one.senior is m for m in members)]
+    listed = {id(member) for member in members}
+    inside = [one.senior.id for one in members if one.senior is not None and id(one.senior) in listed]
     if inside:
         raise ValueError(f"a senior stands outside the team's list of members: take {inside[0]!r} out of it")
     everyone = _with_seniors(members)
@@ -190,20 +192,25 @@ def _rename(member: Member, name: str, seniors: Mapping[int, Member]) -> Member:
 
 
 def _names(members: Sequence[Member]) -> list[str]:
-    taken = {member.name for member in members if member.name is not None}
     explicit = [member.name for member in members if member.name is not None]
-    if len(explicit) != len(taken):
-        twice = {name for name in explicit if explicit.count(name) > 1}
+    twice = repeated(explicit)
+    if twice:
         raise ValueError(f"member names must be unique in a team; given twice: {known(twice)}")
-    names: list[str] = []
-    for member in members:
-        name, number = member.name or member.role.id, 1
-        while member.name is None and name in taken:
-            number += 1
-            name = f"{member.role.id}-{number}"
-        taken.add(name)
-        names.append(name)
-    return names
+    taken, numbers = set(explicit), dict[str, int]()
+    return [member.name or _free_name(member.role.id, taken, numbers) for member in members]
+
+
+def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
+    """Return the role's id, else the first of role-2, role-3 and so on that is free, and take it.
+
+    `numbers` holds the last number tried for each role: what was taken stays taken, so no number is tried twice.
+    """
+    number = numbers.get(role, 0) + 1
+    while (name := role if number == 1 else f"{role}-{number}") in taken:
+        number += 1
+    numbers[role] = number
+    taken.add(name)
+    return name
 
 
 @dataclass(frozen=True, slots=True, init=False)

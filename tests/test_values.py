@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.binding import bind
+from kairo_team.errors import known
 from kairo_team.events import EVENT_TYPES, event_from_json
+from kairo_team.team import _free_name
 from kairo_team.verdicts import ESCALATION_CAUSES
 
 AT = datetime(2026, 7, 1, 12, 30, tzinfo=UTC)
@@ -413,3 +417,82 @@ def test_a_model_request_shares_nothing_with_who_made_it() -> None:
 def test_a_reply_of_no_tokens_cannot_be_asked_for(most: int) -> None:
     with pytest.raises(ValueError, match="max_tokens"):
         kt.ModelRequest([kt.Message.user("u")], max_tokens=most)
+
+
+# ---------------------------------------------------------------- large plans and teams
+
+
+class Counted(str):
+    """A name that counts how often it is compared or hashed."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.looks += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return str.__hash__(self)
+
+
+def counted_task(id: str, **fields: Any) -> kt.Task:
+    task = kt.Task(id, "do", **fields)
+    object.__setattr__(task, "id", Counted(id))
+    return task
+
+
+def duplicates(size: int) -> None:
+    tasks = [counted_task(f"t{number}") for number in range(size)]
+    with pytest.raises(ValueError, match=r"given twice: 't0', 't1', .* and \d+ more"):
+        kt.TaskGraph(tasks * 2)
+
+
+def members_of_one_name(size: int) -> None:
+    members = [kt.Member("a", agent, name=Counted("same")) for _ in range(size)]
+    with pytest.raises(ValueError, match="given twice: 'same'"):
+        kt.Team("t", members)
+
+
+def members_of_one_role(size: int) -> None:
+    role = kt.Role("a")
+    object.__setattr__(role, "id", Counted("a"))
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}
+    names = [_free_name(role.id, taken, numbers) for _ in range(size)]
+    assert names[-1] == f"a-{size}"
+
+
+def tasks_for_members_by_name(size: int) -> None:
+    team = kt.Team("t", [kt.Member("a", agent, name=Counted(f"m{number}")) for number in range(size)])
+    plan = kt.TaskGraph([kt.Task(f"t{number}", "do", member=f"m{number}") for number in range(size)])
+    assert bind(plan, team)["t7"] == ("m7",)
+
+
+@pytest.mark.parametrize("work", [duplicates, members_of_one_name, members_of_one_role, tasks_for_members_by_name])
+def test_audit_g31_the_work_on_names_grows_with_their_number(work: Callable[[int], None]) -> None:
+    """How often a name is looked at: of four times as many names four times as often, not sixteen times."""
+
+    def looks(size: int) -> int:
+        Counted.looks = 0
+        work(size)
+        return Counted.looks
+
+    assert looks(1_600) < 5 * looks(400)
+
+
+def test_audit_g31_members_of_one_role_are_numbered_without_trying_a_number_twice() -> None:
+    team = kt.Team("t", [MEMBER] * 10_000)
+    assert [member.id for member in team.members][::4_999] == ["a", "a-5000", "a-9999"]
+
+
+def test_audit_g31_ten_thousand_seniors_are_found() -> None:
+    team = kt.Team("t", [kt.Member("a", agent, senior=kt.Member("s", agent)) for _ in range(10_000)])
+    assert (len(team.everyone), team.everyone[-1].id) == (20_000, "s-10000")
+
+
+def test_audit_g31_a_long_list_in_a_message_is_cut() -> None:
+    many = [f"n{number:02}" for number in range(40)]
+    assert known(many[:30]).endswith("'n28', 'n29'")
+    assert known(many).endswith("'n28', 'n29' and 10 more")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kairo_team.agents.alone import run_alone
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
-from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known
+from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known, repeated
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.output_types import check_output, schema_of
@@ -281,8 +281,7 @@ def _check_tools(tools: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise ValueError(f"MiniAgent.tools is a list of functions and tool sources, not {tools!r}")
     given = tuple(as_source(one) or as_tool(one) for one in tools)
-    names = [one.name for one in given]
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(repeated(one.name for one in given))
+    if twice:
         raise ValueError(f"MiniAgent.tools: two tools are called {twice[0]!r}; give one another name, @tool(name=...)")
     return given

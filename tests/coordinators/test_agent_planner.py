@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator
+from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, agent_planner
 from kairo_team.journal import MemoryJournal
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
 
@@ -34,6 +34,8 @@ BAD = {
     "bad id": (plan(task("one two")), "one two"),
     "more": (json.dumps({"tasks": [task("one")], "why": "because"}), "why"),
     "too many": (plan(*(task(f"t{number}") for number in range(5))), "5 tasks, at most 4"),
+    "id too long": (plan(task("x" * 41)), f"the id {'x' * 40!r}... has 41 characters, at most 40 are allowed"),
+    "need too long": (plan(task("one", "a", "x" * 41)), "has 41 characters, at most 40 are allowed"),
     "over budget": (plan(*(task(f"t{number}") for number in range(4))), "4 tasks, and the budget only 3 loops"),
 }
 
@@ -167,3 +169,23 @@ def test_how_many_tasks_a_plan_may_have_is_a_number(most: Any) -> None:
 def test_a_failure_mode_is_one_of_two() -> None:
     with pytest.raises(ValueError, match="perhaps"):
         ExpertTeamCoordinator(planner_failure_mode="perhaps")  # type: ignore[arg-type]
+
+
+async def test_audit_g31_a_reply_of_too_many_tasks_is_counted_and_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One sentence is sent back, whatever is wrong with the tasks, and not one of them is made."""
+    made: list[Any] = []
+    monkeypatch.setattr(agent_planner, "Task", lambda *args, **fields: made.append(args))
+    reply = json.dumps({"tasks": [{"n": 1} for _ in range(2_000)]})
+    bench = Bench(reply, reply)
+    result = await bench.run()
+    assert made == []
+    assert str(result.error).endswith("can be run: the plan has 2000 tasks, at most 4 are allowed")
+
+
+async def test_audit_g31_what_is_sent_back_of_a_reply_that_is_wrong_all_over_is_short() -> None:
+    reply = json.dumps({"tasks": [{**task("t"), "depends_on": list(range(1_000))}]})
+    bench = Bench(reply, GOOD)
+    await bench.run()
+    assert bench.model.calls[1].messages[-1].text.count("\n- ") == 20
