@@ -10,6 +10,8 @@ from typing import Any, Final
 import anyio
 from anyio.lowlevel import RunVar
 
+from kairo_team.child_processes import supervised
+
 SECONDS: Final = 10.0
 """How long such a process may take; then it is killed."""
 AT_ONCE: Final = 4
@@ -24,7 +26,7 @@ async def run_apart(script: str, given: Any, seconds: float = SECONDS) -> Any:
     The script reads `given` from stdin and nothing of this program: no arguments, no site packages, no user's folder.
     Raises `TimeoutError` when it takes longer than `seconds`, `RuntimeError` when it prints no JSON.
     """
-    command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", script]
+    command = supervised([sys.executable, "-I", "-S", "-W", "ignore", "-c", script])
     written = json.dumps(given).encode()
     try:
         async with _limiter():

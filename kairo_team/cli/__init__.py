@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib.util import find_spec
 
@@ -15,6 +16,11 @@ def main() -> int:
     if any(find_spec(name) is None for name in ("typer", "rich")):
         print(f"kairo: {MissingExtra('the command line', 'cli')}", file=sys.stderr)
         return 2
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:  # there is nothing to clean up yet, and a traceback out of an import helps nobody
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kairo_team.cli.app import run_program
 
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return run_program(sys.argv[1:])

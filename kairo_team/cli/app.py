@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import typer
 
 from kairo_team.cli.budgets import with_limits
-from kairo_team.cli.desk import USAGE_ERROR, Desk
+from kairo_team.cli.desk import Desk
 from kairo_team.cli.exits import QuietEnd
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.interrupts import LEFT
-from kairo_team.cli.job import Job
+from kairo_team.cli.job import USAGE_ERROR, Job
 from kairo_team.cli.judge import judge_app
 from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
 from kairo_team.cli.refusal import Refusal, explain
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _DEMO: Final = "kairo_team.examples.release_notes"
 _DEMO_MODEL: Final = "local:smollm2"
 _EXIT_CODES: Final = (
-    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error."
+    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
+    "143 and 129 ended by SIGTERM and SIGHUP."
 )
 
 app = typer.Typer(

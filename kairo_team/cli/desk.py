@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.graph import known_plan, write_picture
-from kairo_team.cli.job import EXIT_CODES, check, execute, say_unreplaced
+from kairo_team.cli.job import USAGE_ERROR, check, execute, say_unreplaced
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from kairo_team.cli.job import Job
 
-USAGE_ERROR: Final = 2
 UNWRITTEN: Final = 1
 """Exit code when the result could not be written, as on a full disk."""
 
@@ -57,8 +56,7 @@ class Desk:
         if job.note:
             self.screen.tell(job.note)
         self._say_unreplaced(job)
-        result = execute(job, self.screen, keep_on=self._write is not None)
-        code = USAGE_ERROR if result.refused else EXIT_CODES[result.status]
+        result, code = execute(job, self.screen, keep_on=self._write is not None)
         if self._write is not None:
             self._put(write_result(job, result, code))
         if result.refused:

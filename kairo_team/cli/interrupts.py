@@ -1,4 +1,4 @@
-"""Ctrl-C: once stops the run and keeps what there is, twice leaves at once."""
+"""Signals that stop a run and keep what there is: Ctrl-C, SIGTERM, SIGHUP. A second Ctrl-C leaves at once."""
 
 from __future__ import annotations
 
@@ -18,37 +18,49 @@ from kairo_team.runtime import Runtime
 NOTICE: Final = "stopping ... press Ctrl-C again to leave at once"
 LEFT: Final = 130
 """Exit code of a program that was interrupted: 128 and the signal's number."""
+PATIENCE: Final = 8.0
+"""Seconds after SIGTERM or SIGHUP in which the run ends; then the process ends. Service managers kill after 10."""
+_REASONS: Final = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}
+_SIGNALS: Final = {
+    getattr(signal, name): reason for name, reason in _REASONS.items() if hasattr(signal, name)
+}  # Windows has no SIGHUP
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 
 class Interrupts:
-    """Handles Ctrl-C while its `with` block lasts. Also a subscriber: a Ctrl-C before the run began ends it then.
+    """Handles the signals while its `with` block lasts. Also a subscriber: a run that begins after one ends at once.
 
-    After a first Ctrl-C the handler stays, so that a second one leaves the program in whatever it is doing then.
+    After a first signal the handlers stay, so that a second Ctrl-C leaves the program in whatever it is doing then. A
+    second SIGTERM or SIGHUP changes nothing: programs that stop others often send them twice.
     """
 
     def __init__(self, runtime: Runtime, notify: Callable[[str], object]) -> None:
+        self.exit_code: int | None = None
+        """What the program returns after SIGTERM (143) or SIGHUP (129); None leaves it to the status of the run."""
         self._runtime = runtime
         self._notify = notify
         self._reason: str | None = None
-        self._before: Handler = None
-        self._installed = False
+        self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> Self:
-        self._before = signal.getsignal(signal.SIGINT)
-        ignored = self._before is signal.SIG_IGN  # as under nohup: whoever started us wants it so
-        self._installed = threading.current_thread() is threading.main_thread() and not ignored
-        if self._installed:
-            signal.signal(signal.SIGINT, self._interrupt)
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.getsignal(number) for number in _SIGNALS}
+            # An ignored signal, as under nohup, stays ignored: whoever started the program wants it so.
+            self._before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+            for number in self._before:
+                signal.signal(number, self._handle)
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._installed and self._reason is None:
-            signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
+        if self.exit_code is not None:
+            _set_alarm(0)
+        if self._reason is None:
+            for number, handler in self._before.items():
+                signal.signal(number, handler or signal.SIG_DFL)
 
     def __call__(self, event: Event) -> None:
         """End a run that begins after it was to be stopped."""
@@ -62,18 +74,31 @@ class Interrupts:
             with suppress(RunFinished, RunNotFound):
                 self._runtime.runs[run_id].cancel(reason)
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._reason is not None:
-            leave()
-        self.stop("interrupted")
-        self._notify(NOTICE)
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if self._reason is not None:
+                leave(LEFT)
+            self.stop(_SIGNALS[number])
+            self._notify(NOTICE)
+        elif self.exit_code is None:
+            self.exit_code = code = 128 + number
+            _set_alarm(PATIENCE, lambda *_: leave(code))
+            self.stop(self._reason or _SIGNALS[number])
+            self._notify(f"stopping: {_SIGNALS[number]}")
 
 
-def leave() -> None:
-    """End the process now: nothing is waited for, nothing is cleaned up but the cursor."""
+def _set_alarm(seconds: float, handler: Handler = signal.SIG_IGN) -> None:
+    """Have the handler called after some seconds, 0 for never. No thread: a signal handler may not start one safely."""
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def leave(code: int) -> None:
+    """End the process now with an exit code: nothing is waited for, nothing is cleaned up but the cursor."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):
             if stream is not None and stream.isatty():
                 os.write(stream.fileno(), _SHOW_CURSOR)
                 break
-    os._exit(LEFT)
+    os._exit(code)

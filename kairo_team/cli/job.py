@@ -42,6 +42,8 @@ EXIT_CODES: Final = {
     TeamStatus.SUSPENDED: 7,
 }
 
+USAGE_ERROR: Final = 2
+
 _MOST_OWNERS: Final = 4
 """Who brings a model object: so many are named in one sentence."""
 
@@ -60,8 +62,8 @@ class Job:
     """What a reader should know about the input."""
 
 
-def execute(job: Job, screen: Screen, *, keep_on: bool) -> TeamResult:
-    """Run the job to its end and return its result, however it ended.
+def execute(job: Job, screen: Screen, *, keep_on: bool) -> tuple[TeamResult, int]:
+    """Run the job to its end and return its result, however it ended, and the exit code.
 
     With `keep_on` the run goes on when nobody reads the screen any more; else it is stopped then.
     """
@@ -76,7 +78,10 @@ def execute(job: Job, screen: Screen, *, keep_on: bool) -> TeamResult:
     if not keep_on:
         screen.on_lost = lambda: interrupts.stop("the output was closed")
     with plain_log(), interrupts, view:
-        return _run(replace(job, team=replace(job.team, runtime=None)), runtime)
+        result = _run(replace(job, team=replace(job.team, runtime=None)), runtime)
+    if result.refused:
+        return result, USAGE_ERROR
+    return result, interrupts.exit_code or EXIT_CODES[result.status]
 
 
 def check(job: Job, runtime: Runtime | None = None) -> PlanCheck:

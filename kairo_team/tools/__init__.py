@@ -1,5 +1,6 @@
 """Tools: what agents may call, and what stands around every call."""
 
+from kairo_team.child_processes import supervised as supervised
 from kairo_team.tools.circuit import CircuitBreaker as CircuitBreaker
 from kairo_team.tools.circuit import CircuitBreakers as CircuitBreakers
 from kairo_team.tools.guards import Rule as Rule

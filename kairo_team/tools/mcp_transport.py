@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 
+from kairo_team.child_processes import supervised
 from kairo_team.frozen import EMPTY
 
 Streams: TypeAlias = tuple[Any, Any]
@@ -77,12 +78,13 @@ class StdioTransport:
 
     @asynccontextmanager
     async def open(self, server: str, notes: Notes, timeout: float) -> AsyncGenerator[Streams]:
-        """Start the process; leaving ends it, at first gently, and all its children."""
+        """Start the process; leaving the block or the end of this process ends it and all its children."""
         from mcp import StdioServerParameters, stdio_client
 
+        command, *args = supervised([self.command, *self.args], cwd=self.cwd)
         parameters = StdioServerParameters(
-            command=self.command,
-            args=list(self.args),
+            command=command,
+            args=args,
             env=dict(self.env),
             cwd=self.cwd,
             encoding_error_handler="replace",

@@ -35,13 +35,17 @@ plan = kt.TaskGraph([kt.Task("slow", "x")])
 NOTICE = "stopping ... press Ctrl-C again to leave at once\n"
 
 
-def program(arguments: list[str], interrupt: signal.Handlers = signal.SIG_DFL) -> subprocess.Popen[str]:
-    """The command line as a program, in which Ctrl-C is not ignored because it is here."""
+def program(
+    arguments: list[str], interrupt: signal.Handlers = signal.SIG_DFL, *, path: Path | None = None
+) -> subprocess.Popen[str]:
+    """The command line as a program that does not ignore Ctrl-C; it imports from `path` first."""
+    paths = [str(path)] if path else []
     return subprocess.Popen(
         [sys.executable, "-m", "kairo_team.cli", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])},
         preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),  # noqa: PLW1509 - it calls the system and no more
     )
 
@@ -117,3 +121,49 @@ def test_an_ignored_interrupt_stays_ignored(team_file: TeamFile) -> None:
         out, _ = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "still here" in out
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "why"), [("SIGTERM", 143, "terminated"), ("SIGHUP", 129, "the terminal was closed")]
+)
+def test_audit_g27_a_run_that_is_to_end_keeps_what_was_finished(
+    team_file: TeamFile, number: str, code: int, why: str
+) -> None:
+    with started(team_file(SLOW)) as process:
+        process.send_signal(getattr(signal, number))
+        process.send_signal(getattr(signal, number))
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert err == f"stopping: {why}\n"
+    assert "the first page" in out
+    assert "half a page" in out
+    assert out.splitlines()[-2].startswith("CANCELLED  after ")
+    assert out.splitlines()[-1].strip() == why
+
+
+def test_audit_g27_a_run_that_is_to_end_still_gives_the_document(team_file: TeamFile) -> None:
+    with started(team_file(SLOW), "--json") as process:
+        process.terminate()
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    document = json.loads(out)
+    assert (document["status"], document["exit_code"], document["error"]) == ("cancelled", 143, "terminated")
+
+
+@pytest.mark.slow
+def test_audit_g27_a_run_that_does_not_end_in_time_leaves(team_file: TeamFile) -> None:
+    with started(team_file(STUBBORN)) as process:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 143
+
+
+def test_audit_g27_an_interrupt_during_an_import_prints_no_traceback(tmp_path: Path) -> None:
+    slow = "import time; print('importing', flush=True); time.sleep(60)"
+    (tmp_path / "typer.py").write_text(slow, encoding="utf-8")
+    with program(["--version"], path=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (-signal.SIGINT, "")

@@ -1,0 +1,36 @@
+"""Processes this program starts, which must not outlive it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import which
+from typing import Final
+
+_WATCH: Final = str(Path(__file__).with_name("child_watch.py"))
+
+
+def supervised(command: Sequence[str], *, cwd: str | None = None) -> list[str]:
+    """Return a command that runs `command` and kills it, with all it started, when this process is gone.
+
+    However this process ends, also by SIGKILL. The command becomes the leader of a session of its own, so Ctrl-C at the
+    terminal does not reach it. `cwd` is the folder it will be started in; None is the current one. On Windows the
+    command comes back unchanged. Raises `FileNotFoundError` or `PermissionError` for what cannot be started.
+    """
+    words = list(command)
+    _check(words[0], cwd)
+    if os.name != "posix" or not sys.executable or getattr(sys, "frozen", False):
+        return words
+    return [sys.executable, "-I", "-S", _WATCH, str(os.getpid()), *words]
+
+
+def _check(program: str, cwd: str | None) -> None:
+    """Raise what starting the program would raise."""
+    place = str(Path(cwd or ".", program)) if os.path.dirname(program) else program  # noqa: PTH120 - "./x" has one
+    if which(place) is not None:
+        return
+    if Path(place).exists() and os.path.dirname(program):  # noqa: PTH120 - the same
+        raise PermissionError(f"{program!r} may not be executed")
+    raise FileNotFoundError(f"there is no command {program!r}")
