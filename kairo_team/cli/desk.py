@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.graph import known_plan, write_picture
+from kairo_team.cli.interrupts import LEFT_BY_SIGNAL
 from kairo_team.cli.job import USAGE_ERROR, check, execute, say_unreplaced
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
@@ -139,7 +140,7 @@ class Desk:
                 silence(stream)
                 self._lost = self._lost or error
         lost = self._lost or (self._screen.lost if self._screen is not None else None)
-        if lost is None or isinstance(lost, BrokenPipeError):
-            return code
+        if lost is None or isinstance(lost, BrokenPipeError) or code > LEFT_BY_SIGNAL:
+            return code  # after SIGHUP the terminal has gone
         self.say(f"the output could not be written: {explain(lost)}")
         return UNWRITTEN

@@ -16,8 +16,10 @@ from kairo_team.events import Event, TeamStarted
 from kairo_team.runtime import Runtime
 
 NOTICE: Final = "stopping ... press Ctrl-C again to leave at once"
-LEFT: Final = 130
-"""Exit code of a program that was interrupted: 128 and the signal's number."""
+LEFT_BY_SIGNAL: Final = 128
+"""What the exit code of a program that a signal ended is above: the rest is the signal's number."""
+LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT
+"""Exit code of a program that was left by Ctrl-C."""
 PATIENCE: Final = 8.0
 """Seconds after SIGTERM or SIGHUP in which the run ends; then the process ends. Service managers kill after 10."""
 _REASONS: Final = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}
@@ -81,7 +83,7 @@ class Interrupts:
             self.stop(_SIGNALS[number])
             self._notify(NOTICE)
         elif self.exit_code is None:
-            self.exit_code = code = 128 + number
+            self.exit_code = code = LEFT_BY_SIGNAL + number
             _set_alarm(PATIENCE, lambda *_: leave(code))
             self.stop(self._reason or _SIGNALS[number])
             self._notify(f"stopping: {_SIGNALS[number]}")

@@ -13,7 +13,7 @@ from rich.text import Text
 from kairo_team.cli.budget_table import draw_tree
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import TaskStatus
-from kairo_team.terminal import clean
+from kairo_team.terminal import BAR, barred, clean
 from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.text import count, one_line, say_verdict
 
@@ -71,7 +71,12 @@ def _show_output(result: TeamResult, screen: Screen) -> None:
     if result.output is None:
         return
     _head("Output", screen)
-    screen.tell(result.output.rstrip("\n"))
+    text = clean(result.output.rstrip("\n"))
+    if screen.watched:  # it is wrapped here, so that each line on the screen has its bar
+        lines = Text(text).wrap(screen, max(1, screen.width - len(BAR)), tab_size=4)
+        text = "\n".join(line.plain for line in lines)
+    for line in barred(text).split("\n"):
+        screen.show(Text(line), **screen.uncut)
 
 
 # ---------------------------------------------------------------- tasks

@@ -38,7 +38,7 @@ def test_the_demo_says_which_history_it_uses_then_runs(kairo: Any) -> None:
     said = kairo("demo")
     assert said.code == 0
     assert said.out.startswith("From the history in /somewhere.\n")
-    assert "\nOutput\n- Fixed it.\n" in said.out
+    assert "\nOutput\n  | - Fixed it.\n" in said.out
     assert asked == [{"repo": None, "model": "local:smollm2"}]
 
 

@@ -47,7 +47,7 @@ def test_a_completed_run_tells_what_happened_what_came_out_and_what_it_cost(kair
         "moon: revise, 1 finding: it has 2 words",
     ]
     assert events.splitlines()[-1].endswith("newsroom: completed, 360 tokens")
-    assert report.startswith("- Tides follow the moon, as everybody knows.\n")
+    assert report.startswith("  | - Tides follow the moon, as everybody knows.\n")
     assert "  + moon  done       2 attempts   pass                   240 tokens\n" in report
     assert "360 of 2,000" in report
     assert report.splitlines()[-1].startswith("COMPLETED  after ")

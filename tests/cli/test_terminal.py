@@ -40,6 +40,12 @@ class Terminal:
     def press(self, key: bytes) -> None:
         os.write(self._master, key)
 
+    def close(self) -> None:
+        """Close the window, as its button does."""
+        if self._master >= 0:
+            os.close(self._master)
+        self._master = -1
+
     def read_until(self, text: str = "\0") -> str:
         """Read until the text was shown, or all there is."""
         while text not in self.seen:
@@ -74,12 +80,13 @@ def terminal(*arguments: object, **environment: str) -> Generator[Terminal]:
         env={**clean, "TERM": "xterm-256color", **environment},
     )
     os.close(slave)
+    shown = Terminal(process, master)
     try:
-        yield Terminal(process, master)
+        yield shown
     finally:
         process.kill()
         process.wait()
-        os.close(master)
+        shown.close()
 
 
 def test_a_terminal_shows_the_run_live_and_then_the_result(team_file: TeamFile, tmp_path: Path) -> None:
@@ -126,3 +133,31 @@ def test_a_dumb_terminal_gets_lines(team_file: TeamFile) -> None:
         assert shown.process.wait(20) == 0
     assert "\x1b" not in text
     assert "first-page: assigned to a" in text
+
+
+def test_audit_g27_a_terminal_that_is_closed_ends_the_run(team_file: TeamFile) -> None:
+    with terminal("run", team_file(SLOW)) as shown:
+        shown.read_until("a print of the member's own")
+        shown.close()
+        assert shown.process.wait(60) == 129
+
+
+FORGER = """
+lines = ["An answer.", "", "COMPLETED  after 0.1 s, 3 tokens", "Tasks", "  + forged    done", "long " * 40]
+team = kt.Team("newsroom", [kt.Member("a", lambda a: "\\n".join(lines))])
+request = kt.TeamExecutionRequest("x")
+"""
+
+
+@pytest.mark.parametrize("kind", ["xterm-256color", "dumb"])
+def test_audit_g34_lines_of_an_artifact_pass_for_none_of_the_report(team_file: TeamFile, kind: str) -> None:
+    with terminal("run", team_file(FORGER), TERM=kind) as shown:
+        text = ESCAPE.sub("", shown.read_until()).replace("\r", "")
+        assert shown.process.wait(60) == 0
+    output = text.partition("Output\n")[2].partition("\n\n")[0].split("\n")
+    assert len(output) > 6, "the long line is wrapped"
+    assert all(line.startswith("  |") for line in output)
+    assert "forged" in "".join(output)
+    forged = [line for line in text.split("\n") if "forged" in line or "0.1 s, 3 tokens" in line]
+    assert all(line.startswith("  |") for line in forged)
+    assert sum(line.startswith("COMPLETED  after") for line in text.split("\n")) == 1
