@@ -84,7 +84,7 @@ class Interrupts:
             self._notify(NOTICE)
         elif self.exit_code is None:
             self.exit_code = code = LEFT_BY_SIGNAL + number
-            _set_alarm(PATIENCE, lambda *_: leave(code))
+            _set_alarm(PATIENCE, lambda number, frame: leave(code))
             self.stop(self._reason or _SIGNALS[number])
             self._notify(f"stopping: {_SIGNALS[number]}")
 
