@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -84,7 +85,7 @@ class Interrupts:
             self._notify(NOTICE)
         elif self.exit_code is None:
             self.exit_code = code = LEFT_BY_SIGNAL + number
-            _set_alarm(PATIENCE, lambda number, frame: leave(code))
+            _set_alarm(PATIENCE, partial(_leave_late, code))
             self.stop(self._reason or _SIGNALS[number])
             self._notify(f"stopping: {_SIGNALS[number]}")
 
@@ -94,6 +95,10 @@ def _set_alarm(seconds: float, handler: Handler = signal.SIG_IGN) -> None:
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _leave_late(code: int, number: int, frame: FrameType | None) -> None:
+    leave(code)
 
 
 def leave(code: int) -> None:
