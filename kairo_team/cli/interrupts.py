@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -84,10 +83,13 @@ class Interrupts:
             self.stop(_SIGNALS[number])
             self._notify(NOTICE)
         elif self.exit_code is None:
-            self.exit_code = code = LEFT_BY_SIGNAL + number
-            _set_alarm(PATIENCE, partial(_leave_late, code))
+            self.exit_code = LEFT_BY_SIGNAL + number
+            _set_alarm(PATIENCE, self._leave)
             self.stop(self._reason or _SIGNALS[number])
             self._notify(f"stopping: {_SIGNALS[number]}")
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        leave(self.exit_code or LEFT)
 
 
 def _set_alarm(seconds: float, handler: Handler = signal.SIG_IGN) -> None:
@@ -95,10 +97,6 @@ def _set_alarm(seconds: float, handler: Handler = signal.SIG_IGN) -> None:
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def _leave_late(code: int, number: int, frame: FrameType | None) -> None:
-    leave(code)
 
 
 def leave(code: int) -> None:
