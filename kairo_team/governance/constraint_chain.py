@@ -33,7 +33,9 @@ _BUILT_IN: Final[Mapping[str, Callable[..., Any]]] = {
     "token-budget": TokenBudget,
     "warn-at": WarnAt,
 }
-_CATALOGUE: Final[Catalogue[ResourceConstraint]] = Catalogue("constraint", ENTRY_POINTS, _BUILT_IN, check_constraints)
+_CATALOGUE: Final[Catalogue[ResourceConstraint]] = Catalogue(
+    "constraint", ENTRY_POINTS, _BUILT_IN, check_constraints, keys=("kairo", "constraints")
+)
 _ALLOWED: Final = ConstraintReport(ResourceAction.ALLOW)
 
 
@@ -51,15 +53,16 @@ class ConstraintChain:
         self.constraints = check_constraints("ConstraintChain", constraints)
 
     @classmethod
-    def from_config(cls, entries: Sequence[Mapping[str, Any]]) -> ConstraintChain:
-        """Make a chain from the parsed list of any YAML, TOML or JSON file: `{"name": "timeout", "seconds": 60}`.
+    def from_config(cls, config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> ConstraintChain:
+        """Make a chain from the parsed content of any YAML, TOML or JSON file: `{"name": "timeout", "seconds": 60}`.
 
-        The names are those of the built-in constraints, then those published under the entry-point group
-        `kairo_team.constraints`, which are imported only when named here. What `warn-at` warns of is an entry itself:
+        It is a list, or a mapping that has the list under `kairo.constraints`; `kairo` may be left out. The names are
+        those of the built-in constraints, then those published under the entry-point group `kairo_team.constraints`,
+        which are imported only when named here. What `warn-at` warns of is an entry itself:
         `{"name": "warn-at", "constraint": {...}, "share": 0.8}`. `ValueError` for an unknown name, a bad option, or
         one constraint twice.
         """
-        return cls(_CATALOGUE.make_all(entries, _build))
+        return cls(_CATALOGUE.make_all(config, _build))
 
     async def evaluate(self, context: ResourceContext) -> ConstraintReport:
         """Ask each constraint in turn; the first emergency stop ends it."""

@@ -37,27 +37,46 @@ _BUILT_IN: Final[Mapping[str, Callable[..., Any]]] = {
     "tool-audit": ToolAudit,
     "tool-loop": ToolLoop,
 }
-_CATALOGUE: Final[Catalogue[GuardrailPolicy]] = Catalogue("guardrail", ENTRY_POINTS, _BUILT_IN, check_guardrails)
+_CATALOGUE: Final[Catalogue[GuardrailPolicy]] = Catalogue(
+    "guardrail",
+    ENTRY_POINTS,
+    _BUILT_IN,
+    check_guardrails,
+    keys=("kairo", "guardrail", "policies"),
+    twice="keep one of them, or give each an id of its own",
+)
 
 
-def policies_of(entries: Sequence[Mapping[str, Any]]) -> Sequence[GuardrailPolicy]:
-    """Make the configured policies; `ValueError` for an unknown name, a bad option, or one name twice."""
-    return _CATALOGUE.make_all(entries, _build)
+def policies_of(config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Sequence[GuardrailPolicy]:
+    """Make the configured policies; `ValueError` for an unknown name, a bad option, or one name or id twice."""
+    return _CATALOGUE.make_all(config, _build)
 
 
 def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
     """Make one configured policy. Where and when it is asked goes to its constructor if that takes it."""
     name, options = _CATALOGUE.read(entry)
-    phases = check_phases(name, options.pop("phase")) if "phase" in options else None
-    order = options.pop("order", None)
+    own_id: Any = options.pop("id", None) or name
+    if not isinstance(own_id, str) or not (own_id.strip() or own_id == name):
+        raise ValueError(f"guardrail {name!r}: an id is a name of its own, not {own_id!r}")
+    phases, order = _phases(own_id, options), options.pop("order", None)
     takes = inspect.signature(_CATALOGUE.maker(name)).parameters
     if phases is not None and "phases" in takes:
         options["phases"], phases = phases, None
     if order is not None and "order" in takes:
         options["order"], order = order, None
-    policy = _CATALOGUE.make(name, options, also=("phase", "order"))
+    policy = _CATALOGUE.make(name, options, also=("id", "phase", "order"))
+    if own_id == name and phases is None and order is None:
+        return name, policy
     seat = seat_of(policy)
-    return name, policy if phases is None and order is None else Placed(_moved(seat, phases, order))
+    return own_id, Placed(_moved(seat if own_id == name else seat._replace(name=own_id), phases, order))
+
+
+def _phases(owner: str, options: dict[str, Any]) -> frozenset[GuardrailPhase] | None:
+    """Take the phases out of the options of an entry; None where it does not say."""
+    given = [options.pop(key) for key in ("phase", "phases") if key in options]
+    if len(given) > 1:
+        raise ValueError(f"guardrail {owner!r}: 'phase' and 'phases' say the same: keep one of them")
+    return check_phases(owner, given[0]) if given else None
 
 
 def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:
@@ -71,7 +90,7 @@ def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> 
 
 
 class Placed:
-    """A policy that is asked when a configuration says, where its constructor takes no such option."""
+    """A policy that is asked when, and goes by the name that, a configuration says, where it does not know itself."""
 
     __slots__ = ("_seat", "name", "order", "phases", "policy")
 

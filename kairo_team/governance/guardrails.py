@@ -73,16 +73,18 @@ class GuardrailChain:
         self._seats = {phase: tuple(seat for seat in seats if phase in seat.phases) for phase in GuardrailPhase}
 
     @classmethod
-    def from_config(cls, entries: Sequence[Mapping[str, Any]]) -> GuardrailChain:
-        """Make a chain from the parsed list of any YAML, TOML or JSON file: `{"name": "tool-loop", "deny_at": 4}`.
+    def from_config(cls, config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> GuardrailChain:
+        """Make a chain from the parsed content of any YAML, TOML or JSON file: `{"name": "tool-loop", "deny_at": 4}`.
 
-        Each entry has a name, optionally `phase` (one or several) and `order`, and the policy's own options. The names
-        are those of the built-in policies, then those published under the entry-point group `kairo_team.guardrails`,
-        which are imported only when named here. `ValueError` for an unknown name, a bad option, or one name twice.
+        It is a list, or a mapping that has the list under `kairo.guardrail.policies`; the outer keys may be left out.
+        Each entry has a name, optionally `phase` or `phases` (one or several, in any case, with `-` or `_`), `order`
+        and `id`, and the policy's own options. One with an id goes by it, and may stand there twice. The names are
+        those of the built-in policies, then those published under the entry-point group `kairo_team.guardrails`, which
+        are imported only when named here. `ValueError` for an unknown name, a bad option, or one name or id twice.
         """
         from kairo_team.governance.guardrail_config import policies_of
 
-        return cls(policies_of(entries))
+        return cls(policies_of(config))
 
     def covers(self, phase: GuardrailPhase) -> bool:
         """Say whether any policy wants to see this phase."""
@@ -168,11 +170,14 @@ def seat_of(policy: GuardrailPolicy) -> Seat:
 
 
 def check_phases(owner: str, phases: Any) -> frozenset[GuardrailPhase]:
-    """Return one or several phases, given as such or by their values, as a set; `ValueError` for anything else."""
+    """Return one or several phases as a set; `ValueError` for anything else.
+
+    They are given as such or by their values, in any case and with `-` or `_`.
+    """
     given: Any = (phases,) if isinstance(phases, str) else phases
     try:
-        wanted = frozenset(GuardrailPhase(phase) for phase in given)
-    except (TypeError, ValueError):
+        wanted = frozenset(GuardrailPhase(phase.strip().lower().replace("-", "_")) for phase in given)
+    except (AttributeError, TypeError, ValueError):
         wanted = frozenset[GuardrailPhase]()
     if not wanted:
         allowed = known(phase.value for phase in GuardrailPhase)

@@ -57,6 +57,10 @@ class Catalogue(Generic[T]):
     built_in: Mapping[str, Callable[..., Any]]
     check: Callable[[str, Any], tuple[T, ...]]
     """Returns a list of them as a tuple; `ValueError` in the name of the first argument for what is none."""
+    keys: tuple[str, ...] = ()
+    """The keys under which the list stands in a file, outermost first."""
+    twice: str = "keep one of them"
+    """What to do about one that is configured twice."""
 
     def read(self, entry: Any) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of one configured entry."""
@@ -82,19 +86,35 @@ class Catalogue(Generic[T]):
             raise ValueError(f"{self.what} {name!r}: {error}") from error
         return made
 
-    def make_all(self, entries: Any, build: Callable[[Any], tuple[str, T]]) -> Sequence[T]:
+    def make_all(self, config: Any, build: Callable[[Any], tuple[str, T]]) -> Sequence[T]:
         """Make every entry; `build` returns one and the name it may have only once."""
-        if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
-            raise ValueError(f"{self.what}s are configured by a list of mappings, not {entries!r}")
         built: dict[str, T] = {}
-        for entry in cast("Iterable[Any]", entries):  # type: ignore[redundant-cast]  # pyright needs it
+        for entry in self._entries(config):
             name, made = build(entry)
             if name in built:
                 raise ValueError(
-                    f"the {self.what} {name!r} is configured twice: keep one of them; there are {self._names()}"
+                    f"the {self.what} {name!r} is configured twice: {self.twice}; there are {self._names()}"
                 )
             built[name] = made
         return tuple(built.values())
+
+    def _entries(self, config: Any) -> Iterable[Any]:
+        """Return the entries of a configuration: their list, or what holds it under `keys`, outer ones left out."""
+        found, keys = config, list(self.keys)
+        while isinstance(found, Mapping):
+            section = cast("Mapping[Any, Any]", found)  # type: ignore[redundant-cast]  # pyright needs it
+            key = next((key for key in keys if key in section), None)
+            if key is None:
+                break
+            keys = keys[keys.index(key) + 1 :]
+            strange = [name for name in section if name != key] if not keys else []
+            if strange:
+                raise ValueError(f"{'.'.join(self.keys[:-1])} has {key!r} alone; {strange[0]!r} is unknown")
+            found = section[key]
+        if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
+            where = f"; in a file it stands under {'.'.join(self.keys)}" if self.keys else ""
+            raise ValueError(f"{self.what}s are configured by a list of mappings, not {found!r:.200}{where}")
+        return cast("Iterable[Any]", found)  # type: ignore[redundant-cast]  # pyright needs it
 
     def _check_options(
         self, name: str, make: Callable[..., Any], options: Mapping[str, Any], also: Iterable[str]

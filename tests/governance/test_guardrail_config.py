@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from typing import Any
 
@@ -77,10 +78,10 @@ NAMES = (
         ([{"name": ""}], "there is no guardrail ''; there are"),
         (
             [{"name": "tool-loop", "limit": 5}],
-            "guardrail 'tool-loop': there is no option 'limit'; its options are 'deny_at', 'order', 'phase', 'warn_at'",
+            "guardrail 'tool-loop': there is no option 'limit'; its options are 'deny_at', 'id', 'order', 'phase'",
         ),
         ([{"name": "output-validator"}], "guardrail 'output-validator': missing a required argument: 'schema'"),
-        ([{"name": "content-filter"}], "guardrail 'content-filter': a ContentFilter needs patterns"),
+        ([{"name": "content-filter", "patterns": []}], "guardrail 'content-filter': a ContentFilter needs patterns"),
         ([{"name": "tool-loop", "warn_at": 1}], "guardrail 'tool-loop': ToolLoop.warn_at must be a whole number >= 2"),
         ([{"name": "tool-loop"}, {"name": "tool-loop"}], f"'tool-loop' is configured twice: .*; there are {NAMES}"),
         ([{"name": "tool-loop", "phase": "lunch"}], "phases must be one or several of 'post_model', .*not 'lunch'"),
@@ -93,12 +94,90 @@ NAMES = (
         ([{"patterns": ["x"]}], "is a mapping with a name, not {'patterns': .*}; there are 'content-filter'"),
         (["tool-loop"], "is a mapping with a name, not 'tool-loop'"),
         ({"name": "tool-loop"}, "guardrails are configured by a list of mappings, not {'name': 'tool-loop'}"),
+        (
+            {"kairo": {"guardrail": {"policy": []}}},
+            "not {'policy': .*; in a file it stands under kairo.guardrail.polic",
+        ),
+        ({"policies": [], "order": 1}, "kairo.guardrail has 'policies' alone; 'order' is unknown"),
+        ({"kairo": {"guardrail": None}}, "configured by a list of mappings, not None"),
+        ([{"name": "tool-loop", "id": " "}], "guardrail 'tool-loop': an id is a name of its own, not ' '"),
+        ([{"name": "tool-loop", "id": 1}, {"name": "tool-loop", "id": 1}], "an id is a name of its own, not 1"),
+        (
+            [{"name": "pii-redactor", "id": "a"}, {"name": "tool-loop", "id": "a"}],
+            "the guardrail 'a' is configured twice",
+        ),
+        ([{"name": "tool-loop"}, {"name": "tool-loop"}], "keep one of them, or give each an id of its own"),
+        (
+            [{"name": "tool-loop", "phase": "pre_tool", "phases": ["pre_tool"]}],
+            "guardrail 'tool-loop': 'phase' and 'phases' say the same: keep one of them",
+        ),
         (None, "guardrails are configured by a list of mappings, not None"),
     ],
 )
 def test_a_bad_configuration_says_what_is_wrong(entries: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GuardrailChain.from_config(entries)
+
+
+REFERENCE = """
+kairo:
+  guardrail:
+    policies:
+      - {name: content-filter, phase: PRE_MODEL, order: 0}
+      - {name: pii-redactor, phase: POST_MODEL, order: 10}
+      - {name: tool-audit, phase: PRE_TOOL, order: 0}
+"""
+THE_SAME = """
+[[kairo.guardrail.policies]]
+name = "content-filter"
+phase = "pre-model"
+order = 0
+
+[[kairo.guardrail.policies]]
+name = "pii-redactor"
+phases = ["Post-Model"]
+order = 10
+
+[[kairo.guardrail.policies]]
+name = "tool-audit"
+phases = "PRE_TOOL"
+"""
+
+
+def test_audit_g18_the_reference_documents_own_yaml_loads_as_it_stands() -> None:
+    """From YAML, from TOML, and with any of the outer keys left out."""
+    yaml: Any = pytest.importorskip("yaml")
+    whole: Any = yaml.safe_load(REFERENCE)
+    inside: Any = whole["kairo"]
+    configs: list[Any] = [whole, inside, inside["guardrail"], inside["guardrail"]["policies"], tomllib.loads(THE_SAME)]
+    configs += [{**whole, "server": {"port": 80}}, {"kairo": {**inside, "constraints": None}}]
+    for config in configs:
+        assert GuardrailChain.from_config(config).policies == (
+            ContentFilter(phases={GuardrailPhase.PRE_MODEL}),
+            ToolAudit(phases={GuardrailPhase.PRE_TOOL}),
+            PiiRedactor(phases={GuardrailPhase.POST_MODEL}, order=10),
+        )
+
+
+@pytest.mark.parametrize("phase", ["pre_tool", "PRE_TOOL", "pre-tool", "Pre-Tool", " PRE_TOOL ", ["PRE-tool"]])
+def test_audit_g18_phases_are_read_in_any_case_and_with_either_stroke(phase: Any) -> None:
+    for key in ("phase", "phases"):
+        chain = GuardrailChain.from_config([{"name": "tool-audit", key: phase}, {"name": "tool-loop", key: phase}])
+        assert {seat_of(policy).phases for policy in chain} == {frozenset({GuardrailPhase.PRE_TOOL})}
+
+
+async def test_audit_g18_one_policy_may_stand_there_twice_and_each_goes_by_its_id() -> None:
+    chain = GuardrailChain.from_config(
+        [
+            {"name": "content-filter", "id": "projects", "patterns": ["falcon"], "phase": "pre_model"},
+            {"name": "content-filter", "id": "names", "mask": ["now"]},
+            {"name": "content-filter", "patterns": ["swan"]},
+        ]
+    )
+    assert [seat_of(policy).name for policy in chain] == ["projects", "names", "content-filter"]
+    outcome = await chain.for_run().evaluate(ASKED)
+    assert [ruling.policy for ruling in outcome.trail] == ["projects", "names", "content-filter"]
+    assert (outcome.policy, outcome.payload.text) == ("names", "[FILTERED]")
 
 
 GROUP = "kairo_team.guardrails"

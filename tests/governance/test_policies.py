@@ -46,7 +46,8 @@ NOTHING: Any = None
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (ContentFilter, "a ContentFilter needs patterns to deny or to mask"),
+        (lambda: ContentFilter([]), "a ContentFilter needs patterns to deny or to mask"),
+        (lambda: ContentFilter(mask=[]), "a ContentFilter needs patterns to deny or to mask"),
         (lambda: ContentFilter("falcon"), "ContentFilter.patterns must be a list of regular expressions, not 'falcon'"),
         (lambda: ContentFilter([FIVE]), "ContentFilter.patterns must be a list of regular expressions, and 5 is none"),
         (lambda: ContentFilter(["("]), r"ContentFilter.patterns: '\(' is no regular expression: missing"),
@@ -67,8 +68,8 @@ NOTHING: Any = None
         (lambda: OutputValidator(None), "OutputValidator.schema must be a JSON Schema or a type, not None"),
         (lambda: OutputValidator("report"), "OutputValidator.schema must be a JSON Schema or a type, not 'report'"),
         (lambda: OutputValidator(ODD), "must be a JSON Schema or a type that pydantic can validate"),
-        (lambda: ToolAudit(""), "ToolAudit.sink must be the path of a file or a function, not ''"),
-        (lambda: ToolAudit(FIVE), "ToolAudit.sink must be the path of a file or a function, not 5"),
+        (lambda: ToolAudit(""), "ToolAudit.sink must be the path of a file, a function, or None .*, not ''"),
+        (lambda: ToolAudit(FIVE), "ToolAudit.sink must be the path of a file, a function, or None .*, not 5"),
         (lambda: ToolAudit("x", longest=-1), "ToolAudit.longest must be a whole number >= 0"),
         (lambda: ToolAudit("x", patience=0), "ToolAudit.patience must be a number of seconds above 0, not 0"),
         (lambda: ToolAudit("x", phases={GuardrailPhase.PRE_MODEL}), "must be 'pre_tool' or 'post_tool', not"),

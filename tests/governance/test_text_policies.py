@@ -48,6 +48,45 @@ async def test_a_content_filter_denies_what_a_pattern_finds_also_in_disguise(tex
     assert (decision.action, decision.reason) == (DENY, r"it holds what '\\bfalcon\\b' looks for")
 
 
+LONG = "Ab1" * 14
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        f"-----BEGIN RSA PRIVATE KEY-----\n{LONG}\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{LONG}",
+        "AK" + "IAABCDEFGHIJKLMNOP",
+        "gh" + f"p_{LONG}",
+        "gl" + f"pat-{LONG}",
+        "s" + f"k-ant-{LONG}",
+        "AI" + f"za{LONG[:35]}",
+        "xo" + f"xb-{LONG}",
+        "ey" + f"J{LONG}.ey" + f"J{LONG}.{LONG}",
+    ],
+)
+async def test_audit_g18_a_content_filter_without_patterns_masks_credentials(secret: str) -> None:
+    default = ContentFilter(phases=list(GuardrailPhase))
+    for text in (f"use {secret} now", json.dumps({"note": f"use {secret}"})):
+        decision = await decide(default, said(text))
+        assert decision.action is MODIFY
+        assert decision.payload is not None
+        assert "Ab1Ab1" not in decision.payload.text
+        assert "ABCDEFGHIJ" not in decision.payload.text
+        assert "[FILTERED]" in decision.payload.text
+        assert (await decide(default, said(decision.payload.text))).action is ALLOW
+
+
+async def test_audit_g18_the_default_leaves_everything_else_alone() -> None:
+    for text in (
+        "a task-list, the sk-8 model, AKIA, ghp_short",
+        "-----BEGIN CERTIFICATE-----",
+        f"{LONG}.{LONG}.{LONG}",
+    ):
+        assert (await decide(ContentFilter(), said(text))).action is ALLOW
+    assert (await decide(ContentFilter(["falcon"]), said("s" + f"k-{LONG}"))).action is ALLOW, "patterns take its place"
+
+
 async def test_a_content_filter_looks_at_messages_replies_and_the_arguments_of_calls() -> None:
     word = ContentFilter(["falcon"], phases=list(GuardrailPhase))
     for context in (

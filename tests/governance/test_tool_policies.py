@@ -81,6 +81,17 @@ async def test_an_audit_takes_a_function_sync_or_async() -> None:
     assert [record["result"] for record in records] == [[1], [1]]
 
 
+async def test_audit_g18_an_audit_without_a_sink_writes_to_a_logger_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "kairo_team.audit"):
+        await decide(ToolAudit(), about(ToolInput("send", {"to": "ann %s"})))
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("kairo_team.audit", logging.INFO)
+    written = json.loads(record.getMessage())
+    assert (written["tool"], written["arguments"]) == ("send", {"to": "ann %s"})
+
+
 def broken(record: Any) -> None:
     raise OSError("the disk is full")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kairo_team.governance.guardrail_decisions import GuardrailDecision
 from kairo_team.governance.guardrail_payloads import GuardrailPhase
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 Patterns = tuple[re.Pattern[str], ...]
 
+CREDENTIALS: Final = (
+    r"(?s:-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z))",
+    r"\b(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})\b",
+    r"\b(?-i:gh[oprsu]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}|glpat-[A-Za-z0-9_-]{20,255})",
+    r"\b(?-i:sk-[A-Za-z0-9_-]{20,255}|[rs]k_live_[A-Za-z0-9]{16,255})",
+    r"\b(?-i:AIza[A-Za-z0-9_-]{35})",
+    r"\b(?-i:xox[abeoprs]-[A-Za-z0-9-]{10,255})",
+    r"\b(?-i:eyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,4096})",
+)
+"""Credentials by their forms: private keys, access keys of AWS, tokens of GitHub and GitLab, keys of OpenAI, Anthropic
+and Stripe, of Google, tokens of Slack, and signed web tokens (JWT)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ContentFilter:
@@ -26,13 +38,15 @@ class ContentFilter:
     replies, arguments of tool calls. Characters nobody sees and look-alikes of letters do not hide anything from them,
     nor does JSON.
 
+    A filter that is given neither masks `CREDENTIALS`: keys and tokens in forms that are known and mean nothing else.
+
     Python gives a search no time limit. A pattern that repeats a repetition, such as `(a+)+b`, can take for ever on a
     text made for that: do without. A piece of more than `longest` characters is denied without being looked through.
     """
 
     name: ClassVar[str] = "content-filter"
-    patterns: Iterable[str] = ()
-    mask: Iterable[str] = ()
+    patterns: Iterable[str] | None = None
+    mask: Iterable[str] | None = None
     replacement: str = "[FILTERED]"
     """What stands in place of what `mask` finds."""
     ignore_case: bool = True
@@ -45,7 +59,11 @@ class ContentFilter:
     _masked: Patterns = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given: Any = {"patterns": self.patterns, "mask": self.mask}
+        default = CREDENTIALS if self.patterns is None and self.mask is None else ()
+        given: Any = {
+            "patterns": () if self.patterns is None else self.patterns,
+            "mask": default if self.mask is None else self.mask,
+        }
         for what, kept in (("patterns", "_denied"), ("mask", "_masked")):
             made = compiled(f"ContentFilter.{what}", given[what], ignore_case=self.ignore_case)
             object.__setattr__(self, kept, made)

@@ -27,6 +27,7 @@ _AT_TOOLS: Final = frozenset({GuardrailPhase.PRE_TOOL, GuardrailPhase.POST_TOOL}
 _ABOUT: Final = ("run_id", "task_id", "server", "side_effect")
 
 _logger = logging.getLogger("kairo_team")
+_audit_logger = logging.getLogger("kairo_team.audit")
 
 Record = dict[str, Any]
 """`time` (UTC, ISO 8601), `phase`, `run_id`, `task_id`, `member`, `tool`, `server`, `side_effect`, and `arguments` or
@@ -37,16 +38,17 @@ Record = dict[str, Any]
 class ToolAudit:
     """Writes down tool calls and results as the policies before it left them, and allows them.
 
-    `sink` is the path of a file, to which JSON lines are added, or a function, sync or async, that takes a record. The
-    file is made when it is not there, readable by its owner alone; its folder is not. A line is written in one piece
-    and in place, so put the file on a disk that does not hang. A plain function must be quick.
+    `sink` is the path of a file, to which JSON lines are added, or a function, sync or async, that takes a record; None
+    is the logger `kairo_team.audit`, which gets the same lines at INFO. The file is made when it is not there, readable
+    by its owner alone; its folder is not. A line is written in one piece and in place, so put the file on a disk that
+    does not hang. A plain function must be quick.
 
     A sink that fails changes nothing but the log of the program. What goes into a tool is not yet masked: a run's
     secrets are cut from results after all guardrails, so keep the file as carefully as they.
     """
 
     name: ClassVar[str] = "tool-audit"
-    sink: str | os.PathLike[str] | Callable[[Record], Any]
+    sink: str | os.PathLike[str] | Callable[[Record], Any] | None = None
     longest: int = 10_000
     """Most characters of arguments or a result, as JSON; the rest is cut off."""
     patience: float = 1.0
@@ -55,8 +57,12 @@ class ToolAudit:
     order: float = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
-        if not callable(self.sink) and not (isinstance(self.sink, str | os.PathLike) and os.fspath(self.sink)):
-            raise ValueError(f"ToolAudit.sink must be the path of a file or a function, not {self.sink!r}")
+        sink = self.sink
+        if not (sink is None or callable(sink)) and not (isinstance(sink, str | os.PathLike) and os.fspath(sink)):
+            raise ValueError(
+                "ToolAudit.sink must be the path of a file, a function, or None for the logger 'kairo_team.audit', not "
+                f"{sink!r}"
+            )
         if isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 0:
             raise ValueError(f"ToolAudit.longest must be a whole number >= 0, not {self.longest!r}")
         if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not self.patience > 0:
@@ -75,6 +81,9 @@ class ToolAudit:
         return GuardrailDecision.allow()
 
     async def _write(self, record: Record) -> None:
+        if self.sink is None:
+            _audit_logger.info("%s", json.dumps(record))
+            return
         if not callable(self.sink):
             _append(self.sink, json.dumps(record))
             return
