@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio import NoEventLoopError
@@ -15,7 +16,8 @@ from kairo_team.checking import PlanCheck, check_request
 from kairo_team.errors import ContractBreach, Misuse
 from kairo_team.results import TeamResult
 from kairo_team.runtime import Runtime
-from kairo_team.team import Team, TeamExecutionRequest
+from kairo_team.tasks import TaskGraph
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.contracts import TeamCoordinator
@@ -25,17 +27,20 @@ async def run(
     team: Team,
     request: TeamExecutionRequest | str,
     *,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
     budget: Budget | None = None,
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
     """Run a team on a goal or a request and return its result, whatever happens.
 
-    `budget` replaces the request's. `coordinator`: this one, else the team's, else the task board when the request
-    has a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
+    `plan` (the tasks to run) and `config` go with a goal; a request has its own, and is refused with one of them.
+    `budget` replaces that of the request, or of `config`. `coordinator`: this one, else the team's, else the task board
+    when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
     Raises `RunExists` for a request that was run before in the same runtime.
     """
-    request = make_request(request, budget)
+    request = make_request(request, budget, plan, config)
     chosen = pick_coordinator(team, request, coordinator)
     result = await chosen.execute(request, bind_runtime(team, runtime))
     if not isinstance(result, TeamResult):
@@ -47,6 +52,8 @@ def run_sync(
     team: Team,
     request: TeamExecutionRequest | str,
     *,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
     budget: Budget | None = None,
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
@@ -58,13 +65,22 @@ def run_sync(
         pass
     else:
         raise Misuse("run_sync is for code without an event loop, and here one runs: write await kt.run(...)")
-    return anyio.run(partial(run, team, request, budget=budget, coordinator=coordinator, runtime=runtime))
+    given: dict[str, Any] = {
+        "plan": plan,
+        "config": config,
+        "budget": budget,
+        "coordinator": coordinator,
+        "runtime": runtime,
+    }
+    return anyio.run(partial(run, team, request, **given))
 
 
 def check(
     team: Team,
     request: TeamExecutionRequest | str,
     *,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
     budget: Budget | None = None,
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
@@ -73,20 +89,44 @@ def check(
 
     Binds the plan and splits the budget; calls no agent, planner or model, and does not use the request up.
     """
-    request = make_request(request, budget)
+    request = make_request(request, budget, plan, config)
     team = bind_runtime(team, runtime)
     return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
 
 
-def make_request(request: TeamExecutionRequest | str, budget: Budget | None = None) -> TeamExecutionRequest:
-    """Make a request of a goal, and put the budget in."""
+def make_request(
+    request: TeamExecutionRequest | str,
+    budget: Budget | None = None,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
+) -> TeamExecutionRequest:
+    """Make a request of a goal, its plan and its config, and put the budget in; `ValueError` for what does not fit."""
+    _check_kinds(budget=budget, plan=plan, config=config)
     if isinstance(request, str):
-        request = TeamExecutionRequest(request)
-    if budget is not None and not isinstance(budget, Budget):
-        raise ValueError(f"budget must be a Budget, such as kt.Budget(tokens=20_000), not {budget!r}")
+        request = TeamExecutionRequest(request, plan=plan, config=config or TeamConfig())
+    elif plan is not None or config is not None:
+        given = "plan" if plan is not None else "config"
+        raise Misuse(
+            f"{given}= goes with a goal in words, and a TeamExecutionRequest has a {given} of its own: give it that, "
+            f"TeamExecutionRequest(goal, {given}=...)"
+        )
     if budget is not None:
         request = replace(request, config=replace(request.config, budget=budget))
     return request
+
+
+_EXAMPLES: Final[Mapping[str, tuple[type, str]]] = {
+    "budget": (Budget, "kt.Budget(tokens=20_000)"),
+    "plan": (TaskGraph, 'kt.TaskGraph([kt.Task("write", "Write it.")])'),
+    "config": (TeamConfig, "kt.TeamConfig(team_timeout=60)"),
+}
+
+
+def _check_kinds(**given: object) -> None:
+    for name, argument in given.items():
+        kind, example = _EXAMPLES[name]
+        if argument is not None and not isinstance(argument, kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, such as {example}, not {argument!r:.200}")
 
 
 def pick_coordinator(

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import TeamResult
-    from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
     from kairo_team.work_context import WorkContext
 
 
@@ -118,14 +119,23 @@ class Runtime:
             return False  # the block's own error goes on as it was raised
 
     async def start(
-        self, team: Team, request: TeamExecutionRequest, *, coordinator: TeamCoordinator | None = None
+        self,
+        team: Team,
+        request: TeamExecutionRequest | str,
+        *,
+        plan: TaskGraph | None = None,
+        config: TeamConfig | None = None,
+        budget: Budget | None = None,
+        coordinator: TeamCoordinator | None = None,
     ) -> Run:
         """Begin a run beside the caller and return its handle, which keeps all its events, once it has begun.
 
-        `coordinator` as in `kairo_team.run`. Raises `RunExists` for a request that was run before here, and `Misuse`
-        outside `async with Runtime(...)`. When it is cancelled before it returns, so is the run.
+        The arguments are those of `kairo_team.run`. Raises `RunExists` for a request that was run before here, and
+        `Misuse` outside `async with Runtime(...)`. When it is cancelled before it returns, so is the run.
         """
-        run = self._begin(team, request, coordinator)
+        from kairo_team.front import make_request
+
+        run = self._begin(team, make_request(request, budget, plan, config), coordinator)
         try:
             await run.wait_until_begun()
         except BaseException:
@@ -135,13 +145,22 @@ class Runtime:
 
     @asynccontextmanager
     async def stream(
-        self, team: Team, request: TeamExecutionRequest, *, coordinator: TeamCoordinator | None = None
+        self,
+        team: Team,
+        request: TeamExecutionRequest | str,
+        *,
+        plan: TaskGraph | None = None,
+        config: TeamConfig | None = None,
+        budget: Budget | None = None,
+        coordinator: TeamCoordinator | None = None,
     ) -> AsyncGenerator[Run]:
         """Begin a run like `start`, for a block: leaving it before the run has ended cancels the run and waits for it.
 
         Used as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
         """
-        run = self._begin(team, request, coordinator)
+        from kairo_team.front import make_request
+
+        run = self._begin(team, make_request(request, budget, plan, config), coordinator)
         try:
             await run.wait_until_begun()
             yield run
@@ -228,9 +247,8 @@ class Runtime:
 
     def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Any:
         """Return the call that executes a request of a team in this runtime."""
-        from kairo_team.front import bind_runtime, make_request, pick_coordinator
+        from kairo_team.front import bind_runtime, pick_coordinator
 
-        request = make_request(request)
         return partial(pick_coordinator(team, request, coordinator).execute, request, bind_runtime(team, self))
 
     async def _serve(self, run: Run, execute: Any) -> None:

@@ -91,6 +91,67 @@ async def test_the_budget_given_replaces_the_requests() -> None:
     assert result.run_id == request.run_id
 
 
+LEAN = kt.TeamConfig(budget=kt.Budget(tokens=50), max_feedback_rounds=7)
+
+
+async def test_audit_g15_a_goal_takes_a_plan_and_a_config() -> None:
+    """At every front door; the budget given goes before that of the config."""
+    team = kt.Team("t", [kt.Member("a", good)])
+    for result in (
+        await kt.run(team, "g", plan=PLAN, config=LEAN, budget=kt.Budget(loops=3)),
+        await in_a_runtime(team, "start"),
+        await in_a_runtime(team, "stream"),
+    ):
+        assert result.plan == PLAN
+        assert result.budget is not None
+        assert result.budget.budget == kt.Budget(loops=3)
+    check = kt.check(team, "g", plan=PLAN, config=LEAN)
+    assert check.split is not None
+    assert check.split.budget == LEAN.budget
+    assert [node.name for node in check.split.children[0].children] == ["t"]
+
+
+async def in_a_runtime(team: kt.Team, door: str) -> kt.TeamResult:
+    given: dict[str, Any] = {"plan": PLAN, "config": LEAN, "budget": kt.Budget(loops=3)}
+    async with kt.Runtime() as runtime:
+        if door == "start":
+            return await (await runtime.start(team, "g", **given)).result()
+        async with runtime.stream(team, "g", **given) as run:
+            return await run.result()
+
+
+@pytest.mark.parametrize("backend", ["asyncio"])
+def test_audit_g15_a_goal_takes_a_plan_and_a_config_from_sync_code(backend: str) -> None:
+    result = kt.run_sync(kt.Team("t", [kt.Member("a", good)]), "g", plan=PLAN, config=LEAN)
+    assert (result.plan, result.output) == (PLAN, "made")
+
+
+@pytest.mark.parametrize("given", [{"plan": PLAN}, {"config": LEAN}])
+async def test_audit_g15_a_request_with_a_plan_or_config_beside_it_is_refused(given: Any) -> None:
+    name, request = next(iter(given)), kt.TeamExecutionRequest("g")
+    team = kt.Team("t", [kt.Member("a", good)])
+    message = f"{name}= goes with a goal in words, and a TeamExecutionRequest has a {name} of its own"
+    with pytest.raises(Misuse, match=message):
+        await kt.run(team, request, **given)
+    with pytest.raises(Misuse, match=message):
+        kt.check(team, request, **given)
+    async with kt.Runtime() as runtime:
+        with pytest.raises(Misuse, match=message):
+            await runtime.start(team, request, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"plan": [kt.Task("t", "do")]}, r"plan must be a TaskGraph, such as kt\.TaskGraph\(.*not \[Task"),
+        ({"config": {"team_timeout": 5}}, "config must be a TeamConfig, such as .*, not {'team_timeout': 5}"),
+    ],
+)
+async def test_audit_g15_a_plan_is_a_graph_and_a_config_a_config(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        await kt.run(kt.Team("t", [kt.Member("a", good)]), "g", **given)
+
+
 async def test_the_runtime_given_is_used_and_a_team_bound_to_another_is_refused() -> None:
     recorder = EventRecorder()
     runtime = kt.Runtime(subscribers=[recorder])
