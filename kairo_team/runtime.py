@@ -20,6 +20,7 @@ from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.journal import MemoryJournal
+from kairo_team.masking import Masker, mask_in_log
 from kairo_team.models.admission import CallRules
 from kairo_team.models.limits import ModelLimits
 from kairo_team.models.resolver import ModelResolver
@@ -67,11 +68,12 @@ class Runtime:
         `subscribers` get every event of every run. `models` replaces models by name or pattern, such as
         `{"openai:*": another_model}`. `prices` says what models cost, in the same way, such as
         `{"openai:gpt-5-mini": Price(0.25, 2)}`; it goes before every other price. `budget` is shared by all
-        runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked in what tools
-        return. `model_limits` says how many calls of a model may be made at once and begun in a minute, such as
-        `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together. `model_retry` says which
-        failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is none. `gate` asks people
-        about plans, reviews and tools, such as `ConsoleGate()`.
+        runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked wherever the
+        library writes (results of tools and runs, events, errors, its log), also url-encoded, as JSON, in base64, and
+        split by characters nobody sees. `model_limits` says how many calls of a model may be made at once and begun in
+        a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together.
+        `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
+        none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`.
         """
         unfit = [subscriber for subscriber in subscribers if not callable(subscriber)]
         if unfit:
@@ -82,6 +84,8 @@ class Runtime:
         self.governor = None if budget is None else Governor(budget, name="runtime")
         """What every run is carved from; None: each run has just its own budget."""
         self.secrets = _check_secrets(secrets)
+        self.masker = Masker(self.secrets)
+        mask_in_log(self.masker)
         self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
         if gate is not None and (isinstance(gate, type) or not callable(getattr(gate, "decide", None))):
             raise ValueError(f"Runtime.gate must have an async decide(question), such as ConsoleGate(), not {gate!r}")

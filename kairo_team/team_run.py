@@ -82,7 +82,8 @@ class TeamRun:
         budget, spent = (root_budget(self.config), Usage()) if earlier is None else (earlier.budget, earlier.usage)
         self.governor, self._unfunded = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
-        self.emit: Callable[..., None] = self.bus.emit
+        self._masker = runtime.masker
+        self.emit: Callable[..., None] = self._emit_masked if self._masker else self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._handle = handle
         self._earlier = Earlier(self.governor, earlier)
@@ -165,11 +166,15 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
-        self._result = result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn, self._earlier)
+        result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
+        self._result = result = self._masker.value(result)
         self._move(RunState(result.status))
         self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
+
+    def _emit_masked(self, kind: type[events.Event], *own: Any) -> None:
+        self.bus.emit(kind, *self._masker.value(own))
 
     def _suspension(self, result: TeamResult) -> Suspension:
         """Return what the run goes on from."""

@@ -12,6 +12,7 @@ from typing import Final, TextIO
 
 import anyio
 
+from kairo_team.masking import masked
 from kairo_team.threads import poster
 
 Post = Callable[[Callable[[], object]], object]
@@ -21,8 +22,8 @@ _UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u2
 
 
 def clean(text: str) -> str:
-    """Return the text with everything a terminal would obey, rather than show, replaced by a question mark."""
-    return _UNSAFE.sub("?", text.replace("\r\n", "\n")).expandtabs(4)
+    """Return the text without secrets, and with a question mark for everything a terminal would obey, not show."""
+    return _UNSAFE.sub("?", masked(text).replace("\r\n", "\n")).expandtabs(4)
 
 
 BAR: Final = "  | "

@@ -27,6 +27,7 @@ VALUES = [
         "frozen",
         "human",
         "json_schema",
+        "masking",
         "messages",
     ),
     *("output_types", "prompts", "results", "states", "status", "tasks", "team", "threads", "verdicts"),

@@ -13,6 +13,7 @@ from kairo_team.cli.job import USAGE_ERROR, check, execute, say_unreplaced
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
+from kairo_team.masking import masked
 from kairo_team.views.graph_chart import make_chart
 from kairo_team.views.graph_mermaid import draw_mermaid, mermaid_limits
 from kairo_team.views.graph_svg import draw_svg
@@ -126,7 +127,7 @@ class Desk:
     def _put(self, document: str) -> None:
         assert self._write is not None
         try:
-            self._write(document)
+            self._write(masked(document))
         except OSError as error:
             self._lost = error
 

@@ -18,6 +18,7 @@ from kairo_team.carving import root_budget
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import KairoError
+from kairo_team.masking import masked
 from kairo_team.models.fallback import Fallback
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
@@ -95,7 +96,7 @@ def _run(job: Job, runtime: Runtime) -> TeamResult:
     try:
         result: Any = anyio.run(call)
     except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - whatever the plug-ins raise is shown
-        return TeamResult(job.request.run_id, TeamStatus.FAILED, error=f"the run broke off: {explain(error)}")
+        return TeamResult(job.request.run_id, TeamStatus.FAILED, error=masked(f"the run broke off: {explain(error)}"))
     if isinstance(result, TeamResult):
         return result
     wrong = f"the coordinator returned {one_line(repr(result), 80)}, not a TeamResult"

@@ -20,12 +20,15 @@ import anyio
 
 from kairo_team.child_processes import supervised
 from kairo_team.frozen import EMPTY
+from kairo_team.masking import Masker
 
 Streams: TypeAlias = tuple[Any, Any]
 """What the SDK's transports yield: messages from the server, messages to the server."""
 
 MAX_EVENT_BYTES: Final = 64_000_000
 """Largest message over HTTP."""
+_SHORTEST: Final = 4
+"""Characters of a secret: "1", "on" and "dev" are none."""
 MAX_LINE: Final = 500
 """Characters of the server's last words that an error quotes at most."""
 
@@ -181,10 +184,7 @@ async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: any
 
 def masked(text: str, secrets: Iterable[str]) -> str:
     """Return the text without what must not be repeated; values too short to be secrets stay."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= 4:  # noqa: PLR2004 - "1", "on" and "dev" are no secrets
-            text = text.replace(secret, "***")
-    return text
+    return Masker(secret for secret in secrets if len(secret) >= _SHORTEST).text(text)
 
 
 async def _unless_closed(pump: Any, stream: Any) -> None:

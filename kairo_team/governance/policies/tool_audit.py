@@ -19,6 +19,7 @@ from kairo_team.governance.guardrail_decisions import GuardrailDecision
 from kairo_team.governance.guardrail_payloads import GuardrailPhase, ToolInput
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.plug_ins import problem_of
+from kairo_team.masking import masked
 
 if TYPE_CHECKING:
     from kairo_team.governance.guardrail_decisions import GuardrailContext
@@ -43,8 +44,7 @@ class ToolAudit:
     by its owner alone; its folder is not. A line is written in one piece and in place, so put the file on a disk that
     does not hang. A plain function must be quick.
 
-    A sink that fails changes nothing but the log of the program. What goes into a tool is not yet masked: a run's
-    secrets are cut from results after all guardrails, so keep the file as carefully as they.
+    A sink that fails changes nothing but the log of the program. The secrets of `Runtime(secrets=)` are masked.
     """
 
     name: ClassVar[str] = "tool-audit"
@@ -75,7 +75,7 @@ class ToolAudit:
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
         """Write the record, if that is possible."""
         try:
-            await self._write(_record(context, self.longest))
+            await self._write(masked(_record(context, self.longest)))
         except Exception as error:  # noqa: BLE001 - an audit never stands in the way of work
             _logger.warning("tool-audit: a record of %r is lost: %s", context.target, problem_of(error))
         return GuardrailDecision.allow()
