@@ -1,35 +1,201 @@
-"""What a shell command may hide: is it a single one, and what are its parts."""
+"""Commands as a guard must see them: word by word, whatever they are written like; and globs of them."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Final
 
-_SPECIAL: Final = re.compile(r"[;&|`$<>(){}\x00-\x08\x0a-\x1f\x7f]")
-"""What can make one command into several, redirect it, or fill in what is not written there."""
+LONGEST: Final = 20_000
+"""Characters of a command that is looked at; a longer one is in doubt."""
+
+_SPECIAL: Final = re.compile(r"[;&|`$<>(){}\x00-\x08\x7f]|[^\S \t]")
+"""What can make one command into several, redirect it, or fill in what is not written there; rare spaces too."""
 _SEPARATOR: Final = re.compile(r"[;&|`(){}<>\n\r]+|\$\(")
+_QUOTES: Final = re.compile(r"['\"\\^]")
+_PUNCTUATION: Final = re.compile(r"['\"\\^,=!@;&|`$(){}\[\]<>]")
+_EXPANSION: Final = re.compile(r"[$`].*", re.DOTALL)
+_UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\U000e0000-\U000e0fff]"
+)
+_ENDING: Final = re.compile(r"\.(?:exe|cmd|bat|com)$")
+_WILD: Final = re.compile(r"[*?\[]")
+_CLASS: Final = re.compile(r"\[[!^]?[^\]]+\]")
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_ANY: Final = ("*", "**")
+_LONGEST_WORD: Final = 1_000
+"""Characters of a word whose wildcards are looked at; a longer one is in doubt."""
 
 
-def is_plain(command: str) -> bool:
-    """Say whether the command is a single one, without anything a shell would fill in."""
-    return not _SPECIAL.search(command)
+@dataclass(frozen=True)
+class Command:
+    """One command of a call."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return repr(self.text[:200])
+
+    @property
+    def is_too_long(self) -> bool:
+        """It is longer than what is looked at."""
+        return len(self.text) > LONGEST
+
+    @property
+    def is_plain(self) -> bool:
+        """It is a single command, without anything a shell would fill in."""
+        return not self.is_too_long and not _SPECIAL.search(self.text)
+
+    @cached_property
+    def readings(self) -> Sequence[Sequence[str]]:
+        """The words of the command and of its parts, in every way they can be read, in one case and spelling."""
+        text = _folded(self.text)
+        found: dict[tuple[str, ...], None] = {}
+        for part in dict.fromkeys((text, *_SEPARATOR.split(text))):
+            for words in _read(part):
+                found[tuple(words)] = None
+        return [words for words in found if words]
+
+    @cached_property
+    def words(self) -> Sequence[str]:
+        """Every word of the command as it is written, without quotes too, and its pieces between punctuation."""
+        pieces = (self.text.split(), _unquoted(self.text), re.split(r"[\s'\",;:=@|&<>(){}`]+", self.text))
+        return [word for word in dict.fromkeys(word for words in pieces for word in words) if word]
 
 
-def readings(command: str) -> Iterator[str]:
-    """Yield the command and its parts as they are written and without quotes, also by the program's bare name.
+class CommandGlob:
+    """The words of a command; `*` in one stands for any characters of it, and as the last for any words that follow."""
 
-    Spaces in a row are one.
+    __slots__ = ("_naive", "_operands", "_options", "_program", "_quoted", "_whole")
+
+    def __init__(self, glob: str) -> None:
+        self._naive, self._quoted = glob.split(), _unquoted(glob)
+        self._whole = _folded(glob)
+        program, *rest = self._whole.split()
+        self._program = program if _WILD.search(program) else _name(program)
+        self._options = any(_is_option(word) for word in rest)
+        self._operands: list[tuple[str, bool]] = []
+        loose = False
+        for word in rest:
+            if word in _ANY or _is_option(word):
+                loose = True
+            else:
+                self._operands.append((word, loose))
+
+    def fits(self, command: Command) -> bool:
+        """Say whether it is one of these, word by word, for a shell and for a tool that splits it at spaces."""
+        text = command.text
+        return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, _unquoted(text))
+
+    def touches(self, command: Command) -> bool:
+        """Say whether one of these may be in it, however it is written.
+
+        The program may stand anywhere, behind any path. What an option takes is unknown: from the first one on, the
+        words need not follow each other, and one that sets something (`name=value`) may mean anything. An option of
+        the glob is any option. More words may follow.
+        """
+        return command.is_too_long or any(
+            fnmatchcase(" ".join(words), self._whole) or self._begins(words) for words in command.readings
+        )
+
+    def _begins(self, words: Sequence[str]) -> bool:
+        """Say whether the glob's program is among the words, and what stands behind it may be what the glob has."""
+        first = next((place for place, word in enumerate(words) if "=" not in word), 0)
+        sets = False
+        for place, word in enumerate(words):
+            same = _may_be if place == first else fnmatchcase
+            if (same(_name(word), self._program) or same(word, self._program)) and (
+                sets or self._follows(words[place + 1 :])
+            ):
+                return True
+            sets = sets or "=" in word
+        return False
+
+    def _follows(self, words: Sequence[str]) -> bool:
+        """Say whether what stands behind the program may be what the glob has there."""
+        if self._options and not any(_is_option(word) for word in words):
+            return False
+        rest, after_option = iter(words), False
+        for operand, loose in self._operands:
+            for word in rest:
+                after_option = after_option or _is_option(word)
+                if not _is_option(word) and _may_be(word, operand):
+                    break
+                if after_option and "=" in word:
+                    return True
+                if not (after_option or loose):
+                    return False
+            else:
+                return False
+        return True
+
+
+def _fits(glob: Sequence[str], words: Sequence[str]) -> bool:
+    free = glob[-1] in _ANY
+    head = glob[:-1] if free else glob
+    enough = len(words) >= max(1, len(head)) if free else len(words) == len(head)
+    return enough and all(fnmatchcase(word, wanted) for word, wanted in zip(words, head, strict=False))
+
+
+def _may_be(word: str, wanted: str) -> bool:
+    """Say whether a word may be the wanted one, once a shell has filled in what it fills in.
+
+    A letter that is not ASCII may pass for one that is.
     """
-    for part in {command, *_SEPARATOR.split(command)}:
-        for words in (part.split(), _unquoted(part)):
-            yield " ".join(words)
-            yield " ".join([words[0].rpartition("/")[2], *words[1:]] if words else [])
+    if fnmatchcase(word, wanted):
+        return True
+    filled = _NOT_ASCII.sub("?", _EXPANSION.sub("*", word))
+    return _WILD.search(filled) is not None and (len(filled) > _LONGEST_WORD or _meet(filled, wanted))
 
 
-def _unquoted(part: str) -> list[str]:
+def _meet(one: str, other: str) -> bool:
+    """Say whether there is a word that fits both globs."""
+    one, other = (re.sub(r"\*+", "*", _CLASS.sub("?", glob)) for glob in (one, other))
+    reached = {0}  # places in `other` that can be reached together with the place in `one`
+    for letter in (*one, ""):
+        reached |= {at + 1 for at in sorted(reached) if other[at : at + 1] == "*"}
+        if not letter:
+            break
+        if letter == "*":
+            reached = set(range(min(reached, default=len(other) + 1), len(other) + 1))
+        else:
+            after = {at + 1 for at in reached if at < len(other) and other[at] in (letter, "?")}
+            after |= {at + 1 for at in reached if letter == "?" and at < len(other) and other[at] != "*"}
+            reached = after | {at for at in reached if other[at : at + 1] == "*"}
+    return len(other) in reached
+
+
+def _read(part: str) -> Iterator[Sequence[str]]:
+    """Yield the words of a part: as they are written, as a shell reads them, without quotes, without punctuation."""
+    yield part.split()
+    yield " ".join(_unquoted(part)).split()
+    bare = _QUOTES.sub("", part)
+    yield bare.split()
+    yield _PUNCTUATION.sub(" ", part).split()
+    yield _PUNCTUATION.sub(" ", bare).split()
+
+
+def _unquoted(part: str) -> Sequence[str]:
     try:
         return shlex.split(part)
     except ValueError:  # a quotation that does not end
-        return re.sub(r"['\"\\]", "", part).split()
+        return _QUOTES.sub("", part).split()
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
+
+
+def _name(word: str) -> str:
+    """Return the bare name of a program."""
+    return _ENDING.sub("", re.split(r"[/\\]", word)[-1]) or word
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")

@@ -8,11 +8,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from kairo_team.frozen import freeze
-from kairo_team.tools.commands import is_plain, readings
-from kairo_team.tools.paths import Path, PathGlob, as_path, folded
+from kairo_team.tools.commands import Command, CommandGlob
+from kairo_team.tools.paths import Path, PathGlob, as_path
 from kairo_team.tools.permissions import PermissionAction, PermissionDecision
 
 if TYPE_CHECKING:
@@ -23,21 +24,30 @@ PATH_ARGUMENTS: Final = frozenset(
         *("path", "paths", "file", "files", "filename", "filenames", "filepath", "filepaths", "pathname"),
         *("dir", "dirs", "directory", "directories", "folder", "folders", "cwd", "workdir", "root"),
         *("source", "sources", "src", "destination", "dest", "dst", "target", "targets"),
+        *("from", "to", "into", "output", "location", "uri", "url"),
     }
 )
 """Names of arguments that are taken for paths; so is every name that ends in `_` and one of them (`output_file`)."""
 COMMAND_ARGUMENTS: Final = frozenset({"command", "commands", "cmd", "argv"})
 """Names of arguments that are taken for commands, in the same way."""
+HARMLESS_ARGUMENTS: Final = frozenset(
+    {
+        *("body", "content", "contents", "description", "encoding", "message", "subject", "text", "title"),
+        *("file_text", "new_str", "new_string", "new_text", "old_str", "old_string", "old_text"),
+    }
+)
+"""Names of arguments that are taken for mere text, neither paths nor commands; these names alone, in any case."""
 
 _RULE: Final = re.compile(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _SEVERITY: Final[Mapping[PermissionAction, int]] = {"allow": 0, "ask": 1, "deny": 2}
+_Role = Literal["path", "harmless", "undeclared"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`Tool` or `Tool(glob)`, and what happens to the calls it fits: see `RuleGuard`.
 
-    `Tool` is a tool's name, `*` in it stands for any characters. The glob is of paths or of a command.
+    `Tool` is a tool's name, `*` in it stands for any characters. The glob is of paths or of the words of a command.
     """
 
     action: PermissionAction
@@ -74,22 +84,26 @@ class Rule:
 
 
 class RuleGuard:
-    """Decides by rules in order: for each path or command of a call the first rule that fits counts.
+    """Decides by rules in order: for each path, command or other string of a call the first rule that fits counts.
 
-    Of several paths or commands the strictest decision wins; where no rule fits, `default`. Paths are compared as they
-    are once `..`, `~` and links are resolved, those that are not absolute beginning at `root` (default: the working
-    directory, now), which must be where the tools begin too. In a glob of paths `*` and `?` stay within one name and
-    `**` is any number of them.
+    Of several the strictest decision wins; where no rule fits, `default`. Paths are compared as they are once `..`,
+    `~` and links are resolved, those that are not absolute beginning at `root` (default: the working directory, now),
+    which must be where the tools begin too. In a glob of paths `*` and `?` stay within one name and `**` is any number
+    of them. A glob of commands goes word by word: `*` stays within one word, and as the last one it is any number of
+    further words, none too.
 
     In doubt it refuses. An allowing glob fits a command only if that is a single one, without `;`, `|`, `&`, `$`, `>`
-    and the like, and only if all paths beside it lie below `root`. A rule that denies or asks also fits a path as it
-    was written, in any case, and a part of a longer command; `tool(*)` then is every call. Only a rule without glob
-    allows calls with neither path nor command.
+    and the like, only if all paths beside it lie below `root`, and never beside a string that is neither declared a
+    path, a command nor harmless. A rule that denies or asks fits whatever may be what it names: a path as it was
+    written, in any case; a part of a longer command, its program anywhere and behind any path, with options between
+    its words; and each word of a command as a path. `tool(*)` then is every call. Only a rule without glob allows
+    calls with neither path nor command.
 
-    `paths` and `commands` are the names of the arguments that are such; see `PATH_ARGUMENTS`.
+    `paths`, `commands` and `harmless` are the names of the arguments that are such; see `PATH_ARGUMENTS`,
+    `COMMAND_ARGUMENTS` and `HARMLESS_ARGUMENTS`, which they replace.
     """
 
-    __slots__ = ("_commands", "_paths", "_rules", "default", "root")
+    __slots__ = ("_names", "_rules", "default", "root")
 
     def __init__(
         self,
@@ -99,14 +113,14 @@ class RuleGuard:
         root: str | os.PathLike[str] | None = None,
         paths: Iterable[str] = PATH_ARGUMENTS,
         commands: Iterable[str] = COMMAND_ARGUMENTS,
+        harmless: Iterable[str] = HARMLESS_ARGUMENTS,
     ) -> None:
         if default not in get_args(PermissionAction):
             raise ValueError(f"RuleGuard.default must be allow, deny or ask, not {default!r}")
         self.default: PermissionAction = default
         self.root: str = os.path.realpath("." if root is None else os.fspath(root))
         self._rules = [_Fitted(rule, self.root) for rule in _checked(rules)]
-        self._paths = _names("paths", paths)
-        self._commands = _names("commands", commands)
+        self._names = _Names(_names("paths", paths), _names("commands", commands), _names("harmless", harmless))
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -115,18 +129,15 @@ class RuleGuard:
 
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
         """Decide about one call; what it returns names the rule."""
-        plain = freeze(arguments)
-        commands = [_Command(text) for text in _commands(plain, self._commands)]
-        paths = [path for value in _named(plain, self._paths) for path in as_path(value, self.root)]
+        subjects = list(_subjects(freeze(arguments), self._names, self.root))
         rules = [fitted for fitted in self._rules if fnmatchcase(tool, fitted.rule.tool)]
-        decisions = [self._decide(tool, rules, command, beside=False) for command in commands]
-        decisions += [self._decide(tool, rules, path, beside=bool(commands)) for path in paths]
-        if not decisions:
-            return self._decide(tool, rules, None, beside=False)
+        beside = any(isinstance(subject, _Text) and subject.argument is None for subject in subjects)
+        decisions = [self._decide(tool, rules, subject, beside=beside) for subject in subjects or (None,)]
+        decisions += _refused_together(tool, rules, [one for one in subjects if isinstance(one, _Text)], self.root)
         return max(decisions, key=lambda decision: _SEVERITY[decision.action])
 
     def _decide(self, tool: str, rules: Sequence[_Fitted], subject: Subject, *, beside: bool) -> PermissionDecision:
-        """Find the first rule that fits one path or command; `beside` says that the path stands beside a command."""
+        """Find the first rule that fits one subject; `beside` says that the call has a command."""
         for fitted in rules:
             if fitted.fits(subject, beside=beside):
                 return _decision(fitted.rule.action, str(fitted.rule), tool, subject)
@@ -136,44 +147,73 @@ class RuleGuard:
         return f"RuleGuard({list(self.rules)!r}, default={self.default!r}, root={self.root!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """A command of a call."""
+@dataclass(frozen=True)
+class _Text:
+    """A command of a call, or a string of which nobody knows what it is."""
 
-    text: str
+    command: Command
+    root: str
+    argument: str | None = None
+    """The name of the argument that is not declared; None for a command."""
+
+    @cached_property
+    def paths(self) -> Sequence[Path]:
+        """What its words may mean as paths."""
+        words = dict.fromkeys((self.command.text, *self.command.words))
+        return [path for word in words for path in as_path(word, self.root)]
 
     def __str__(self) -> str:
-        return repr(self.text[:200])
+        if self.argument is None:
+            return str(self.command)
+        return f"{self.command} of {self.argument!r}, which is declared neither a path, a command nor harmless,"
 
 
-Subject = Path | _Command | None
-"""What a rule is asked about: a path, a command, or a call that has neither."""
+Subject = Path | _Text | None
+"""What a rule is asked about: a path, a command or another string, or a call that has none of them."""
 
 
 class _Fitted:
     """A rule, ready to be compared."""
 
-    __slots__ = ("_path", "rule")
+    __slots__ = ("_command", "_path", "rule")
 
     def __init__(self, rule: Rule, root: str) -> None:
         self.rule = rule
         self._path = None if rule.glob is None else PathGlob(rule.glob, root)
+        self._command = None if rule.glob is None else CommandGlob(rule.glob)
 
     def fits(self, subject: Subject, *, beside: bool) -> bool:
-        glob, path = self.rule.glob, self._path
-        if glob is None or path is None:
+        path, command = self._path, self._command
+        if path is None or command is None:
             return True
         if self.rule.action != "allow":
-            return glob in ("*", "**") or self._touches(subject, glob, path)
-        if isinstance(subject, _Command):
-            return is_plain(subject.text) and fnmatchcase(subject.text.strip(), glob)
+            return self.rule.glob in ("*", "**") or _touches(subject, path, command)
+        if isinstance(subject, _Text):
+            return subject.argument is None and command.fits(subject.command)
         return subject is not None and (subject.is_inside if beside else path.fits(subject))
 
-    def _touches(self, subject: Subject, glob: str, path: PathGlob) -> bool:
-        """Say whether a rule that denies or asks has to do with it, however it is written."""
-        if isinstance(subject, _Command):
-            return any(fnmatchcase(reading, folded(glob)) for reading in readings(folded(subject.text)))
-        return subject is not None and path.touches(subject)
+
+def _touches(subject: Subject, path: PathGlob, command: CommandGlob) -> bool:
+    """Say whether a rule that denies or asks has to do with it, however it is written."""
+    if isinstance(subject, _Text):
+        return command.touches(subject.command) or any(path.touches(one) for one in subject.paths)
+    return subject is not None and path.touches(subject)
+
+
+def _refused_together(
+    tool: str, rules: Sequence[_Fitted], texts: Sequence[_Text], root: str
+) -> Iterator[PermissionDecision]:
+    """Yield the refusal of strings that may be one command, such as a program and its arguments."""
+    if len(texts) < 2:  # noqa: PLR2004 - one is looked at by itself
+        return
+    together = _Text(Command(" ".join(text.command.text for text in texts)), root)
+    for fitted in rules:
+        if fitted.rule.action == "allow":
+            if fitted.rule.glob is None:
+                return
+        elif fitted.fits(together, beside=True):
+            yield _decision(fitted.rule.action, str(fitted.rule), tool, together)
+            return
 
 
 def _decision(action: PermissionAction, by: str, tool: str, subject: Subject) -> PermissionDecision:
@@ -182,30 +222,64 @@ def _decision(action: PermissionAction, by: str, tool: str, subject: Subject) ->
     return PermissionDecision(action, f"{what} {words} (rule: {by})", by)
 
 
-def _named(arguments: Any, names: frozenset[str], within: bool = False) -> Iterator[Any]:
-    """Yield every single value that has such a name, or lies below one that has; None is nothing."""
-    if isinstance(arguments, Mapping):
-        for key, value in cast("Mapping[str, Any]", arguments).items():
-            yield from _named(value, names, within or _is_one_of(key, names))
-    elif isinstance(arguments, tuple):
-        for value in cast("tuple[Any, ...]", arguments):  # type: ignore[redundant-cast]  # pyright needs it
-            yield from _named(value, names, within)
-    elif within and arguments is not None:
-        yield arguments
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of arguments, by what they hold."""
+
+    paths: frozenset[str]
+    commands: frozenset[str]
+    harmless: frozenset[str]
+
+    def are_commands(self, argument: str) -> bool:
+        return _is_one_of(argument, self.commands)
+
+    def role(self, argument: str, outer: _Role) -> _Role:
+        """Say what stands below an argument; below a path all is one that is not declared harmless."""
+        if _is_one_of(argument, self.paths):
+            return "path"
+        if argument.lower() in self.harmless:
+            return "harmless"
+        return "path" if outer == "path" else "undeclared"
 
 
-def _commands(arguments: Any, names: frozenset[str]) -> Iterator[str]:
-    """Yield the commands: texts, or lists of words; `commands` and the like are lists of commands."""
-    if isinstance(arguments, tuple):
-        for value in cast("tuple[Any, ...]", arguments):  # type: ignore[redundant-cast]  # pyright needs it
-            yield from _commands(value, names)
-    if not isinstance(arguments, Mapping):
-        return
-    for key, value in cast("Mapping[str, Any]", arguments).items():
-        if value is None or not _is_one_of(key, names):
-            yield from _commands(value, names)
-        else:
-            yield from _command_texts(key, value)
+def _subjects(arguments: Mapping[str, Any], names: _Names, root: str) -> Iterator[Path | _Text]:
+    """Yield every path, command and undeclared string of a call. A parameter's name is the tool's own and no string."""
+    for key, value in arguments.items():
+        yield from _below(key, value, "undeclared", names, root)
+
+
+def _below(key: str, value: Any, outer: _Role, names: _Names, root: str) -> Iterator[Path | _Text]:
+    """Yield what an argument holds, also by its second name: what is declared a command may be a path too."""
+    role = names.role(key, outer)
+    if value is not None and names.are_commands(key):
+        for text in _command_texts(key, value):
+            yield _Text(Command(text), root)
+        if role != "path":
+            return
+    yield from _held(key, value, role, names, root)
+
+
+def _held(key: str, value: Any, role: _Role, names: _Names, root: str) -> Iterator[Path | _Text]:
+    if isinstance(value, Mapping):
+        for name, held in cast("Mapping[str, Any]", value).items():
+            if not names.are_commands(name) and names.role(name, "undeclared") == "undeclared":
+                yield from _name_of_value(key, name, role, root)
+            yield from _below(name, held, role, names, root)
+    elif isinstance(value, tuple):
+        for held in cast("tuple[Any, ...]", value):  # type: ignore[redundant-cast]  # pyright needs it
+            yield from _held(key, held, role, names, root)
+    elif role == "path" and value is not None:
+        yield from as_path(value, root)
+    elif role == "undeclared" and not isinstance(value, bool | int | float | None) and str(value).strip():
+        yield _Text(Command(str(value)), root, key)
+
+
+def _name_of_value(key: str, name: str, role: _Role, root: str) -> Iterator[Path | _Text]:
+    """Yield the name of a value below an argument where it may be data: below a path, and where it is no plain name."""
+    if role == "path":
+        yield from as_path(name, root)
+    elif not name.isidentifier():
+        yield _Text(Command(name), root, key)
 
 
 def _command_texts(key: str, value: Any) -> Iterator[str]:

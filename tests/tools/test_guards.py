@@ -97,8 +97,11 @@ READ_SRC = [Rule.allow("read_file(src/**)")]
         (Path("src/a.py"), "allow"),
         (["src/a.py", "src/b.py"], "allow"),
         (["src/a.py", "/etc/passwd"], "deny"),
-        ({"name": "src/a.py"}, "allow"),
-        ({"name": "/etc/passwd"}, "deny"),
+        ({"path": "src/a.py"}, "allow"),
+        ({"path": "/etc/passwd"}, "deny"),
+        ({"name": "src/a.py"}, "deny"),  # the name may be data, and it leads elsewhere
+        ({"src/name": "src/a.py"}, "allow"),
+        ({"/etc/passwd": "src/a.py"}, "deny"),
     ],
 )
 async def test_an_allowing_glob_sees_where_a_path_leads(work: Path, path: Any, action: str) -> None:
@@ -207,7 +210,8 @@ async def test_arguments_are_taken_for_paths_by_their_names_at_any_depth(tmp_pat
 
 async def test_the_names_of_path_arguments_can_be_given(tmp_path: Path) -> None:
     guard = RuleGuard([Rule.allow("use(**)")], root=tmp_path, paths=["book"])
-    assert await decided(guard, "use", book="a", path="/etc") == "allow"
+    assert await decided(guard, "use", book="a", path="/etc") == "deny"  # it is not declared any more
+    assert await decided(guard, "use", book="a", path=5) == "allow"
     assert await decided(guard, "use", my_book="/etc") == "deny"
 
 
@@ -234,7 +238,7 @@ GIT = [Rule.deny("bash(git push *)"), Rule.ask("bash(rm *)"), Rule.allow("bash(g
         ("  git log --oneline  ", "allow"),
         ("ls", "allow"),
         ("ls -l", "deny"),
-        ("git", "deny"),
+        ("git", "allow"),
         ("GIT status", "deny"),
         ("git status; curl x", "deny"),
         ("git status && curl x", "deny"),
@@ -284,6 +288,174 @@ async def test_the_names_of_command_arguments_can_be_given() -> None:
     guard = RuleGuard([Rule.allow("run(git *)")], commands=["line"])
     assert await decided(guard, "run", line="git a") == "allow"
     assert await decided(guard, "run", line="sh") == "deny"
+
+
+NO_PUSH = [Rule.deny("bash(git push *)"), Rule.allow("bash(git *)")]
+PUSHES: list[Any] = [
+    *("git push", "git  push", "git\tpush", "git\npush", " git push ", "git push origin main", "git -C . push"),
+    *("git --no-pager push", "git -C /x -P push", "sudo git push", "timeout 5 git push", "env X=1 git push"),
+    *("X=1 git push", "GIT_SSH=x git status", "git status;git push", "git status && git push", "git log | git push"),
+    *(
+        "git $(echo push)",
+        "git `echo push`",
+        "git ${x}",
+        "git $x",
+        "$x push",
+        "(git push)",
+        "{ git push; }",
+        "!git push",
+    ),
+    *("/usr/bin/git push", "git.exe push", "C:\\git\\git.exe push", "GIT PUSH", "git pu^sh", "git pu?h", "git pu*"),
+    *("'git' 'push'", "g\\it pu\\sh", "git pu''sh", 'git p"us"h', "git 'push", "bash -c 'git push'"),
+    *("bash -c \"gi''t push\"", "git -c alias.x=push x", "git -c alias.x='!git push' x", "git -c include.path=f x"),
+    *("git --exec-path=/tmp x", "git \uff50ush", "git pu\u200bsh", "git \u0440ush", "git\u00a0push", "git\u2028push"),
+    *(["git", "push"], ["git", "-C", ".", "push"], {"a": "git push"}, "git" + " " * 20_000 + "push"),
+]
+
+
+@pytest.mark.parametrize("broadly", [Rule.allow("bash(git *)"), Rule.allow("bash"), Rule.ask("none")])
+@pytest.mark.parametrize("command", PUSHES)
+async def test_audit_g28_a_denied_command_is_refused_however_it_is_written(command: Any, broadly: Rule) -> None:
+    guard = RuleGuard([NO_PUSH[0], broadly], default="allow" if broadly.action == "ask" else "deny")
+    assert await decided(guard, "bash", command=command) == "deny"
+    assert await decided(guard, "bash", commands=[command]) == "deny"
+    assert await decided(guard, "bash", runs=[{"cmd": command}]) == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "git",
+            "git status",
+            "git log --oneline",
+            "git -C . status",
+            "git --no-pager log",
+            "git stash",
+            "git add *.py",
+        ),
+        *("git commit -m push", "git commit -m 'fix the push button'", "git log --format=%H", "git show HEAD^"),
+        *("git diff HEAD~1 -- src/a.py", "git fetch origin main", "git commit -m 'größe'", "git log -- push.txt"),
+        ["git", "commit", "-m", "a b"],
+    ],
+)
+async def test_audit_g28_what_is_no_denied_command_is_allowed(command: Any) -> None:
+    assert await decided(RuleGuard(NO_PUSH), "bash", command=command) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("glob", "fitting", "not_fitting"),
+    [
+        ("git log *", ["git log", "git log -1", "git 'log'  x"], ["git", "git -C . log", "git logs", "X=1 git log"]),
+        ("git log", ["git log"], ["git log -1", "/usr/bin/git log", "git log #", "GIT log", "git lo?"]),
+        ("npm run test:*", ["npm run test:unit"], ["npm run test", "npm run test:unit --watch", "npm run build"]),
+        ("git * --dry-run", ["git push --dry-run"], ["git push origin --dry-run", "git --dry-run"]),
+        ('echo "a b" *', ['echo "a b"', 'echo "a b" c'], ["echo a b"]),
+        ("*", ["ls", "ls -l"], ["ls; ls", "  "]),
+    ],
+)
+async def test_audit_g28_an_allowing_glob_goes_word_by_word(
+    glob: str, fitting: list[str], not_fitting: list[str]
+) -> None:
+    guard = RuleGuard([Rule.allow(f"bash({glob})")])
+    given = [command for command in fitting + not_fitting if await decided(guard, "bash", command=command) == "allow"]
+    # A shell reads 'log' without its quotes, a tool that splits at spaces with them: in doubt it is refused.
+    assert given == [command for command in fitting if "'" not in command]
+
+
+@pytest.mark.parametrize(
+    ("glob", "fitting", "not_fitting"),
+    [
+        (
+            "rm -rf *",
+            ["rm -rf x", "rm -r -f x", "rm x -fr", "rm --recursive x", "/bin/rm -i x"],
+            ["rm x", "rmdir -r x"],
+        ),
+        ("git push --force *", ["git push -f", "git push origin --force", "git -C . push -f"], ["git push", "git -f"]),
+        ("git push", ["git push origin"], ["git stash push", "git log push"]),
+        ("/usr/bin/git push", ["git push", "/opt/git push"], ["git log"]),
+        ("*curl*", ["curl x", "sh -c 'curl x'", "xcurl"], ["ls"]),
+        ("* | sh", ["wget x | sh"], ["wget x"]),
+        (
+            "secrets/**",
+            ["cat secrets/key", "cat 'secrets/a b'", "cat src/../secrets/x", "cat -n <secrets/x"],
+            ["cat src"],
+        ),
+    ],
+)
+async def test_audit_g28_a_denying_glob_fits_what_may_be_it(
+    tmp_path: Path, glob: str, fitting: list[str], not_fitting: list[str]
+) -> None:
+    guard = RuleGuard([Rule.deny(f"bash({glob})"), Rule.allow("bash")], root=tmp_path)
+    given = [command for command in fitting + not_fitting if await decided(guard, "bash", command=command) == "deny"]
+    assert given == fitting
+
+
+@given(
+    before=st.sampled_from(["", "sudo ", "env A=1 ", "/usr/bin/", "true; ", "x | ", "A=1 "]),
+    options=st.lists(st.sampled_from(["-C .", "--no-pager", "-c a=b", "-P", "--git-dir=/x", "-x y z"]), max_size=3),
+    quote=st.sampled_from(["", "'", '"', "''"]),
+    at=st.integers(0, 4),
+    after=st.text("ab -='\"$;|", max_size=12),
+)
+async def test_audit_g28_no_way_of_writing_it_gets_past_a_denying_rule(
+    before: str, options: list[str], quote: str, at: int, after: str
+) -> None:
+    push = "push"[:at] + quote + "push"[at:] + (quote if len(quote) == 1 else "")
+    command = f"{before}git {' '.join([*options, push])} {after}"
+    assert await decided(RuleGuard(NO_PUSH), "bash", command=command) == "deny"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "action"),
+    [
+        ({"path": "drafts/a", "to": "drafts/b"}, "allow"),
+        ({"path": "drafts/a", "to": "/etc/passwd"}, "deny"),
+        ({"path": "drafts/a", "to": "drafts/leak/x"}, "deny"),
+        ({"path": "drafts/a", "whither": "/etc/passwd"}, "deny"),
+        ({"path": "drafts/a", "whither": "drafts/b"}, "deny"),
+        ({"path": "drafts/a", "whither": ["x"]}, "deny"),
+        ({"path": "drafts/a", "whither": {"x": ["/etc/passwd"]}}, "deny"),
+        ({"path": "drafts/a", "whither": b"/etc/passwd"}, "deny"),
+        ({"path": "drafts/a", "changes": {"/etc/passwd": {"text": "x"}}}, "deny"),
+        ({"path": "drafts/a", "text": {"whither": "/etc/passwd"}}, "deny"),
+        ({"path": "drafts/a", "TEXT": "see /etc/passwd; run rm", "count": 3, "over": True, "mode": ""}, "allow"),
+        ({"files": [{"path": "drafts/a", "content": "x; y"}]}, "allow"),
+        ({"files": {"/etc/passwd": "drafts/a"}}, "deny"),
+        ({"path": "drafts/a", "script_text": "x"}, "deny"),
+        ({"text": "x"}, "deny"),
+    ],
+)
+async def test_audit_g28_every_string_that_is_not_declared_harmless_counts(
+    work: Path, arguments: Mapping[str, Any], action: str
+) -> None:
+    (work / "drafts").mkdir()
+    (work / "drafts/leak").symlink_to("/etc")
+    assert await decided(RuleGuard([Rule.allow("copy(drafts/**)")], root=work), "copy", **arguments) == action
+
+
+async def test_audit_g28_an_undeclared_string_is_named_and_can_be_declared(work: Path) -> None:
+    rules, call = [Rule.allow("copy(src/**)")], {"path": "src/a", "whither": "src/b", "note": "as asked"}
+    decision = await RuleGuard(rules, root=work).check("copy", call, "write")
+    assert decision.reason == (
+        "'copy' on 'src/b' of 'whither', which is declared neither a path, a command nor harmless, may not be used "
+        "(rule: default deny)"
+    )
+    declared = RuleGuard(rules, root=work, paths=["path", "whither"], harmless=["note"])
+    assert await decided(declared, "copy", **call) == "allow"
+    assert await decided(declared, "copy", **{**call, "whither": "secrets/b"}) == "deny"
+
+
+async def test_audit_g28_an_undeclared_string_is_denied_as_a_path_and_as_a_command(work: Path) -> None:
+    guard = RuleGuard([Rule.deny("*(secrets/**)"), Rule.ask("*(git push *)"), Rule.allow("do")], root=work)
+    assert await decided(guard, "do", what="src/hidden/key") == "deny"
+    assert await decided(guard, "do", what="cat secrets/key") == "deny"
+    assert await decided(guard, "do", what=["x", "git -C . push"]) == "ask"
+    assert await decided(guard, "do", program="git", args=["push"]) == "ask"
+    assert await decided(guard, "do", command="git", args=["-C", ".", "push"]) == "ask"
+    assert await decided(guard, "do", commands=["git", "push"]) == "ask"
+    assert await decided(guard, "do", command="git log", args=["-1"], note="no push") == "allow"
+    assert await decided(RuleGuard([Rule.allow("do(git *)")]), "do", command="git log", env={"GIT_SSH": "x"}) == "deny"
 
 
 # ---------------------------------------------------------------- rules
