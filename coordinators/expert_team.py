@@ -38,7 +38,7 @@ class ExpertTeamCoordinator:
 
     `gate` asks people; None takes the runtime's, if it has one. With `replan` the planner may once replace what has not
     started, when a task is about to fail; that plan is checked like the first, but nobody is asked to approve it.
-    `templates` replace the packaged prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
+    `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`), before those of the runtime.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class ExpertTeamCoordinator:
         self.plan_approval = plan_approval
         self.failure_policy = failure_policy
         self.replan = replan
+        Prompts(templates)  # refuses what cannot be filled in
         self.templates = dict(templates or {})
         _check_has("planner", self.planner, "plan")
         if not isinstance(self.evaluator, str):
@@ -75,7 +76,6 @@ class ExpertTeamCoordinator:
                 raise ValueError(f"ExpertTeamCoordinator.{name} must be True or False, not {getattr(self, name)!r}")
         if replan and planner is None:
             raise ValueError("replan=True needs a planner= that can plan again, such as AgentPlanner(model)")
-        Prompts(self.templates)  # refuses unknown names
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
         """Return the plan it will run, if that is known without asking anybody.

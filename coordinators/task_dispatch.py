@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.coordinators.task_work import TaskWork
+from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team_run import TeamRun
 
@@ -19,11 +21,16 @@ class TaskDispatchCoordinator:
     """Runs the request's plan as a task board, or one task made of its goal.
 
     A task is reviewed only when it names an evaluator. Failed attempts go through the failure policy; a task that is
-    out of tries is FAILED, its dependents are SKIPPED, the other branches finish and the run is DEGRADED.
+    out of tries is FAILED, its dependents are SKIPPED, the other branches finish and the run is DEGRADED. `templates`
+    replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`), before those of the runtime.
     """
 
-    def __init__(self, *, failure_policy: FailurePolicy = FailurePolicy()) -> None:
+    def __init__(
+        self, *, failure_policy: FailurePolicy = FailurePolicy(), templates: Mapping[str, str] | None = None
+    ) -> None:
+        Prompts(templates)  # refuses what cannot be filled in
         self.failure_policy = failure_policy
+        self.templates = dict(templates or {})
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the plan it will run."""
@@ -35,7 +42,7 @@ class TaskDispatchCoordinator:
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
-        async with TeamRun.open(request, team, tolerate_failures=True) as run:
+        async with TeamRun.open(request, team, tolerate_failures=True, templates=self.templates) as run:
             graph = await run.plan(lambda: self.preview(request, team))
             reviewers = Reviewers(team)
             reviewers.check(run, graph)

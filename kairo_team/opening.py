@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def open_services(
     run: TeamRun, runtime: Runtime, prompts: Prompts, questions: Questions, steering: Steering
 ) -> Services:
-    """Return what every piece of work of the run shares, with the team's constraints in force."""
+    """Return what every piece of work of the run shares, with the constraints of runtime and team in force."""
     team, request = run.team, run.request
     services = Services(
         request.run_id,
@@ -43,13 +43,14 @@ def open_services(
         secrets=runtime.secrets,
         nest=partial(runtime.beneath, run_id=request.run_id, gate=questions.gate, grace=request.config.cancel_grace),
         around=runtime.around,
-        guardrails=team.guardrails,
+        guardrails=(*runtime.guardrails, *team.guardrails),
         guardrails_of={member.id: member.guardrails for member in team.everyone},
         questions=questions,
         steering=steering,
     )
-    if team.constraints or any(member.constraints for member in team.everyone):
-        services.constraints = RunConstraints(run)
+    shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
+    if shared or any(own.values()):
+        services.constraints = RunConstraints(run.governor, run.clock, shared, own, run.emit, run.cancel, run.warn)
     return services
 
 

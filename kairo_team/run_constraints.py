@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,9 +16,10 @@ from kairo_team.governance.constraints import AgentState, ResourceAction, Resour
 from kairo_team.runners import beside
 
 if TYPE_CHECKING:
+    from kairo_team.contracts import ResourceConstraint
     from kairo_team.governance.constraints import Violation
+    from kairo_team.governance.governor import Governor
     from kairo_team.models.chat_model import Message, ModelRequest, ModelResponse
-    from kairo_team.team_run import TeamRun
     from kairo_team.work_context import WorkContext
 
 T = TypeVar("T")
@@ -26,37 +27,49 @@ Watch = Callable[[], Coroutine[Any, Any, None]]
 
 
 class RunConstraints:
-    """The constraints of one run: a chain for each member, the team's first, and what they decided for all."""
+    """The constraints of one run: a chain for each member, what all share first, and what they decided for all."""
 
-    __slots__ = ("_chains", "_emit", "_kill", "_of_team", "_root", "_warn", "_warned", "clock", "exit")
+    __slots__ = ("_chains", "_emit", "_kill", "_of_all", "_root", "_warn", "_warned", "clock", "exit")
 
-    def __init__(self, run: TeamRun) -> None:
-        team = run.team
-        self.clock = run.clock
+    def __init__(
+        self,
+        root: Governor,
+        clock: Callable[[], float],
+        shared: Sequence[ResourceConstraint],
+        own: Mapping[str, Sequence[ResourceConstraint]],
+        emit: Callable[..., None],
+        kill: Callable[[str], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """Take the run's governor and clock; `shared` constraints are the runtime's and the team's, `own` a member's.
+
+        `kill` ends the run with a reason, `warn` puts a sentence into its result.
+        """
+        self.clock = clock
         self.exit: Violation | None = None
-        """What a watch of the team's decided for every attempt: no further model call."""
-        self._root = run.governor
-        self._kill = run.cancel
-        self._warn = run.warn
-        self._emit = run.emit
-        self._of_team = ConstraintChain(team.constraints)
-        chains = {one.id: ConstraintChain((*team.constraints, *one.constraints)) for one in team.everyone}
+        """What a watch of those that all share decided for every attempt: no further model call."""
+        self._root = root
+        self._kill = kill
+        self._warn = warn
+        self._emit = emit
+        self._of_all = ConstraintChain(shared)
+        chains = {member: ConstraintChain((*shared, *constraints)) for member, constraints in own.items()}
         self._chains = {member: chain for member, chain in chains.items() if chain.constraints}
         self._warned: set[tuple[str | None, int]] = set()
 
     @property
     def watches(self) -> Sequence[Watch]:
         """What is to run beside the run."""
-        return [partial(self._watch, position) for position in self._of_team.watched]
+        return [partial(self._watch, position) for position in self._of_all.watched]
 
     def for_attempt(self, context: WorkContext) -> AttemptConstraints | None:
         """Return what guards an attempt of a member; None for work of nobody's and where there are none."""
         chain = self._chains.get(context.member) if context.member is not None else None
         return AttemptConstraints(self, chain, context) if chain is not None else None
 
-    def is_of_team(self, position: int) -> bool:
-        """Whether a position in a member's chain is one of the team's constraints."""
-        return position < len(self._of_team.constraints)
+    def is_of_all(self, position: int) -> bool:
+        """Whether a position in a member's chain is one of the constraints that all share."""
+        return position < len(self._of_all.constraints)
 
     def stop(self, violation: Violation) -> None:
         """Interrupt the whole run."""
@@ -73,7 +86,7 @@ class RunConstraints:
         return True
 
     async def _watch(self, position: int) -> None:
-        violation = await self._of_team.watch(position)
+        violation = await self._of_all.watch(position)
         if violation is None:
             return
         self._emit(ConstraintViolated, None, None, *told(violation))
@@ -133,7 +146,7 @@ class AttemptConstraints:
         """Call the agent unless the constraints refuse; the member's watches run beside it."""
         await self._look(0)
         self._refuse_if_decided()
-        positions = [one for one in self._chain.watched if not self._of_run.is_of_team(one)]
+        positions = [one for one in self._chain.watched if not self._of_run.is_of_all(one)]
         if not positions:
             return await call()
         async with beside(*(partial(self._watch, position) for position in positions)):
@@ -190,7 +203,7 @@ class AttemptConstraints:
         self._emit(ConstraintViolated, self._task_id, self._member, *told(violation))
         if violation.action is ResourceAction.EMERGENCY_STOP:
             self.stopped_by = self.stopped_by or violation
-            if self._of_run.is_of_team(violation.position):
+            if self._of_run.is_of_all(violation.position):
                 self._of_run.stop(violation)
             else:
                 self._governor.cancel(HaltReason.EMERGENCY_STOP)

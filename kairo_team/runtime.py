@@ -16,8 +16,10 @@ import anyio
 
 from kairo_team.budget import Usage
 from kairo_team.carving import root_budget
+from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
+from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.journal import MemoryJournal
 from kairo_team.masking import Masker, mask_in_log
@@ -26,11 +28,20 @@ from kairo_team.models.limits import ModelLimits
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.models.retries import check_retry
 from kairo_team.opening import begun_with
+from kairo_team.prompts import Prompts
 from kairo_team.runs import Run, Runs, Suspension
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import ChatModel, HumanGate, Journal, Subscriber, TeamCoordinator
+    from kairo_team.contracts import (
+        ChatModel,
+        GuardrailPolicy,
+        HumanGate,
+        Journal,
+        ResourceConstraint,
+        Subscriber,
+        TeamCoordinator,
+    )
     from kairo_team.governance.pricing import Price
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.models.limits import ModelLimit
@@ -62,6 +73,9 @@ class Runtime:
         model_limits: Mapping[str, ModelLimit] | None = None,
         model_retry: ModelRetry | None = None,
         gate: HumanGate | None = None,
+        constraints: Iterable[ResourceConstraint] = (),
+        guardrails: Iterable[GuardrailPolicy] = (),
+        templates: Mapping[str, str] | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -73,7 +87,9 @@ class Runtime:
         split by characters nobody sees. `model_limits` says how many calls of a model may be made at once and begun in
         a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together.
         `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
-        none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`.
+        none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
+        `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
+        `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
         """
         unfit = [subscriber for subscriber in subscribers if not callable(subscriber)]
         if unfit:
@@ -90,6 +106,11 @@ class Runtime:
         if gate is not None and (isinstance(gate, type) or not callable(getattr(gate, "decide", None))):
             raise ValueError(f"Runtime.gate must have an async decide(question), such as ConsoleGate(), not {gate!r}")
         self.gate = gate
+        self.constraints = check_constraints("Runtime.constraints", constraints)
+        self.guardrails = check_guardrails("Runtime.guardrails", guardrails)
+        GuardrailChain(self.guardrails)  # refuses what does not say its phases
+        Prompts(templates)  # refuses what cannot be filled in
+        self.templates = dict(templates or {})
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None
         self.within: str | None = None
@@ -269,8 +290,12 @@ class Runtime:
             self.runs.leave(run)
 
     def beneath(self, attempt: WorkContext, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
-        """Return a runtime like this one for teams inside an attempt of a run: they spend its budget, ask its gate."""
+        """Return a runtime like this one for teams inside an attempt of a run: they spend its budget, ask its gate.
+
+        What guards all its runs guards that attempt, and all inside it, already.
+        """
         nested = copy(self)
+        nested.constraints, nested.guardrails = (), ()
         nested.governor, nested.within, nested.gate = attempt.governor, run_id, gate
         nested.around, nested.grace = attempt, min(grace, self.grace)
         nested.keeps_accounts = True

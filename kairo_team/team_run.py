@@ -123,8 +123,8 @@ class TeamRun:
 
         Whatever the block raises becomes a FAILED result, but for the caller's own cancellation, which is raised again
         once everything in flight has ended. With `tolerate_failures` a task that was not accepted makes the run
-        DEGRADED instead of FAILED. `gate` asks people; None takes the runtime's, if it has one. Raises `RunExists` for
-        a run id that was used before.
+        DEGRADED instead of FAILED. `templates` replace prompt templates by name, before the runtime's. `gate` asks
+        people; None takes the runtime's, if it has one. Raises `RunExists` for a run id that was used before.
         """
         runtime: Runtime = team.runtime or Runtime()
         handle = runtime.enter(request.run_id)
@@ -136,7 +136,7 @@ class TeamRun:
                 runtime,
                 handle,
                 tolerate_failures=tolerate_failures,
-                prompts=Prompts(templates),
+                prompts=Prompts({**runtime.templates, **(templates or {})}),
                 gate=gate or runtime.gate,
             )
             handle.begin(run)

@@ -37,7 +37,7 @@ FLOORS = [
     VALUES,
     ["governance"],
     ["models", "tools"],
-    ["agents", "journal", "member_model", "runners", "services", "work_context"],
+    ["agents", "journal", "member_model", "run_constraints", "runners", "services", "work_context"],
     KERNEL,
     ["coordinators", "evaluators"],
     ["front"],

@@ -294,7 +294,8 @@ async def test_a_stop_that_comes_after_another_end_of_the_run_does_not_rename_it
     bench = Bench(kt.Member("a", hang), team=[watcher()])
     async with kt.TeamRun.open(kt.TeamExecutionRequest("goal"), bench.team) as run:
         run.governor.cancel(first)
-        RunConstraints(run).stop(Violation("bell", 0, STOP, ResourceValidation(True, "it rang")))
+        of_run = RunConstraints(run.governor, run.clock, (), {}, run.emit, run.cancel, run.warn)
+        of_run.stop(Violation("bell", 0, STOP, ResourceValidation(True, "it rang")))
         await anyio.sleep_forever()
     assert run.result.status is status
     assert ("it rang" in (run.result.error or "")) is (first is kt.HaltReason.EMERGENCY_STOP)

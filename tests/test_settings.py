@@ -393,6 +393,18 @@ async def test_guardrails_are_one_members_or_everybodys() -> None:
     assert [outcome.status for outcome in both.outcomes] == ["failed", "failed"]
 
 
+@shows(kt.Runtime, "guardrails", "constraints", "templates")
+async def test_guardrails_constraints_and_templates_of_a_runtime_hold_in_all_its_runs() -> None:
+    async def end(agent: Any, **fields: Any) -> str | None:
+        return (await run(agent, team={"runtime": kt.Runtime(**fields)}))["t0"].error
+
+    model = ScriptedModel(["said"])
+    assert "not today" in str(await end(kt.MiniAgent(model), guardrails=[Refuse()]))
+    assert "emergency stop by the constraint 'timeout'" in str(await end(nap, constraints=[Timeout(0.5)]))
+    assert await end(kt.MiniAgent(model), templates={"task": "Just do it."}) is None
+    assert [message.text for message in model.calls[0].messages][1:] == ["Just do it."]
+
+
 @kt.tool(side_effect="write")
 async def publish(text: str) -> str:
     return f"published {text} with the key s3cret"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from kairo_team.budget import Budget
 from kairo_team.clock import LoopClock
-from kairo_team.contracts import check_guardrails
-from kairo_team.errors import GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
+from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.journal import MemoryJournal
@@ -18,6 +21,7 @@ from kairo_team.models.resolver import ModelResolver
 from kairo_team.output_types import output_type_problem
 from kairo_team.prompts import Prompts
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.run_constraints import RunConstraints
 from kairo_team.runners import beside
 from kairo_team.services import Services
 from kairo_team.tasks import Assignment, Task
@@ -27,7 +31,9 @@ from kairo_team.tools.sources import blocked_sources
 from kairo_team.work_context import WorkContext
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import ChatModel, GuardrailPolicy, MemberContext
+    from kairo_team.contracts import ChatModel, GuardrailPolicy, MemberContext, ResourceConstraint
+
+_logger = logging.getLogger("kairo_team")
 
 
 class Runnable(Protocol):
@@ -45,23 +51,29 @@ async def run_alone(
     budget: Budget | None = None,
     role: Role | str = "agent",
     output_type: Any = None,
+    constraints: Iterable[ResourceConstraint] = (),
     guardrails: Iterable[GuardrailPolicy] = (),
     permissions: ToolPermissions | None = None,
 ) -> AgentOutput:
     """Run an agent by itself and return how it ended, with what was said so far and what was spent.
 
     `budget` is all it may spend (None: no limit), `output_type` what its answer must be: a type pydantic can validate,
-    or a JSON Schema. A halt comes back as HALTED, a guardrail's refusal as BLOCKED; what a model or tool source raises
-    is raised. Raises `PlanRefused` for an MCP server of which nothing may be used.
+    or a JSON Schema. `constraints` guard the work as those of a member do: a graceful exit comes back as GRACEFUL_EXIT,
+    an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back as HALTED, a
+    guardrail's refusal as BLOCKED; what a model or tool source raises is raised. Raises `PlanRefused` for an MCP server
+    of which nothing may be used.
     """
     role = Role(role) if isinstance(role, str) else role
     assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
     _check(assignment, role, output_type, permissions)
     if problems := list(blocked_sources(getattr(agent, "tools", ()), permissions)):
         raise PlanRefused(problems)
-    checked = check_guardrails("run_alone", guardrails)
-    services = _services(LoopClock(), permissions=permissions, guardrails=checked)
+    guards, rails = check_constraints("run_alone", constraints), check_guardrails("run_alone", guardrails)
+    services = _services(LoopClock(), permissions=permissions, guardrails=rails)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
+    if guards:
+        parts = (governor, services.clock, (), {role.id: guards}, tell_nobody, tell_nobody, tell_nobody)
+        services.constraints = RunConstraints(*parts)
     context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
     context.output_type = output_type
     try:
@@ -69,13 +81,15 @@ async def run_alone(
             return await _run_in_scope(agent, assignment, context)
     except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends an output can tell
         cause = innermost(error)
-        if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied):
+        if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):
             raise cause from None
         return _cut_short(context, cause, getattr(agent, "max_turns", None))
     except BaseExceptionGroup as group:  # the task group's: `SystemExit` out of a tool must end the program as usual
         raise _only_one(group) from None
     finally:
         governor.close()
+        for warning in () if context.constraints is None else context.constraints.warnings:
+            _logger.warning("%s: %s", role.id, warning)
 
 
 @asynccontextmanager
@@ -137,10 +151,15 @@ def _services(
 
 async def _run_in_scope(agent: Runnable, assignment: Assignment, context: WorkContext) -> AgentOutput:
     output: AgentOutput | None = None
+    constraints = context.constraints
     async with context.governor.scope():
-        output = await agent.run(assignment, context)
+        work = partial(agent.run, assignment, context)
+        output = await (work() if constraints is None else constraints.around(work))
     assert output is not None, "a scope that was halted raises"
-    return output
+    if constraints is None or constraints.refusal is None or output.status is not AgentStatus.COMPLETED:
+        return output
+    artifact = replace(output.artifact, partial=True)  # the agent took the refusal for the end of its work
+    return replace(output, artifact=artifact, status=AgentStatus.GRACEFUL_EXIT, error=str(constraints.refusal))
 
 
 def _check(task: Any, role: Any, output_type: Any, permissions: Any) -> None:
@@ -167,9 +186,14 @@ def _only_one(error: Any) -> BaseException:
 
 
 def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) -> AgentOutput:
-    status = AgentStatus.BLOCKED if isinstance(cause, GuardrailDenied) else AgentStatus.HALTED
-    kept, usage = Artifact(context.kept, partial=True), context.usage
-    return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=str(cause))
+    kept, usage, constraints = Artifact(context.kept, partial=True), context.usage, context.constraints
+    status = next((status for kind, status in _ENDS.items() if isinstance(cause, kind)), AgentStatus.HALTED)
+    stopped_by = None if constraints is None or not isinstance(cause, HaltError) else constraints.stopped_by
+    error = str(cause) if stopped_by is None else f"emergency stop by {stopped_by}"
+    return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=error)
+
+
+_ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}
 
 
 def tell_nobody(*_event: object) -> None:

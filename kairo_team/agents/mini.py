@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.agents.alone import run_alone
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits, two_turns
@@ -13,6 +13,8 @@ from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known, r
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.output_types import check_output, schema_of
+from kairo_team.prompts import Prompts
+from kairo_team.prompts.overrides import check_names
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 from kairo_team.tools.sources import as_source
 from kairo_team.tools.tool import Tool, as_tool
@@ -38,7 +40,8 @@ class MiniAgent:
     withheld and the prompt says so. When the task names an output type the reply is held to its JSON schema, and one
     that is not of it is asked for once more. When a constraint ends the attempt the text so far comes back as
     GRACEFUL_EXIT. With `stream` subscribers hear the replies as they come: `model.delta` events. `max_turns` holds
-    beside whatever constraints there are.
+    beside whatever constraints there are. `templates` replace prompt templates by name (`system`, `task`, `continue`,
+    `after_tools`, `repair`) before those of the coordinator and the runtime.
     """
 
     reentrant = True
@@ -52,6 +55,7 @@ class MiniAgent:
         max_turns: int = 10,
         settings: Settings | None = None,
         stream: bool = False,
+        templates: Mapping[str, str] | None = None,
     ) -> None:
         check_count("MiniAgent.max_turns", max_turns)
         if max_turns < 1:
@@ -60,6 +64,8 @@ class MiniAgent:
         self.tools = _check_tools(tools)
         self.max_turns = max_turns
         self.stream = stream
+        self.templates = dict(check_names("MiniAgent.templates", templates or {}, _TEMPLATES))
+        self._prompts = Prompts(self.templates)
         self._settings: Settings = _check_settings(settings) if settings is not None else {}
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
@@ -114,9 +120,16 @@ class MiniAgent:
         """Return the sampling settings of one assignment."""
         return dict(_check_settings(self._settings(assignment)) if callable(self._settings) else self._settings)
 
+    def render(self, template: str, context: MemberContext, **values: object) -> str:
+        """Fill in a prompt template: the agent's own, else the run's."""
+        return (self._prompts if template in self.templates else context).render(template, **values)
+
     def __repr__(self) -> str:
         return f"MiniAgent({self.model!r}, max_turns={self.max_turns})"
 
+
+_TEMPLATES: Final = ("system", "task", "continue", "after_tools", "repair")
+"""The prompt templates an agent fills in."""
 
 _BYTES_A_TOKEN = 6
 """More text than this rarely goes into one token: a prompt cannot be paid below that."""
@@ -133,7 +146,7 @@ class _Conversation:
         self._settings = agent.settings_for(assignment)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
         self._schema = schema_of(context.output_type) if context.output_type is not None else None
-        self._messages = [Message.system(context.render("system", role=context.role, schema=self._schema))]
+        self._messages = [Message.system(agent.render("system", context, role=context.role, schema=self._schema))]
         self._tools: Toolbox | None = None
         self._spent_before = context.governor.usage
         self._ask = "task"
@@ -230,8 +243,9 @@ class _Conversation:
     def _render(self, turn: int, *, last: bool) -> str:
         turns_left = self._agent.max_turns - turn + 1
         limits = LAST_TURN if last else say_limits(turns_left if self._agent.max_turns > 1 else None, self._context)
-        told = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
-        return self._context.render(self._ask, assignment=self._assignment, role=self._context.role, **told)
+        told: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
+        told |= {"assignment": self._assignment, "role": self._context.role}
+        return self._agent.render(self._ask, self._context, **told)
 
     async def _can_pay_another(self, request: ModelRequest) -> bool:
         """Say whether a turn after this one could be paid."""

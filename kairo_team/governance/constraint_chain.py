@@ -34,7 +34,7 @@ _BUILT_IN: Final[Mapping[str, Callable[..., Any]]] = {
     "warn-at": WarnAt,
 }
 _CATALOGUE: Final[Catalogue[ResourceConstraint]] = Catalogue(
-    "constraint", ENTRY_POINTS, _BUILT_IN, check_constraints, keys=("kairo", "constraints")
+    "constraint", ENTRY_POINTS, _BUILT_IN, check_constraints, keys=("kairo", "constraint", "constraints")
 )
 _ALLOWED: Final = ConstraintReport(ResourceAction.ALLOW)
 
@@ -56,9 +56,9 @@ class ConstraintChain:
     def from_config(cls, config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> ConstraintChain:
         """Make a chain from the parsed content of any YAML, TOML or JSON file: `{"name": "timeout", "seconds": 60}`.
 
-        It is a list, or a mapping that has the list under `kairo.constraints`; `kairo` may be left out. The names are
-        those of the built-in constraints, then those published under the entry-point group `kairo_team.constraints`,
-        which are imported only when named here. What `warn-at` warns of is an entry itself:
+        It is a list, or a mapping that has it under `kairo.constraint.constraints`, outer keys left out or not. The
+        names are those of the built-in constraints, then those published under the entry-point group
+        `kairo_team.constraints`, which are imported only when named here. What `warn-at` warns of is an entry itself:
         `{"name": "warn-at", "constraint": {...}, "share": 0.8}`. `ValueError` for an unknown name, a bad option, or
         one constraint twice.
         """

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.errors import known
+from kairo_team.prompts.overrides import check_names, check_templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,14 +34,20 @@ class Prompts:
     """The templates of one run. Each is filled in one pass: what a member wrote is never read as a template."""
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        unknown = set(overrides or {}) - set(TEMPLATES)
-        if unknown:
-            raise ValueError(f"unknown templates {known(unknown)}; there are {known(TEMPLATES)}")
-        self._overrides = frozenset((overrides or {}).items())
+        """Take templates by name; `ValueError` for a name, a variable or a filter there is not."""
+        given = check_names("templates", {} if overrides is None else overrides, TEMPLATES)
+        self._overrides = frozenset(given.items())
+        if given:
+            _check(self._overrides)
 
     def render(self, name: str, **values: object) -> str:
         """Fill in the template of that name; a variable it asks for and does not get is an error."""
         return _environment(self._overrides).get_template(name).render(**values).strip()
+
+
+@lru_cache(maxsize=32)
+def _check(overrides: frozenset[tuple[str, str]]) -> None:
+    check_templates([name for name, _ in overrides], _environment(overrides), _environment(frozenset[tuple[str, str]]()))
 
 
 @lru_cache(maxsize=32)  # to compile templates takes longer than all else that is done before a model is asked

@@ -1,0 +1,72 @@
+"""Whether templates that take the place of packaged ones can be filled in: found out when they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kairo_team.errors import known
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TURN: Final = ("assignment", "role", "limits", "problem", "no_tools")
+VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "system": ("role", "schema"),
+    "task": ("assignment", "role", "limits"),
+    **dict.fromkeys(("continue", "after_tools", "repair"), _TURN),
+    "plan": ("request", "team", "max_tasks"),
+    "plan_again": ("problems",),
+    "judge": ("token", "cannot_tell", "task", "goal", "upstream", "criteria"),
+    "judge_ask": ("token", "cannot_tell", "ids", "hidden", "whole"),
+    "judge_again": ("token", "problem"),
+}
+"""What each template is given, beside what the packaged one of that name asks for."""
+
+
+def check_names(owner: str, templates: Any, names: Iterable[str]) -> Mapping[str, str]:
+    """Return templates by name; `ValueError` in the name of `owner` for what is none of `names`, or no text."""
+    if not isinstance(templates, Mapping):
+        raise ValueError(f"{owner} are texts by name, such as {{'task': '...'}}, not {templates!r:.200}")
+    given = cast("Mapping[Any, Any]", templates)  # type: ignore[redundant-cast]  # pyright needs it
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise ValueError(f"{owner}: unknown templates {known(map(str, unknown))}; there are {known(names)}")
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{owner}: the template {name!r} must be a text, not {text!r:.200}")
+    return given
+
+
+def check_templates(names: Iterable[str], environment: Environment, packaged: Environment) -> None:
+    """Raise `ValueError` for a template that cannot be read, or asks for what it will not be given."""
+    from jinja2 import TemplateError
+
+    for name in names:
+        try:
+            environment.get_template(name)  # it is compiled now, and kept
+            problem = _problem(name, environment, packaged)
+        except TemplateError as error:
+            line = getattr(error, "lineno", None)
+            problem = f"line {line}: {error.message}" if line else str(error)
+        if problem is not None:
+            raise ValueError(f"the template {name!r} cannot be used: {problem}")
+
+
+def _problem(name: str, environment: Environment, packaged: Environment) -> str | None:
+    """Say which variable, or which other template, is not to be had."""
+    from jinja2 import meta
+
+    tree = environment.parse(_source(environment, name))
+    given = {*VARIABLES.get(name, ()), *meta.find_undeclared_variables(packaged.parse(_source(packaged, name)))}
+    unknown = meta.find_undeclared_variables(tree) - given - set(environment.globals)
+    if unknown:
+        return f"it asks for {known(unknown)}; it is given {known(given)}"
+    others = set(environment.list_templates())
+    missing = {other for other in meta.find_referenced_templates(tree) if other is not None} - others
+    return f"it takes in {known(missing)}; there are {known(others)}" if missing else None
+
+
+def _source(environment: Environment, name: str) -> str:
+    assert environment.loader is not None, "an environment of ours has one"
+    return environment.loader.get_source(environment, name)[0]
