@@ -47,7 +47,9 @@ class Prompts:
 
 @lru_cache(maxsize=32)
 def _check(overrides: frozenset[tuple[str, str]]) -> None:
-    check_templates([name for name, _ in overrides], _environment(overrides), _environment(frozenset[tuple[str, str]]()))
+    check_templates(
+        [name for name, _ in overrides], _environment(overrides), _environment(frozenset[tuple[str, str]]())
+    )
 
 
 @lru_cache(maxsize=32)  # to compile templates takes longer than all else that is done before a model is asked
