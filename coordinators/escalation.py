@@ -9,10 +9,10 @@ from kairo_team.budget import HaltReason
 from kairo_team.coordinators.progress import to_tell
 from kairo_team.human import HumanRequest
 from kairo_team.team import RiskProfile
-from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kairo_team.attempts import Attempt
     from kairo_team.contracts import EvaluationStrategy
@@ -27,6 +27,23 @@ _USED_UP: Final = frozenset({Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CY
 _ABOUT_THE_WORK: Final = _USED_UP | {Cause.UNACTIONABLE, Cause.LOW_CONFIDENCE, Cause.UNDECIDED, Cause.CONTRADICTION}
 """Causes that somebody better may mend."""
 
+_WHY_ASKED: Final[Mapping[Cause, str]] = {
+    Cause.UNDECIDED: "The review could not decide",
+    Cause.JUDGE_DISAGREEMENT: "The judges do not agree",
+    Cause.LOW_CONFIDENCE: "The judge is not sure",
+    Cause.INJECTION_SUSPECTED: "The text may be written to influence its judge",
+    Cause.HUMAN_REQUIRED: "Only a person may accept it",
+    Cause.UNACTIONABLE: "The review found nothing that its author could change",
+    Cause.CONTRADICTION: "The judge contradicts what it said before",
+    Cause.EVALUATOR_ERROR: "The review failed",
+    Cause.EVALUATOR_TIMEOUT: "The review took too long",
+    Cause.JUDGE_BUDGET: "There was no budget left for the review",
+    Cause.ROUNDS_EXHAUSTED: "No version passed its review, and no revision is left",
+    Cause.NO_PROGRESS: "The revisions brought no progress",
+    Cause.CYCLE: "An earlier version came back",
+}
+"""Why a person is asked, in words."""
+
 
 class Escalation:
     """Takes one task from a verdict that asks for no revision to its end."""
@@ -39,6 +56,8 @@ class Escalation:
         self._evaluator = evaluator
         self._over = False
         """The task ended on the way: nobody else is asked."""
+        self._sent_back = 0
+        """Revisions that a person asked for."""
 
     async def settle(self, verdict: EvaluationVerdict) -> None:
         """Accept the artifact, or go up: senior, person, risk."""
@@ -76,26 +95,50 @@ class Escalation:
         if decision is None:
             await self._leave_to_risk(verdict, chosen)
         elif decision.action == "approve":
-            self._run.accept(self._task, chosen, verdict, by="a person")
+            self._run.accept(self._task, chosen, verdict.approved(decision.feedback), by="a person")
         elif decision.action == "reject":
             await self._fail(verdict, chosen, decision.feedback or "a person rejected it")
-        else:
+        elif self._sent_back < self._run.config.max_human_rounds:
+            self._sent_back += 1
             return await self._revise_for(decision, verdict)
+        else:
+            await self._end_rounds(decision)
         return None
 
     def _question(self, verdict: EvaluationVerdict, chosen: Attempt) -> HumanRequest:
-        cause = verdict.cause.value if verdict.cause else ""
-        text = f"is the work of {chosen.member!r} on {self._task.id!r} good enough? The review left it open: {cause}"
         return HumanRequest(
             "review",
-            f"{text}. {verdict.feedback}" if verdict.feedback else f"{text}.",
+            f"is the work of {chosen.member!r} on {self._task.id!r} good enough? {_say_why(verdict)}",
             chosen.artifact.text if chosen.artifact else "",
             self._task.id,
             chosen.member,
             self._progress.tries,
             verdict.cause,
             [finding for finding in verdict.findings if finding.status != "closed"],
+            consequences=self._consequences(verdict, chosen),
         )
+
+    def _consequences(self, verdict: EvaluationVerdict, chosen: Attempt) -> Mapping[str, str]:
+        """Say what follows from each answer."""
+        left = self._run.config.max_human_rounds - self._sent_back
+        silence = "it is accepted with a warning" if self._is_accepted_by_risk(verdict) else "the task fails"
+        passes = "it is accepted: its verdict is a PASS"
+        return {
+            "approve": passes if verdict.awaits_approval else "it is accepted without a PASS: the run is DEGRADED",
+            "revise": f"{chosen.member!r} makes another version from your words ({left} of these left)"
+            if left
+            else f"no further version is made, for {self._sent_back} were: {silence}",
+            "reject": "the task fails",
+            "silence": silence,
+        }
+
+    async def _end_rounds(self, decision: HumanDecision) -> None:
+        """Leave it to the risk: the person wants another version, and no more are made."""
+        made = f"{self._sent_back} were made already (TeamConfig.max_human_rounds)"
+        why = f"a person wants another version ({decision.feedback}), and {made}"
+        ended = self._progress.used_up(Cause.ROUNDS_EXHAUSTED, why)
+        self._run.emit(events.TaskEscalated, self._task.id, self._last.member, Cause.ROUNDS_EXHAUSTED)
+        await self._leave_to_risk(ended, self._chosen(ended))
 
     async def _revise_for(self, decision: HumanDecision, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
         """Have its maker make the attempt that a person asked for; one that cannot be made fails the task."""
@@ -120,9 +163,11 @@ class Escalation:
         progress.most = len(progress.reviewed)
         return await self._work.review(self._task, progress, attempt, self._evaluator)
 
+    def _is_accepted_by_risk(self, verdict: EvaluationVerdict) -> bool:
+        return self._run.config.risk_profile is RiskProfile.LOW and not verdict.no_risk_accepts
+
     async def _leave_to_risk(self, verdict: EvaluationVerdict, chosen: Attempt) -> None:
-        low = self._run.config.risk_profile is RiskProfile.LOW
-        if low and verdict.cause not in NEVER_BY_RISK:
+        if self._is_accepted_by_risk(verdict):
             self._run.accept(self._task, chosen, verdict)
         else:
             await self._fail(verdict, chosen, verdict.feedback or "the review did not pass it")
@@ -130,3 +175,11 @@ class Escalation:
     async def _fail(self, verdict: EvaluationVerdict, chosen: Attempt, reason: str) -> None:
         cause = verdict.cause.value if verdict.cause else verdict.outcome.value
         await self._work.fail(self._task, f"not accepted ({cause}): {reason}", best=chosen, verdict=verdict)
+
+
+def _say_why(verdict: EvaluationVerdict) -> str:
+    """Say why a person is asked, and what they are to look at."""
+    assert verdict.cause is not None, "a person is asked only what a review left open"
+    left = "; ".join(one.text for one in verdict.criteria if one.left_to_a_person)
+    told = left if left and verdict.awaits_approval else verdict.feedback
+    return f"{_WHY_ASKED[verdict.cause]}: {told}" if told else f"{_WHY_ASKED[verdict.cause]}."

@@ -50,9 +50,11 @@ class PlanMaking:
     async def plan_until_approved(self) -> TaskGraph:
         """Have the plan approved by a person, as often as it is to be revised; `PlanRejected` when it is not."""
         run, graph = self._run, await self.plan()
+        sent_back, most = 0, self._run.config.max_human_rounds
         while True:
-            question = HumanRequest("plan", f"may {run.team.name!r} work by this plan?", show_plan(graph))
-            decision = await run.ask(question)
+            text, left = f"may {run.team.name!r} work by this plan?", most - sent_back
+            consequences = self._consequences(left)
+            decision = await run.ask(HumanRequest("plan", text, show_plan(graph), consequences=consequences))
             if decision is None:
                 raise PlanRejected("nobody approved the plan, and without approval no work starts")
             if decision.action == "approve":
@@ -64,7 +66,24 @@ class PlanMaking:
                     f"a person wants another plan ({decision.feedback}), and this one was given with the request: "
                     "change it and begin a new run"
                 )
+            if not left:
+                raise PlanRejected(
+                    f"a person wants another plan ({decision.feedback}), and {most} were made already "
+                    "(TeamConfig.max_human_rounds): change the goal, or give the plan with the request"
+                )
+            sent_back += 1
             graph = await self.plan(previous_plan=show_plan(graph), wanted_of_the_plan=decision.feedback)
+
+    def _consequences(self, left: int) -> Mapping[str, str]:
+        """Say what follows from each answer, with so many revisions left."""
+        given = self._run.request.plan is not None
+        ends = "the run fails, and nothing is started"
+        return {
+            "approve": "the work begins",
+            "revise": ends if given or not left else f"it is planned again from your words ({left} of these left)",
+            "reject": ends,
+            "silence": ends,
+        }
 
     async def replan(self, failing: Task, error: str) -> bool:
         """Have the planner replace what has not started, because a task is about to fail; say whether it did."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.attempts import Attempt
@@ -49,7 +49,7 @@ class Progress:
         """
         for age, (earlier, verdict) in enumerate(reversed(self.reviewed)):
             if _digest(earlier) == _digest(attempt):
-                return verdict if age == 0 else self._used_up(Cause.CYCLE, "an earlier version came back unchanged")
+                return verdict if age == 0 else self.used_up(Cause.CYCLE, "an earlier version came back unchanged")
         return None
 
     def add(self, attempt: Attempt, verdict: EvaluationVerdict) -> EvaluationVerdict:
@@ -58,9 +58,9 @@ class Progress:
         if verdict.outcome is not VerdictOutcome.REVISE:
             return verdict
         if len(self.reviewed) > self.most:
-            return self._used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {len(self.reviewed)} reviews")
+            return self.used_up(Cause.ROUNDS_EXHAUSTED, f"no attempt passed in {len(self.reviewed)} reviews")
         if self._stands_still():
-            return self._used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same wanting")
+            return self.used_up(Cause.NO_PROGRESS, f"{_STANDSTILL} reviews in a row found the same wanting")
         return verdict
 
     def _stands_still(self) -> bool:
@@ -69,12 +69,9 @@ class Progress:
             return False
         return max(verdict.score or 0.0 for verdict in last[1:]) <= (last[0].score or 0.0)
 
-    def _used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
-        """Say so, and what the best attempt still lacks."""
-        _, best = self.best()
-        return EvaluationVerdict.review_exceeded(
-            cause, f"{why}; the best one: {best.feedback}", findings=best.findings, criteria=best.criteria
-        )
+    def used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
+        """Say that review is used up, with what the review of the best attempt found."""
+        return self.best()[1].used_up(cause, why)
 
 
 def to_tell(verdict: EvaluationVerdict, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
@@ -115,4 +112,4 @@ def _failing(verdict: EvaluationVerdict) -> frozenset[tuple[str, str]]:
 def _rank(verdict: EvaluationVerdict) -> tuple[bool, int, float, int]:
     met = sum(criterion.passed is True for criterion in verdict.criteria)
     open_findings = sum(finding.severity == "blocking" for finding in verdict.findings)
-    return verdict.cause not in NEVER_BY_RISK, met, verdict.score or 0.0, -open_findings
+    return not verdict.no_risk_accepts, met, verdict.score or 0.0, -open_findings

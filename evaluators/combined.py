@@ -159,14 +159,17 @@ def _joined(outcome: VerdictOutcome, verdicts: Sequence[EvaluationVerdict], *, l
     findings = _distinct(finding for verdict in ordered for finding in verdict.findings)
     if outcome is not _REVISE:
         findings = [replace(finding, severity="info") for finding in findings]
+    open_causes = {cause for verdict in ordered for cause in (verdict.cause, *verdict.other_causes)}
     causes = {verdict.cause for verdict in ordered if verdict.outcome is outcome}  # none where it passes or goes back
+    cause = next((cause for cause in _GRAVEST if cause in causes), None)
     return EvaluationVerdict(
         outcome,
         (min(scores) if lowest else max(scores)) if scores and outcome in (_PASS, _REVISE) else None,
         "; ".join(_distinct(verdict.feedback for verdict in deciding if verdict.feedback)),
         findings=findings,
         criteria=_distinct(result for verdict in ordered for result in verdict.criteria),
-        cause=next((cause for cause in _GRAVEST if cause in causes), None),
+        cause=cause,
+        other_causes=[one for one in _GRAVEST if one in open_causes and one is not cause] if cause else (),
         confidence=min(sure, default=None),
         usage=sum((verdict.usage for verdict in ordered), Usage()),
     )

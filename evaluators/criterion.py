@@ -12,15 +12,12 @@ from typing import Any, Final, Literal, cast
 from kairo_team.errors import known
 from kairo_team.evaluators.intervals import KINDS, Kind, Number, exact
 from kairo_team.tasks import check_id
-from kairo_team.verdicts import Finding
+from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN, Finding
 
 By = Literal["check", "judge", "human"]
 BY: Final[tuple[By, ...]] = ("check", "judge", "human")
 Evidence = Literal["none", "quote"]
-
-UNKNOWN: Final = "unknown"
-NOT_APPLICABLE: Final = "not applicable"
-"""Levels a result can have beside those of the criterion."""
+_RESERVED: Final = frozenset({UNKNOWN, NOT_APPLICABLE, APPROVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +133,6 @@ def _levels(owner: str, levels: Any) -> tuple[str, ...]:
     names: tuple[Any, ...] = tuple(cast("Iterable[Any]", levels))
     if len(names) < 2 or not all(isinstance(name, str) and name.strip() for name in names):  # noqa: PLR2004 - two ends
         raise ValueError(f"{owner}: levels need two names at least, none of them blank, not {levels!r}")
-    if len(set(names)) != len(names) or {UNKNOWN, NOT_APPLICABLE} & set(names):
-        raise ValueError(f"{owner}: levels must differ and not be called {UNKNOWN!r} or {NOT_APPLICABLE!r}: {levels!r}")
+    if len(set(names)) != len(names) or not _RESERVED.isdisjoint(names):
+        raise ValueError(f"{owner}: levels must differ, and none be called {known(_RESERVED)}: {levels!r}")
     return names

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Final
 
 from kairo_team.errors import known
 from kairo_team.evaluators import intervals
-from kairo_team.evaluators.criterion import NOT_APPLICABLE, UNKNOWN, Answer, By, Criterion
+from kairo_team.evaluators.criterion import Answer, By, Criterion
 from kairo_team.evaluators.intervals import Decision, Item, Number
 from kairo_team.evaluators.quotes import stands_in
 from kairo_team.evaluators.rounds import NOTHING_YET, History
 from kairo_team.evaluators.running import cut, cut_finding
 from kairo_team.frozen import EMPTY
-from kairo_team.verdicts import Cause, CriterionResult, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import (
+    NOT_APPLICABLE,
+    UNKNOWN,
+    Cause,
+    CriterionResult,
+    EvaluationVerdict,
+    Finding,
+    VerdictOutcome,
+)
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
@@ -171,23 +179,35 @@ class Review:
 
     def undecided(self, why: str) -> EvaluationVerdict:
         """Leave it to a higher authority, with all that is known: ESCALATE(undecided)."""
-        return self._escalate(Cause.UNDECIDED, why)
+        return self._escalate([Cause.UNDECIDED], why)
 
     def _escalated(self) -> EvaluationVerdict:
         left = [self._asked_about[place] for place in self._relevant()]
         why = "; ".join(f"{criterion.id}: {self._why(criterion)}" for criterion in left)
         why = f"not decided: {why}" if left else "no criterion that decides applies to it"
-        return self._escalate(self._cause(left), why)
+        return self._escalate(self._causes(left), why)
 
-    def _cause(self, left: Sequence[Criterion]) -> Cause:
-        """Say why criteria are not decided, by what forbids most."""
-        if any(criterion.by == "human" and criterion.id not in self.rulings for criterion in left):
+    def _causes(self, left: Sequence[Criterion]) -> list[Cause]:
+        """Say why criteria are not decided, first what forbids most."""
+        found = {self._cause(criterion) for criterion in left} or {Cause.UNDECIDED}
+        if Cause.HUMAN_REQUIRED in found and self._with_people_content().decision is Decision.PASS:
+            return [Cause.HUMAN_REQUIRED]
+        return [cause for cause in (Cause.HUMAN_REQUIRED, Cause.CONTRADICTION, Cause.UNDECIDED) if cause in found]
+
+    def _with_people_content(self) -> Review:
+        """Return the review as it would be with every criterion met that is left to a person."""
+        left = [c for c in self.criteria if c.by == "human" and c.id not in self.rulings]
+        return replace(self, rulings={**self.rulings, **{c.id: Ruling(c.top) for c in left}})
+
+    def _cause(self, criterion: Criterion) -> Cause:
+        ruling = self.rulings.get(criterion.id)
+        if ruling is None and criterion.by == "human":
             return Cause.HUMAN_REQUIRED
-        flipped = any(found.flipped for c in left if (found := self.rulings.get(c.id)) is not None)
-        return Cause.CONTRADICTION if flipped else Cause.UNDECIDED
+        return Cause.CONTRADICTION if ruling is not None and ruling.flipped else Cause.UNDECIDED
 
-    def _escalate(self, cause: Cause, why: str) -> EvaluationVerdict:
-        return EvaluationVerdict.escalate(cause, why, findings=self._findings(), criteria=self._results())
+    def _escalate(self, causes: Sequence[Cause], why: str) -> EvaluationVerdict:
+        found, results = self._findings(), self._results()
+        return EvaluationVerdict.escalate(causes[0], why, findings=found, criteria=results, other_causes=causes[1:])
 
     @cached_property
     def _places(self) -> list[int]:
@@ -252,17 +272,20 @@ class Review:
         ruling = self.rulings.get(criterion.id)
         if ruling is None or ruling.level is None:
             level = UNKNOWN if ruling is None or ruling.applies else NOT_APPLICABLE
-            return CriterionResult(criterion.id, level, None, self._why(criterion), text=criterion.text)
+            why = self._why(criterion)
+            return CriterionResult(criterion.id, level, None, why, text=criterion.text, by=criterion.by)
         passed = ruling.level == criterion.top
         reason = ruling.reason if ruling.finding is None else ruling.finding.observed
         level = criterion.levels[ruling.level]
-        return CriterionResult(criterion.id, level, passed, reason, ruling.quote, criterion.text)
+        return CriterionResult(criterion.id, level, passed, reason, ruling.quote, criterion.text, criterion.by)
 
     def _why(self, criterion: Criterion) -> str:
         """Say why a criterion is unknown."""
         ruling = self.rulings.get(criterion.id)
         if ruling is not None:
             return ruling.reason
+        if criterion.by == "human":
+            return f"{criterion.text} (a person decides it)"
         return f"{criterion.text} (a {criterion.by} decides it, who was not asked)"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, rule
 from kairo_team.evaluators.rounds import history_of
 from kairo_team.evaluators.running import CHECK_TIMEOUT, Asker, as_answer
 from kairo_team.team import check_positive
+from kairo_team.verdicts import Cause
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
@@ -28,8 +30,8 @@ class Rubric:
     is wrong; `check_timeout` is in seconds, for each. Deterministic: the same artifact gets an equal verdict.
 
     A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause `human_required` where a human
-    criterion is open and `undecided` where not. Alone it never passes an artifact while it has criteria for a judge:
-    `preflight` says so before work starts.
+    criterion is open and `undecided` where not. Where human criteria are all that is open, a person's approval makes it
+    a PASS. Alone it never passes an artifact while it has criteria for a judge: `preflight` says so before work starts.
     """
 
     models: tuple[Any, ...] = ()
@@ -54,10 +56,13 @@ class Rubric:
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Run every check and decide."""
         review = await self.review(context)
+        verdict = review.verdict()
         if self._judged and review.decision is Decision.PASS:
             asked = known(criterion.id for criterion in self.decided_by("judge"))
             return review.undecided(f"not decided: a judge decides {asked}, and none is wired")
-        return review.verdict()
+        if self._judged and verdict.awaits_approval:
+            return replace(verdict, other_causes=(Cause.UNDECIDED,))
+        return verdict
 
     async def review(self, context: EvaluationContext) -> Review:
         """Run every check and return what is known then, for a strategy that can ask a judge for more."""

@@ -404,8 +404,9 @@ class TeamCoordinator(Protocol):
         last two cases not tried again by its member; its error is never an artifact. Other branches go on; what
         depended on it is skipped, the cause named.
     C14. A review is shown the artifact and what it was made from. Nothing is accepted that its review did not pass,
-        but by LOW risk or a person; the verdict stays what it was and the run is DEGRADED. No risk accepts
-        `injection_suspected` or `human_required`.
+        but by LOW risk or a person; the verdict stays what it was and the run is DEGRADED. Where `human_required` is
+        all that is open, a person's approval makes it a PASS. No risk accepts `injection_suspected` or
+        `human_required`.
     C15. An evaluator that raises, hangs beyond `review_timeout` or returns what is no verdict is REVIEW_EXCEEDED with
         its cause: no score, no PASS, no round spent, and not a word of it reaches a member.
     C16. REVISE leads to another attempt of the same member with the findings and the previous artifact,
@@ -415,7 +416,8 @@ class TeamCoordinator(Protocol):
     C18. A planner's failure fails the run, no member called, or, where that was asked for, gives way to one task of the
         goal: DEGRADED, with a warning.
     C19. A person decides what a review left open: approve accepts, reject fails, revise buys one more attempt, silence
-        approves nothing. What is put off suspends the run when all else is done; resumed, it repeats nothing.
+        approves nothing. More than `max_human_rounds` revisions are not made: the risk decides, as for
+        `rounds_exhausted`. What is put off suspends the run when all else is done; resumed, it repeats nothing.
     C20. Unless it sets another, its output is the artifacts of the accepted tasks without an accepted dependent.
 
     Optional: `preview(request, team)`, the plan it will run where that is known without asking anybody (else None), for

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import anyio
 
 from kairo_team.human import HumanDecision
-from kairo_team.terminal import TERMINAL, Terminal
+from kairo_team.terminal import TERMINAL, Terminal, clean
 from kairo_team.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Answer = HumanDecision | bool | None
 """A decision; True approves, False rejects, None is silence."""
+
+_LABELS: Final = {"approve": "approve:", "revise": "revise:", "reject": "reject:", "silence": "no answer:"}
 
 _SHOWN: Final = 4_000
 """Characters of a question's subject that the console shows."""
@@ -86,7 +88,8 @@ class ConsoleGate:
     """Asks on the terminal, one question at a time: writes to stderr, reads a line from stdin.
 
     An empty or unreadable line is asked again. The end of the input is silence, and so is more than `timeout` seconds
-    from when the question was shown. A live view of the run steps aside while a question is open.
+    from when the question was shown. Each line of what was made has a bar (`|`) in front of it. A live view of the run
+    steps aside while a question is open.
     """
 
     def __init__(
@@ -135,13 +138,24 @@ async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision
 
 
 def _show(terminal: Terminal, question: HumanRequest) -> None:
-    terminal.say(f"\n{question.text}")
+    """Show what is asked, about what, and what follows from each answer; no line of others stands at the margin."""
+    terminal.say("\n" + _indent_rest(question.text))
     if question.subject:
         more = len(question.subject) - _SHOWN
-        terminal.say(question.subject[:_SHOWN] + (f"\n[{more} more characters]" if more > 0 else ""))
+        shown = clean(question.subject[:_SHOWN])
+        terminal.say("\n".join(f"  | {line}" for line in shown.split("\n")))
+        if more > 0:
+            terminal.say(f"  [{more} more characters]")
     for finding in question.findings:
         wanted = f" (wanted: {finding.expected})" if finding.expected else ""
-        terminal.say(f"- {finding.observed or finding.id}{wanted}")
+        terminal.say(_indent_rest(f"  - {finding.observed or finding.id}{wanted}"))
+    for answer, label in _LABELS.items():
+        if answer in question.consequences:
+            terminal.say(_indent_rest(f"  {label:10} {question.consequences[answer]}"))
+
+
+def _indent_rest(text: str) -> str:
+    return clean(text).replace("\n", "\n    ")
 
 
 def read_answer(line: str) -> HumanDecision | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass as value
 
-from kairo_team.frozen import VALUE, no_other_fields
+from kairo_team.errors import known
+from kairo_team.frozen import EMPTY, VALUE, freeze, no_other_fields
 from kairo_team.verdicts import Cause, Finding
 
 QuestionKind = Literal["plan", "review", "tool"]
 """What a question is about: a plan, a reviewed artifact, or a tool call."""
 HumanAction = Literal["approve", "revise", "reject", "defer"]
+_ANSWERS: Final = ("approve", "revise", "reject", "silence")
 
 
 @no_other_fields
@@ -40,10 +42,14 @@ class HumanRequest:
     id: str = ""
     """Unique among all runs of a runtime; what `Runtime.answer` takes."""
     run_id: str = ""
+    consequences: Annotated[Mapping[str, str], AfterValidator(freeze)] = EMPTY
+    """What follows from each answer, in words: of "approve", "revise", "reject" and "silence" those that are known."""
 
     def __post_init__(self) -> None:
         if not self.text.strip():
             raise ValueError("HumanRequest.text must not be blank: say what is asked")
+        if strangers := set(self.consequences) - set(_ANSWERS):
+            raise ValueError(f"HumanRequest.consequences are of {known(_ANSWERS)}, not of {known(strangers)}")
         if (self.task_id is None) != (self.kind == "plan"):
             raise ValueError(f"a question about a {self.kind} {'has no' if self.kind == 'plan' else 'needs a'} task_id")
 

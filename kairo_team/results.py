@@ -143,7 +143,13 @@ class TaskOutcome:
     artifact: Artifact | None = None
     """The accepted artifact; for a task that was not accepted, the best or partial one there is."""
     verdict: EvaluationVerdict | None = None
-    """The last review, unchanged by whatever was accepted without a PASS."""
+    """What its reviews came to; None where there was none.
+
+    It is what the last review returned, with two exceptions. Where review was used up (`rounds_exhausted`,
+    `no_progress`, `cycle`) the outcome is REVIEW_EXCEEDED, and score, findings and criteria are those of the best
+    attempt. Where a person approved what only a person could decide, it is a PASS. An acceptance by LOW risk, or by a
+    person where something else was open too, changes nothing in it.
+    """
     attempts: int = 0
     """Every try counts; 0: never started."""
     member: str | None = None

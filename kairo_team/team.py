@@ -284,6 +284,8 @@ class TeamConfig:
     risk_profile: RiskProfile = RiskProfile.MEDIUM
     max_feedback_rounds: int = 3
     """Revisions after the first artifact of a task."""
+    max_human_rounds: int = 10
+    """Revisions that people may ask for, of one task's work and of the plan; after them the risk decides."""
     team_timeout: float | None = None
     """Seconds for the whole run, planning included."""
     task_timeout: float | None = 300.0
@@ -298,8 +300,9 @@ class TeamConfig:
     def __post_init__(self) -> None:
         for name in ("team_timeout", "task_timeout", "review_timeout", "max_parallel_tasks"):
             check_positive(f"TeamConfig.{name}", getattr(self, name))
-        if self.max_feedback_rounds < 0:
-            raise ValueError(f"TeamConfig.max_feedback_rounds must be >= 0, not {self.max_feedback_rounds}")
+        for name in ("max_feedback_rounds", "max_human_rounds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"TeamConfig.{name} must be >= 0, not {getattr(self, name)}")
         if not math.isfinite(self.cancel_grace) or self.cancel_grace < 0:
             raise ValueError(f"TeamConfig.cancel_grace must be a finite number >= 0, not {self.cancel_grace}")
 

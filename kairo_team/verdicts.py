@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass as value
@@ -63,6 +63,11 @@ ESCALATION_CAUSES = frozenset(
 NEVER_BY_RISK = frozenset({Cause.INJECTION_SUSPECTED, Cause.HUMAN_REQUIRED})
 """Causes that no risk profile accepts."""
 
+UNKNOWN: Final = "unknown"
+NOT_APPLICABLE: Final = "not applicable"
+APPROVED: Final = "approved"
+"""Levels a result can have beside those of its criterion."""
+
 
 @no_other_fields
 @value(frozen=True, config=VALUE)
@@ -95,6 +100,16 @@ class CriterionResult:
     quote: str | None = None
     text: str = ""
     """What the criterion asks for; a member is told it of what is met, to leave that unchanged."""
+    by: Literal["check", "judge", "human"] | None = None
+    """Who decides the criterion; None where the evaluator does not say."""
+
+    @property
+    def left_to_a_person(self) -> bool:
+        """Whether a person decides it and has not yet."""
+        return self.by == "human" and self.passed is None and self.level != NOT_APPLICABLE
+
+
+_BY_A_PERSON: Final = "a person approved it"
 
 
 def _now() -> datetime:
@@ -120,6 +135,8 @@ class EvaluationVerdict:
     usage: Usage = Usage()
     evaluated_at: datetime = field(default_factory=_now, compare=False)
     """UTC; two verdicts that differ in it alone are equal."""
+    other_causes: Annotated[Sequence[Cause], AfterValidator(tuple)] = ()
+    """What leaves it open beside `cause`; absent where that is absent."""
 
     def __post_init__(self) -> None:
         for name in ("score", "confidence"):
@@ -129,6 +146,8 @@ class EvaluationVerdict:
         needs_cause = self.outcome in (VerdictOutcome.ESCALATE, VerdictOutcome.REVIEW_EXCEEDED)
         if needs_cause != (self.cause is not None):
             raise ValueError(f"a cause belongs to ESCALATE and REVIEW_EXCEEDED only: {self.outcome} with {self.cause}")
+        if self.other_causes and self.cause is None:
+            raise ValueError(f"other causes belong beside a cause: {self.outcome} with {self.other_causes}")
         if self.cause is not None and (self.cause in ESCALATION_CAUSES) != (self.outcome is VerdictOutcome.ESCALATE):
             raise ValueError(f"cause {self.cause.value!r} does not belong to {self.outcome.value!r}")
         if self.outcome is VerdictOutcome.REVISE and not any(_blocks(f) for f in self.findings):
@@ -164,9 +183,11 @@ class EvaluationVerdict:
         findings: Sequence[Finding] = (),
         criteria: Sequence[CriterionResult] = (),
         confidence: float | None = None,
+        other_causes: Sequence[Cause] = (),
     ) -> Self:
         """Leave the decision to a higher authority."""
-        return cls(VerdictOutcome.ESCALATE, None, feedback, (), findings, criteria, Cause(cause), confidence)
+        verdict = (VerdictOutcome.ESCALATE, None, feedback, (), findings, criteria, Cause(cause), confidence)
+        return cls(*verdict, other_causes=other_causes)
 
     @classmethod
     def review_exceeded(
@@ -179,6 +200,42 @@ class EvaluationVerdict:
     ) -> Self:
         """Say that there is no usable review, or that review is used up."""
         return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, Cause(cause))
+
+    def used_up(self, cause: Cause, why: str) -> Self:
+        """Return REVIEW_EXCEEDED with what this verdict found: its score, findings and criteria, and what it left open.
+
+        `why` comes before its feedback. A verdict that is used up already keeps its own cause among `other_causes`.
+        """
+        before = tuple(one for one in (self.cause, *self.other_causes) if one is not None and one is not cause)
+        feedback = f"{why}; the best one: {self.feedback}" if self.feedback else why
+        return replace(
+            self, outcome=VerdictOutcome.REVIEW_EXCEEDED, cause=cause, other_causes=before, feedback=feedback
+        )
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether a person's approval is all that a PASS lacks: nothing else is open, and nothing is found wanting."""
+        only = self.cause is Cause.HUMAN_REQUIRED and not self.other_causes
+        return only and not any(_blocks(finding) for finding in self.findings)
+
+    @property
+    def no_risk_accepts(self) -> bool:
+        """Whether it is left open for a reason that no risk profile accepts: see `NEVER_BY_RISK`."""
+        return not NEVER_BY_RISK.isdisjoint((self.cause, *self.other_causes))
+
+    def approved(self, feedback: str = "") -> Self:
+        """Return the verdict after a person's approval: a PASS where that was all it lacked, else itself, unchanged.
+
+        `feedback` is what the person said. The criteria that were left to a person are met, at the level "approved".
+        """
+        if not self.awaits_approval:
+            return self
+        met = [
+            replace(one, level=APPROVED, passed=True, reason=feedback or _BY_A_PERSON) if one.left_to_a_person else one
+            for one in self.criteria
+        ]
+        said = f"{_BY_A_PERSON}: {feedback}" if feedback else _BY_A_PERSON
+        return replace(self, outcome=VerdictOutcome.PASS, cause=None, feedback=said, criteria=met)
 
 
 def _blocks(finding: Finding) -> bool:

@@ -12,7 +12,7 @@ from anyio import sleep_forever
 from kairo_team.budget import Usage, difference
 from kairo_team.errors import known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
-from kairo_team.frozen import freeze_json
+from kairo_team.frozen import FrozenDict, freeze_json
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.member_model import ConstrainedModel, MemberModel
@@ -40,6 +40,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
+
+_OF_A_TOOL_CALL: Final = FrozenDict(
+    approve="the call is made, this once",
+    revise="the call is not made, and the member reads your words",
+    reject="the call is not made, and the member reads why",
+    silence="the call is not made",
+)
+"""What follows from each answer to a question about a tool call."""
 
 
 class WorkContext:
@@ -233,7 +241,7 @@ class WorkContext:
         subject = f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
         attempt = int(self._step.rpartition(":")[2])
         text = f"may {self.member!r} call {tool!r}? {reason}"
-        asked = HumanRequest("tool", text, subject, self.task_id, self.member, attempt)
+        asked = HumanRequest("tool", text, subject, self.task_id, self.member, attempt, consequences=_OF_A_TOOL_CALL)
         which = ":".join(call.rsplit(":", 2)[1:])
         key = f"human:{self._step.partition(':')[2]}:tool:{which}:{asked.digest[:16]}"
         decision = await questions.ask(key, asked)

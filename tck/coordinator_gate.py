@@ -83,11 +83,26 @@ class GateTests(ReviewStage):
     # ------------------------------------------------------------------ what the answers lead to
 
     @clause("C14", "C19", needs="supports_gate")
-    async def test_c19_approval_accepts_and_the_verdict_stays(self) -> None:
-        """At any risk, whatever was left open: the run is DEGRADED, the verdict no PASS."""
+    async def test_c19_approval_of_what_only_a_person_decides_is_a_pass(self) -> None:
+        """At any risk, where nothing else was left open: the run is COMPLETED, and nothing is warned of."""
+        verdict = EvaluationVerdict.escalate(Cause.HUMAN_REQUIRED, "look")
         for risk in RiskProfile:
-            for cause in (Cause.UNDECIDED, *sorted(NEVER_BY_RISK)):
-                verdict, where = EvaluationVerdict.escalate(cause, "look"), f"{cause} under {risk}, approved"
+            run = await self.play(Reviewer(verdict), gate=Person(HumanDecision.approve()), risk_profile=risk)
+            where = f"a person approved what they were to decide, under {risk}"
+            assert run.result.status is TeamStatus.COMPLETED, f"{where}: {run.result.status}, {run.result.error}"
+            for outcome in run.outcomes:
+                assert is_accepted(outcome), f"{where}: {outcome.task_id!r} is {outcome.status}"
+                assert telling(outcome.verdict) == ("pass", None, None), f"{where}: it became {outcome.verdict!r}"
+            run.check_handed_on(where)
+
+    @clause("C14", "C19", needs="supports_gate")
+    async def test_c19_approval_accepts_and_the_verdict_stays(self) -> None:
+        """At any risk, where something else was left open: the run is DEGRADED, the verdict no PASS."""
+        open_beside = EvaluationVerdict.escalate(Cause.HUMAN_REQUIRED, "look", other_causes=[Cause.UNDECIDED])
+        others = [EvaluationVerdict.escalate(one, "look") for one in (Cause.UNDECIDED, Cause.INJECTION_SUSPECTED)]
+        for risk in RiskProfile:
+            for verdict in (open_beside, *others):
+                where = f"{verdict.cause} under {risk}, approved"
                 person = Person(HumanDecision.approve())
                 run = await self.play(Reviewer(verdict), gate=person, risk_profile=risk)
                 assert run.result.status is TeamStatus.DEGRADED, f"{where}: {run.result.status}, {run.result.error}"
@@ -133,6 +148,22 @@ class GateTests(ReviewStage):
             reviewed = run.reviewer.of(outcome.task_id)
             assert asked[1].previous == reviewed[0].artifact, f"it was to start from {asked[1].previous!r}"
             assert outcome.artifact == reviewed[1].artifact, f"{outcome.artifact!r} came back"
+
+    @clause("C19", needs="supports_gate")
+    async def test_c19_a_person_who_always_wants_changes_does_not_keep_the_run(self) -> None:
+        """After `max_human_rounds` further attempts the risk decides; what only a person may accept it refuses."""
+        for risk in RiskProfile:
+            for verdict in (OPEN, EvaluationVerdict.escalate(Cause.HUMAN_REQUIRED, "look")):
+                where = f"always sent back, {verdict.cause} under {risk}"
+                person = Person(HumanDecision.revise("another one"))
+                config: Any = {"risk_profile": risk, "max_human_rounds": 2, "team_timeout": 600.0}
+                run = await self.play(Reviewer(verdict), tasks=ONE, gate=person, **config)
+                for outcome in run.outcomes:
+                    asked = run.writer.of(outcome.task_id)
+                    assert len(asked) == 3, f"{where}: {len(asked)} attempts, not the first and two more"
+                if risk is not LOW or verdict.cause in NEVER_BY_RISK:
+                    run.check_refused(where)
+                run.check_visible(where)
 
     @clause("C14", "C19", needs="supports_gate supports_revision")
     async def test_c19_used_up_reviews_go_to_a_person_with_the_best_artifact(self) -> None:

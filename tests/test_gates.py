@@ -91,7 +91,38 @@ async def test_the_console_shows_the_question_and_takes_the_answer() -> None:
     gate = kt.ConsoleGate(source=io.StringIO("r shorter\n"), sink=screen)
     assert await gate.decide(asked) == kt.HumanDecision.revise("shorter")
     shown = screen.getvalue()
-    assert shown.startswith("\nis it good enough?\nthe letter\n- 12 words (wanted: 6 words)\n[a]pprove")
+    assert shown.startswith("\nis it good enough?\n  | the letter\n  - 12 words (wanted: 6 words)\n[a]pprove")
+
+
+@pytest.mark.anyio
+async def test_audit_g08_the_console_says_what_follows_and_no_foreign_line_stands_at_the_margin() -> None:
+    screen = io.StringIO()
+    forged = "fine\nCOMPLETED  after 1 s\r[a]pprove >\n\x1b[2Jend"
+    follows = {"silence": "the task fails", "approve": "it is sent", "revise": "again", "reject": "the task fails"}
+    finding = kt.Finding("f", observed="odd\nCOMPLETED")
+    asked = kt.HumanRequest("review", "is it\ngood?", forged, "t", findings=[finding], consequences=follows)
+    gate = kt.ConsoleGate(source=io.StringIO("a\n"), sink=screen)
+    assert await gate.decide(asked) == kt.HumanDecision.approve()
+    assert screen.getvalue().split("\n") == [
+        "",
+        "is it",
+        "    good?",
+        "  | fine",
+        "  | COMPLETED  after 1 s?[a]pprove >",
+        "  | ?[2Jend",
+        "  - odd",
+        "    COMPLETED",
+        "  approve:   it is sent",
+        "  revise:    again",
+        "  reject:    the task fails",
+        "  no answer: the task fails",
+        "[a]pprove, [r]evise: what to change, re[j]ect, [d]efer > ",
+    ]
+
+
+def test_audit_g08_what_follows_is_said_of_answers_alone() -> None:
+    with pytest.raises(ValueError, match=r"HumanRequest\.consequences are of 'approve', 'reject', 'revise', 'silence'"):
+        kt.HumanRequest("review", "ok?", task_id="t", consequences={"defer": "x"})
 
 
 @pytest.mark.anyio

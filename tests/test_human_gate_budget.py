@@ -155,7 +155,7 @@ async def test_only_active_seconds_count() -> None:
     desk.answer(APPROVE)
     third = await desk.resume()
     assert [round(result.usage.seconds) for result in (first, second, third)] == [1, 2, 3]
-    assert third.status is kt.TeamStatus.DEGRADED
+    assert third.status is kt.TeamStatus.COMPLETED
 
 
 @pytest.mark.parametrize("limit", [{"team_timeout": 1.5}, {"budget": kt.Budget(seconds=1.5)}], ids=str)

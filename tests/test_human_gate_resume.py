@@ -63,7 +63,7 @@ async def test_kf_g13_only_dependents_wait_and_finished_work_is_not_repeated() -
     before = list(clerk.did)
     desk.answer(APPROVE)
     second = await desk.resume()
-    assert (second.status, set(statuses(second).values())) == (kt.TeamStatus.DEGRADED, {"completed"})
+    assert (second.status, set(statuses(second).values())) == (kt.TeamStatus.COMPLETED, {"completed"})
     assert clerk.did == [*before, "after"]
     assert second.output == "last:\nlast 1\n\nafter:\nafter 1"
 
@@ -117,7 +117,7 @@ async def test_a_live_runs_handle_shows_both_sessions() -> None:
         await desk.resume()
         later = [event.seq async for event in run.events(after=first[-1])]
         assert [*first, *later] == list(range(1, later[-1] + 1))
-        assert (await run.result()).status is kt.TeamStatus.DEGRADED
+        assert (await run.result()).status is kt.TeamStatus.COMPLETED
         assert "r" not in runtime.runs
 
 
@@ -150,7 +150,7 @@ async def test_some_answers_suspend_it_again_with_the_others_open() -> None:
     assert desk.runtime.pending("r") == (y,)
     assert (await desk.resume()).status is kt.TeamStatus.SUSPENDED, "nothing was answered"
     desk.answer(APPROVE)
-    assert (await desk.resume()).status is kt.TeamStatus.DEGRADED
+    assert (await desk.resume()).status is kt.TeamStatus.COMPLETED
     assert sorted(clerk.did) == ["then", "x", "y"]
 
 
@@ -294,7 +294,7 @@ async def test_of_two_resumes_at_once_one_goes_on() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(resume)
         group.start_soon(resume)
-    assert ends == ["run 'r' is running: there is nothing to resume", kt.TeamStatus.DEGRADED]
+    assert ends == ["run 'r' is running: there is nothing to resume", kt.TeamStatus.COMPLETED]
     assert clerk.did == ["x", "then"]
 
 

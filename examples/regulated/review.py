@@ -74,7 +74,7 @@ def scene(title: str, notes: list[str], person: kt.HumanGate | None) -> kt.TeamR
     result = kt.run_sync(build(notes, person), kt.TeamExecutionRequest("Dose them.", plan=PLAN))
     for outcome in result.outcomes:
         print(f"{outcome.task_id}: {outcome.status}{f', {said(outcome.verdict)}' if outcome.verdict else ''}")
-    print(f"{result.status.upper()}: {result.error or result.warnings[0]}")
+    print(": ".join([result.status.upper(), *result.warnings[:1]]))
     print(f"{result.output}\n" if result.output else "")
     return result
 

@@ -65,6 +65,8 @@ def test_the_live_view_steps_aside_for_a_question_and_comes_back(team_file: Team
     with terminal("run", team_file(AT_THE_TERMINAL)) as shown:
         asked = shown.read_until(PROMPT)
         before, _, question = asked.rpartition("is the work of 'clerk'")
+        assert "Only a person may accept it: a person must see it" in question
+        assert "no answer: the task fails" in question
         assert "\x1b[?25h" in before, "the cursor is there for whoever types"
         assert before.rindex("\x1b[?25h") > before.rindex("\x1b[?25l")
         assert "a long letter" in question
@@ -86,7 +88,7 @@ def test_nothing_is_drawn_while_the_answer_is_typed(team_file: TeamFile, termina
         between = shown.seen[len(asked) :]
         shown.press(b"\n")
         shown.read_until()
-        assert shown.process.wait(20) == 3
+        assert shown.process.wait(20) == 0
     assert "\x1b" not in between
     assert "tokens" not in between
 
@@ -112,9 +114,9 @@ def test_a_dumb_terminal_holds_its_lines_back_while_a_question_is_open(team_file
         assert "letter: a person is asked" in asked
         shown.press(b"a\n")
         text = shown.read_until()
-        assert shown.process.wait(20) == 3
+        assert shown.process.wait(20) == 0
     assert "letter: a person decided: approve" in text[len(asked) :]
-    assert "letter: done after 1 attempt, accepted without a pass (escalate)" in text
+    assert "letter: done after 1 attempt\r\n" in text
 
 
 # ---------------------------------------------------------------- pipes
@@ -147,7 +149,7 @@ def test_json_keeps_stdout_to_itself(team_file: TeamFile) -> None:
         check=False,
         timeout=60,
     )
-    assert (done.returncode, json.loads(done.stdout)["status"]) == (3, "degraded")
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "completed")
     assert b"[a]pprove" in done.stderr
 
 

@@ -418,4 +418,4 @@ async def test_a_criterion_for_a_person_is_refused_where_nobody_can_be_asked(kin
         gate = Decisions(kt.HumanDecision.approve())
         asked = Bench(kt.Member("a", script("draft")))
         result = await asked.run(kind(evaluator=rubric, gate=gate), task("t"))
-        assert (result.status, gate.asked[0].cause) == (kt.TeamStatus.DEGRADED, kt.Cause.HUMAN_REQUIRED)
+        assert (result.status, gate.asked[0].cause) == (kt.TeamStatus.COMPLETED, kt.Cause.HUMAN_REQUIRED)

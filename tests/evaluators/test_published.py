@@ -134,13 +134,13 @@ async def test_an_installed_package_reviews_a_team_by_its_name(table: Path) -> N
     )
     plan = kt.TaskGraph([kt.Task("note", "Write the dose note.", member="writer", evaluator="dose")])
     result = await kt.run(team, kt.TeamExecutionRequest("Dose them.", plan=plan))
-    assert result.status is kt.TeamStatus.DEGRADED
+    assert result.status is kt.TeamStatus.COMPLETED
     assert asked == [GOOD]
     told = [(finding.criterion, finding.status) for finding in writer.calls[1].findings]
     assert told == [("dose", "open"), ("day", "open"), ("form", "closed"), ("cited", "closed")]
     verdict = result["note"].verdict
     assert verdict is not None
-    assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.HUMAN_REQUIRED)
+    assert (verdict.outcome, verdict.feedback) == (kt.VerdictOutcome.PASS, "a person approved it")
     writer.assert_complete()
 
 

@@ -48,7 +48,7 @@ from tests.evaluators.rubric_rig import asked, context, one, said, verdict
         (lambda: one(True, levels="met"), "levels are a list of names"),
         (lambda: one(True, levels=("no", " ")), "none of them blank"),
         (lambda: one(True, levels=("no", "no")), "levels must differ"),
-        (lambda: one(True, levels=("unknown", "met")), "not be called 'unknown'"),
+        (lambda: one(True, levels=("unknown", "met")), "none be called 'approved', 'not applicable', 'unknown'"),
         (lambda: one(True, evidence="quote"), "a quote is asked of a judge"),
         (lambda: asked("c", evidence="proof"), "evidence must be 'none' or 'quote', not 'proof'"),
         (lambda: one(True, applies=True), "applies must be a function or None"),
@@ -89,7 +89,7 @@ def test_a_review_for_non_blankness_alone_is_vacuous() -> None:
 
 async def test_all_met_is_a_pass_with_a_full_score() -> None:
     passed = await verdict(one(True), one(True, id="d", kind="graded"))
-    results = [kt.CriterionResult(name, "met", True, text="it is good") for name in "cd"]
+    results = [kt.CriterionResult(name, "met", True, text="it is good", by="check") for name in "cd"]
     assert passed == kt.EvaluationVerdict.passed(1.0, criteria=results)
 
 

@@ -42,7 +42,44 @@ async def test_a_human_criterion_is_for_the_human_whatever_else_is_unknown(order
     criteria = [asked("sign-off", "human"), one(OSError()), asked("kind")]
     escalated = await verdict(*(criteria[place] for place in order))
     assert (escalated.outcome, escalated.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.HUMAN_REQUIRED)
-    assert f"sign-off: {criteria[0].text} (a human decides it, who was not asked)" in escalated.feedback
+    assert f"sign-off: {criteria[0].text} (a person decides it)" in escalated.feedback
+
+
+_ANSWERS = st.sampled_from([None, True, False, "unknown"])
+_KINDS: tuple[Kind, ...] = ("gate", "graded", "penalty", "info")
+_CRITERIA = st.lists(
+    st.tuples(st.sampled_from(["judge", "human"]), st.sampled_from(_KINDS), st.integers(1, 3), _ANSWERS),
+    min_size=1,
+    max_size=6,
+).filter(lambda drawn: any(kind in ("gate", "graded") for _, kind, _, _ in drawn))
+
+
+@given(drawn=_CRITERIA, threshold=st.sampled_from([0.3, 0.5, 1.0]))
+def test_audit_g08_an_approval_is_a_pass_exactly_where_its_criteria_met_would_be_one(
+    drawn: Sequence[tuple[Any, Kind, int, Any]], threshold: float
+) -> None:
+    """A person's approval says "met" of every criterion that is left to them, and nothing of any other."""
+    criteria = [asked(f"c{n}", by, kind=kind, weight=weight) for n, (by, kind, weight, _) in enumerate(drawn)]
+    rubric = Rubric(criteria, threshold)
+    review = anyio.run(rubric.review, context())
+    for criterion, (by, _, _, answer) in zip(criteria, drawn, strict=True):
+        if answer is not None and by == "judge":
+            review = review.answered(criterion.id, Answer(None if answer == "unknown" else answer))
+    escalated = review.verdict()
+    if escalated.cause is not kt.Cause.HUMAN_REQUIRED:
+        assert escalated.approved() is escalated
+        return
+    met = review
+    for criterion in criteria:
+        if criterion.by == "human":
+            met = met.answered(criterion.id, Answer(True))
+    approved = escalated.approved("fine")
+    assert (approved.outcome is kt.VerdictOutcome.PASS) is (met.decision is Decision.PASS)
+    assert escalated.awaits_approval is (met.decision is Decision.PASS)
+    if escalated.awaits_approval:
+        of_people = {one.id: one.level for one in approved.criteria if one.by == "human"}
+        assert set(of_people.values()) == {"approved"}
+        assert (approved.cause, approved.other_causes) == (None, ())
 
 
 async def test_a_human_is_not_asked_about_what_certainly_fails() -> None:

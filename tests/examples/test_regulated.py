@@ -38,19 +38,19 @@ def test_without_a_gate_it_is_refused_before_anybody_is_called() -> None:
     assert {outcome.attempts for outcome in result.outcomes} == {0}
 
 
-def test_what_a_person_signs_keeps_its_verdict_and_is_told_as_degraded() -> None:
+def test_what_a_person_signs_is_a_pass_and_shows_who_signed() -> None:
     result = run([review.CARELESS, review.CAREFUL], kt.CallbackGate(lambda _: True))
     verdict = result["note"].verdict
     assert verdict is not None
-    assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.HUMAN_REQUIRED)
-    assert {found.id: found.passed for found in verdict.criteria} == {
-        "form": True,
-        "cited": True,
-        "dose": True,
-        "day": True,
-        "sign-off": None,
+    assert (verdict.outcome, verdict.feedback) == (kt.VerdictOutcome.PASS, "a person approved it")
+    assert {found.id: found.level for found in verdict.criteria} == {
+        "form": "met",
+        "cited": "met",
+        "dose": "met",
+        "day": "met",
+        "sign-off": "approved",
     }
-    assert (result.status, result["note"].attempts) == (kt.TeamStatus.DEGRADED, 2)
+    assert (result.status, result["note"].attempts) == (kt.TeamStatus.COMPLETED, 2)
 
 
 @pytest.mark.parametrize("risk", list(kt.RiskProfile))

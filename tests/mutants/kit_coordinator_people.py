@@ -152,6 +152,38 @@ class WishesAreRejections(Reviewing):
         return kt.HumanDecision.reject() if wanted else decision
 
 
+@mutant(clause="C19")
+class ApprovalIsNeverAPass(Reviewing):
+    """What only a person was to decide stays open although they approved it."""
+
+    def after(self, verdict: EvaluationVerdict, decision: kt.HumanDecision | None) -> EvaluationVerdict:
+        return verdict
+
+
+@mutant("T07", clause="C19")
+class ApprovalIsAlwaysAPass(Reviewing):
+    """Whatever a review left open, a person's approval makes it a PASS."""
+
+    def after(self, verdict: EvaluationVerdict, decision: kt.HumanDecision | None) -> EvaluationVerdict:
+        return verdict if decision is None else EvaluationVerdict.passed()
+
+
+@mutant(clause="C19")
+class TwiceIsEnough(Reviewing):
+    """A person has one revision, however many are allowed."""
+
+    def may_go_on(self, work: Work) -> bool:
+        return work.sent_back < 1
+
+
+@mutant(clause="C19")
+class SendsBackForEver(Reviewing):
+    """A person may send it back once more than is allowed."""
+
+    def may_go_on(self, work: Work) -> bool:
+        return work.sent_back <= work.run.config.max_human_rounds
+
+
 class _Hasty:
     """A gate around the real one; who puts a question off has approved."""
 

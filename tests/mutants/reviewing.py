@@ -11,7 +11,7 @@ from kairo_team.attempts import Attempt
 from kairo_team.binding import bind, plan_problems
 from kairo_team.errors import HaltError, InsufficientBudget, PlanRefused
 from kairo_team.tck import TeamCoordinatorTCK
-from kairo_team.verdicts import NEVER_BY_RISK, Cause, EvaluationContext, EvaluationVerdict, Finding, VerdictOutcome
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Finding, VerdictOutcome
 from tests.mutants.honest import Honest
 
 USED_UP = {Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE}
@@ -24,6 +24,7 @@ class Work:
     run: kt.TeamRun
     task: kt.Task
     rounds: int
+    sent_back: int = 0
     reviewed: list[tuple[Attempt, EvaluationVerdict]] = field(default_factory=list[tuple[Attempt, EvaluationVerdict]])
 
     @property
@@ -131,16 +132,27 @@ class Reviewing(Honest):
             return
         decision = await self.ask(work, chosen, verdict)
         if decision is not None and decision.action == "revise":
-            await self.one_more(work, chosen, decision.feedback)
-        elif self.is_accepted(run, verdict, decision):
-            run.accept(task, chosen, self.shown(verdict))
+            if self.may_go_on(work):
+                work.sent_back += 1
+                await self.one_more(work, chosen, decision.feedback)
+                return
+            chosen, decision = self.best(work), None
+            verdict = verdict.used_up(Cause.ROUNDS_EXHAUSTED, "a person wants another one, and no more are made")
+        if self.is_accepted(run, verdict, decision):
+            run.accept(task, chosen, self.shown(self.after(verdict, decision)))
         else:
             run.fail(task, f"not accepted: {verdict.feedback}", best=chosen, verdict=verdict)
 
     def is_accepted(self, run: kt.TeamRun, verdict: EvaluationVerdict, decision: kt.HumanDecision | None) -> bool:
         if decision is not None:
             return decision.action == "approve"
-        return run.config.risk_profile is kt.RiskProfile.LOW and verdict.cause not in NEVER_BY_RISK
+        return run.config.risk_profile is kt.RiskProfile.LOW and not verdict.no_risk_accepts
+
+    def may_go_on(self, work: Work) -> bool:
+        return work.sent_back < work.run.config.max_human_rounds
+
+    def after(self, verdict: EvaluationVerdict, decision: kt.HumanDecision | None) -> EvaluationVerdict:
+        return verdict if decision is None else verdict.approved(decision.feedback)
 
     def shown(self, verdict: EvaluationVerdict) -> EvaluationVerdict:
         return verdict
