@@ -108,15 +108,16 @@ class TaskWork:
     async def _try_again(
         self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding], attempt: Attempt
     ) -> Attempt:
-        """Let the member that made an attempt try again, as often as the policy says."""
-        retry = 0
+        """Let the member that made an attempt try again, as often as its task or the policy says."""
+        policy, retry = self._policy, 0
+        retries = policy.retries if task.retries is None else task.retries
         while attempt.error is not None and attempt.interrupted is None:
             if attempt.halt is None or not await self.run.top_up(task, attempt):
-                if attempt.final or retry >= self._policy.retries:
+                if attempt.final or retry >= retries or not policy.tries_again(attempt.kinds):
                     break
                 retry += 1
                 seed = f"{self.run.request.run_id}:{task.id}:{progress.tries}"
-                await self.run.pause(task, self._policy.delay(retry, seed))
+                await self.run.pause(task, policy.delay(retry, seed))
             attempt = await self.try_once(task, progress, previous, findings)
         return attempt
 

@@ -20,6 +20,7 @@ from kairo_team.errors import (
     KairoError,
     UnpricedModel,
     innermost,
+    kinds_of,
 )
 from kairo_team.frozen import maker
 from kairo_team.governance.halts import REASONS
@@ -64,6 +65,8 @@ class Attempt(NamedTuple):
     """What constraints warned of."""
     interrupted: str | HumanRequest | None = None
     """What ended it from outside: why the task was cancelled, or the question whose answer it waits for."""
+    kinds: tuple[str, ...] = ()
+    """What it failed with: the class of the error and those it comes from, by name (`kairo_team.errors.kinds_of`)."""
 
     @property
     def artifact(self) -> Artifact | None:
@@ -114,6 +117,7 @@ async def run_attempt(
     """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
     governor, constraints = context.governor, context.constraints
     raw: Any = None
+    failed: type[BaseException] = InvalidReply
     try:
         if not worker.own_loop:
             governor.pre_step()
@@ -136,10 +140,12 @@ async def run_attempt(
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
     except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
-        end = _explain_failure(context, _cause(context, timeout, error))
+        cause = _cause(context, timeout, error)
+        end, failed = _explain_failure(context, cause), type(cause)
     warnings = () if constraints is None else constraints.warnings
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
-    return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by))
+    kinds = () if end[1] is None else kinds_of(failed)
+    return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by, kinds))
 
 
 def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exception:
@@ -169,7 +175,7 @@ def cancelled_attempt(
     return Attempt(task_id, number, member, output, error, final=True, usage=usage, interrupted=by)
 
 
-class TimedOut(KairoError):
+class TimedOut(KairoError, TimeoutError):
     """The attempt reached its own deadline."""
 
     def __init__(self, seconds: float) -> None:

@@ -336,3 +336,8 @@ def innermost(error: Exception) -> Exception:
     others = [innermost(other) for other in group.exceptions[1:]]
     only_budget = all(isinstance(leaf, HaltError | InsufficientBudget) for leaf in (first, *others))
     return first if only_budget or not others else group
+
+
+def kinds_of(kind: type[BaseException]) -> tuple[str, ...]:
+    """Name an error's class and those it comes from, the most special first: values, which can be recorded."""
+    return tuple(f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__ if issubclass(one, BaseException))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, PlainSerializer
+from pydantic import AfterValidator, PlainSerializer, Strict
 from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget
@@ -80,6 +80,8 @@ class Task:
     """Name of one of the team's evaluators."""
     output_type: str | None = None
     """Name of one of the team's output types; the artifact's data is validated as it."""
+    retries: Annotated[int, Strict()] | None = None
+    """Tries after the first one, anew for every artifact asked for; None takes the failure policy's."""
 
     def __post_init__(self) -> None:
         if not self.description.strip():
@@ -87,6 +89,8 @@ class Task:
         for name, number in (("weight", self.weight), ("timeout", self.timeout)):
             if number is not None and (not math.isfinite(number) or number <= 0):
                 raise ValueError(f"task {self.id!r}: {name} must be > 0 and finite, not {number!r}")
+        if self.retries is not None and self.retries < 0:
+            raise ValueError(f"task {self.id!r}: retries must be a whole number >= 0, not {self.retries!r}")
         if self.needs != "all" and not 0 <= self.needs <= len(self.depends_on):
             raise ValueError(
                 f"task {self.id!r}: needs must be 'all' or from 0 to its {len(self.depends_on)} dependencies, "

@@ -379,6 +379,12 @@ class Refuse:
         return GuardrailDecision.deny("not today")
 
 
+@shows(kt.Task, "retries")
+async def test_a_tasks_retries_are_its_own() -> None:
+    result = await run(bad, [*tasks(1, retries=2), kt.Task("x", "do")])
+    assert [outcome.attempts for outcome in result.outcomes] == [3, 1]
+
+
 @shows(kt.Member, "guardrails")
 @shows(kt.Team, "guardrails")
 async def test_guardrails_are_one_members_or_everybodys() -> None:

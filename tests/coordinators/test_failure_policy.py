@@ -7,10 +7,12 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import TypeAdapter
 
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.errors import InvalidReply
 from kairo_team.testing import ScriptedAgent
 from tests.coordinators.bench import (
     CANCELLED,
@@ -54,6 +56,71 @@ async def test_every_artifact_asked_for_has_its_own_retries() -> None:
     coordinator = ExpertTeamCoordinator(evaluator=Verdicts([REVISE]), failure_policy=policy)
     failed = (await used_up.run(coordinator, task("t")))["t"]
     assert (failed.status, failed.attempts, failed.artifact) == (FAILED, 6, kt.Artifact("one"))
+
+
+class Throttled(ConnectionError):
+    """An error of somebody else's library."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "tries"),
+    [
+        ({}, BUSY, 3),
+        ({"retry_on": ConnectionError}, BUSY, 3),
+        ({"retry_on": OSError}, Throttled("slow"), 3),
+        ({"retry_on": (TimeoutError, ConnectionError)}, Throttled("slow"), 3),
+        ({"retry_on": Throttled}, BUSY, 1),
+        ({"retry_on": ()}, BUSY, 1),
+        ({"never_on": ConnectionError}, Throttled("slow"), 1),
+        ({"never_on": (ValueError, Throttled)}, BUSY, 3),
+        ({"retry_on": OSError, "never_on": Throttled}, Throttled("slow"), 1),
+        ({"retry_on": OSError}, "", 1),
+        ({"retry_on": InvalidReply}, "", 3),
+        ({"never_on": InvalidReply}, "", 1),
+    ],
+    ids=str,
+)
+async def test_audit_g15_what_is_tried_again_depends_on_the_kind_of_error(
+    kind: Any, policy: dict[str, Any], error: Any, tries: int
+) -> None:
+    agent = ScriptedAgent([error] * 3)
+    result = await Bench(kt.Member("a", agent)).run(
+        kind(failure_policy=FailurePolicy(retries=2, backoff=0.0, **policy)), task("t")
+    )
+    assert (result["t"].status, result["t"].attempts) == (FAILED, tries)
+
+
+async def test_audit_g15_a_late_attempt_is_a_timeout_error_and_others_are_asked_all_the_same(kind: Any) -> None:
+    for never_on, tries in [((), 4), (TimeoutError, 2)]:
+        members = kt.Member("a", hang), kt.Member("b", hang)
+        policy = FailurePolicy(retries=1, backoff=0.0, never_on=never_on)
+        result = await Bench(*members).run(kind(failure_policy=policy), task("t", role=None, timeout=1.0))
+        assert (result["t"].attempts, result["t"].member) == (tries, "b")
+
+
+async def test_audit_g15_a_tasks_own_retries_go_before_the_policys(kind: Any) -> None:
+    tasks = [task("a", retries=0), task("b"), task("c", retries=3)]
+    plan = TypeAdapter(kt.TaskGraph).validate_json(TypeAdapter(kt.TaskGraph).dump_json(kt.TaskGraph(tasks)))
+    assert [one.retries for one in plan.tasks] == [0, None, 3]
+    result = await Bench(kt.Member("m", bad)).run(
+        kind(failure_policy=FailurePolicy(retries=1, backoff=0.0)), *plan.tasks
+    )
+    assert [outcome.attempts for outcome in result.outcomes] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("retries", [-1, True, 1.5, "2"])
+def test_audit_g15_retries_of_a_task_are_a_whole_number(retries: Any) -> None:
+    with pytest.raises(ValueError, match="retries"):
+        kt.Task("t", "do", retries=retries)
+
+
+@pytest.mark.parametrize(
+    "errors", ["ConnectionError", [ConnectionError], ConnectionError("busy"), int, (ValueError, 5)]
+)
+def test_audit_g15_kinds_of_error_are_exception_classes(errors: Any) -> None:
+    for name in ("retry_on", "never_on"):
+        with pytest.raises(ValueError, match=f"FailurePolicy.{name} must be an exception class or a tuple of them"):
+            FailurePolicy(**{name: errors})
 
 
 async def test_the_wait_begins_anew_with_every_artifact_and_with_every_member() -> None:
