@@ -190,7 +190,8 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     elif isinstance(raw, str):
         raw = Artifact(raw)
     if isinstance(raw, Artifact):
-        return context.output(raw) if context.turns else _make_output(raw)
+        tokens, dollars, _, tool_calls = context.governor.spent
+        return context.output(raw) if context.turns or tokens or dollars or tool_calls else _make_output(raw)
     what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
 

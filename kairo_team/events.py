@@ -244,7 +244,7 @@ class AttemptFinished(TaskEvent):
     attempt: int
     status: str
     usage: Usage
-    """All the task has spent so far, this try included."""
+    """What this try spent; what all of a task's tries spent together is in `budget.returned` and in its outcome."""
     error: str | None = None
 
 

@@ -90,6 +90,7 @@ class Tries:
             await self._dispatcher.reach(record, key)
         record.move(GENERATING)
         record.attempts += 1
+        began = self._timeouts.clock() if record.attempts > 1 else 0.0
         self._emit(events.AttemptStarted, task.id, member, number)
         attempt: Any = await self._replay(record, key) if steps.replaying else MISSING
         if attempt is MISSING:
@@ -98,7 +99,7 @@ class Tries:
         else:
             self._dispatcher.release_lease(record)
         made: Attempt = attempt
-        self._take_over(record, made)
+        self._take_over(record, made, began)
         return made
 
     async def _make(
@@ -209,8 +210,11 @@ class Tries:
             return False
         return record.steps.cancelled(record.task.id) is None and self._services.is_answered(question)
 
-    def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
-        """Book what an attempt brought."""
+    def _take_over(self, record: TaskRecord, attempt: Attempt, began: float) -> None:
+        """Book what an attempt brought; `began` is when it started, which is looked at after the first."""
+        own = attempt.usage
+        if record.attempts > 1:
+            own = difference(own, record.usage, self._timeouts.clock() - began)
         record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
         record.context = None
         record.artifact = attempt.artifact or record.artifact
@@ -219,9 +223,7 @@ class Tries:
         if attempt.halt is not None:
             self._emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
         status = attempt.output.status if attempt.output else "failed"
-        self._emit(
-            events.AttemptFinished, record.task.id, record.member, attempt.number, status, attempt.usage, attempt.error
-        )
+        self._emit(events.AttemptFinished, record.task.id, record.member, attempt.number, status, own, attempt.error)
 
     # ------------------------------------------------------------------ reviews
 

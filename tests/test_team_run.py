@@ -390,3 +390,38 @@ async def test_kf_u06_a_halt_out_of_a_task_group_is_a_halt(agent: Any) -> None:
     assert result.status is kt.TeamStatus.FAILED
     if agent is halts_in_a_group:
         assert result.halt is kt.HaltReason.TOKEN_BUDGET_EXCEEDED
+
+
+# ---------------------------------------------------------------- what a try spent
+
+
+async def test_audit_g13_an_attempts_last_event_has_what_that_attempt_spent() -> None:
+    """Its seconds too: neither the tries before nor the pause between them."""
+    spending = iter((10, 7, 5))
+
+    async def work(_: kt.Assignment, context: kt.MemberContext) -> str:
+        context.governor.record_usage(prompt_tokens=next(spending), dollars="0.5", tool_calls=1)
+        await anyio.sleep(2)
+        return "made"
+
+    async def block(run: kt.TeamRun) -> None:
+        async for task in run.ready(await run.plan(lambda: graph_of("one"))):
+            attempts: list[kt.Attempt] = []
+            for number in (1, 2, 3):
+                attempts.append(await run.attempt(task, number))
+                await run.pause(task, 60)
+            assert [made.usage.tokens for made in attempts] == [10, 17, 22], "all the task spent so far"
+            outputs = [made.output for made in attempts if made.output is not None]
+            assert [made.usage.tokens for made in outputs] == [10, 7, 5]
+            run.accept(task, attempts[-1])
+
+    team, recorder = bench(work)
+    result = await Coordinator(block).execute(kt.TeamExecutionRequest("goal"), team)
+    assert result.check()["one"].usage.tokens == 22
+    finished = [event.usage for event in recorder.of(events.AttemptFinished)]
+    assert [(one.tokens, one.loops, one.tool_calls, str(one.dollars)) for one in finished] == [
+        (10, 1, 1, "0.5"),
+        (7, 1, 1, "0.5"),
+        (5, 1, 1, "0.5"),
+    ]
+    assert [one.seconds for one in finished] == pytest.approx([2, 2, 2])

@@ -134,7 +134,7 @@ class RunProgress:
                 self._spend(row, row.booked, row.flying + event.usage.tokens)
                 row.last = f"{event.model}: {'answered' if event.outcome == 'ok' else event.outcome}"
             case events.AttemptFinished():
-                self._spend(row, event.usage.tokens, 0)
+                self._spend(row, row.booked + event.usage.tokens, 0)
                 row.error = event.error
                 row.last = row.last if event.error is None else f"attempt failed: {event.error}"
             case events.BudgetReturned():

@@ -115,6 +115,22 @@ def test_tokens_count_while_they_are_spent_and_are_set_right_at_the_end() -> Non
     assert progress.tokens == 180
 
 
+def test_audit_g13_the_tries_of_a_task_add_up() -> None:
+    progress = RunProgress()
+    story = Story(progress.take)
+    story.plan("a")
+    story.start("a")
+    story.call("a", 100)
+    story.review("a", REVISE, tokens=100)
+    story.tell(events.AttemptStarted, "a", "writer", 2)
+    story.call("a", 40)
+    assert (progress.rows["a"].tokens, progress.tokens) == (140, 140)
+    story.review("a", PASS, tokens=40, attempt=2)
+    assert (progress.rows["a"].tokens, progress.tokens) == (140, 140)
+    story.finish("a", tokens=140)
+    assert (progress.rows["a"].tokens, progress.tokens) == (140, 140)
+
+
 def test_a_members_budget_is_no_task() -> None:
     progress = RunProgress()
     Story(progress.take).tell(events.BudgetCarved, None, "writer", 100, None)
@@ -165,7 +181,7 @@ def test_only_what_matters_is_a_line() -> None:
         story.call("a", 10)
         story.tell(events.AttemptFinished, "a", "writer", 1, "failed", Usage(prompt_tokens=10), "ValueError: no ink")
         story.tell(events.AttemptStarted, "a", "writer", 2)
-        story.review("a", REVISE, tokens=30, attempt=2)
+        story.review("a", REVISE, tokens=20, attempt=2)
         story.tell(events.TaskEscalated, "a", "writer", Cause.ROUNDS_EXHAUSTED)
         story.tell(events.TaskCompleted, "a", "writer", 2, None, "review_exceeded")
         story.end(20, TeamStatus.DEGRADED)
