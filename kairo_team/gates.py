@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import anyio
 
 from kairo_team.human import HumanDecision
-from kairo_team.terminal import TERMINAL, Terminal, clean
+from kairo_team.terminal import TERMINAL, Terminal, barred, clean
 from kairo_team.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -142,8 +142,7 @@ def _show(terminal: Terminal, question: HumanRequest) -> None:
     terminal.say("\n" + _indent_rest(question.text))
     if question.subject:
         more = len(question.subject) - _SHOWN
-        shown = clean(question.subject[:_SHOWN])
-        terminal.say("\n".join(f"  | {line}" for line in shown.split("\n")))
+        terminal.say(barred(question.subject[:_SHOWN]))
         if more > 0:
             terminal.say(f"  [{more} more characters]")
     for finding in question.findings:
