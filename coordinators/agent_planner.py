@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kairo_team.binding import bind, plan_problems
 from kairo_team.budget import check_count
 from kairo_team.errors import KairoError, NoPlan
+from kairo_team.frozen import known_arguments
 from kairo_team.messages import Message
 from kairo_team.models.chat_model import ModelRequest
 from kairo_team.tasks import Task, TaskGraph
@@ -26,6 +27,7 @@ _MOST_CHARACTERS: Final = 2000
 """Length of a task's description in a reply held to the schema: a small model that never stops fills its reply."""
 
 
+@known_arguments
 class AgentPlanner:
     """Asks a model for the plan, held to a JSON schema that knows the team's members.
 
@@ -82,6 +84,8 @@ class AgentPlanner:
             graph = TaskGraph([*kept, *(task.as_task() for task in proposal.tasks)])
         except ValidationError as error:
             raise NoPlan(_sentences(error)) from None
+        except ValueError as error:
+            raise NoPlan([str(error)]) from None
         problems = plan_problems(graph, team, bind(graph, team))
         problems += _too_much(len(proposal.tasks), request.config.budget)
         if problems:
@@ -105,7 +109,7 @@ class _ProposedTask(BaseModel):
     depends_on: list[str] = []
 
     def as_task(self) -> Task:
-        """Make the task; pydantic's `ValidationError` for an id that is none."""
+        """Make the task; `ValueError` for an id that is none."""
         return Task(self.id, self.description, member=self.member, depends_on=self.depends_on)
 
 
@@ -165,12 +169,11 @@ def _id_of(most: int) -> dict[str, Any]:
 
 
 def _sentences(error: ValidationError) -> list[str]:
-    """Say what is wrong with the shape, or with the graph, one sentence each."""
+    """Say what is wrong with the shape, one sentence each."""
     found: list[str] = []
     for one in error.errors(include_url=False)[:_MOST_SENTENCES]:
         where = ".".join(str(part) for part in one["loc"])
-        what = one["msg"].removeprefix("Value error, ")
-        found.append(f"{where}: {what}" if where and one["type"] != "value_error" else what)
+        found.append(f"{where}: {one['msg']}" if where else one["msg"])
     return found
 
 

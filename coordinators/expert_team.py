@@ -12,8 +12,10 @@ from kairo_team.coordinators.planners import RolePlanner
 from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
 from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.errors import PlanRefused
+from kairo_team.frozen import known_arguments
 from kairo_team.prompts import Prompts
 from kairo_team.runtime import Runtime
+from kairo_team.shapes import check_plug_in
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
 from kairo_team.team_run import TeamRun
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Team, TeamExecutionRequest
 
 
+@known_arguments
 class ExpertTeamCoordinator:
     """Plans the request, has members generate, reviews every artifact and sends it back with findings.
 
@@ -64,13 +67,14 @@ class ExpertTeamCoordinator:
         self.replan = replan
         Prompts(templates)  # refuses what cannot be filled in
         self.templates = dict(templates or {})
-        _check_has("planner", self.planner, "plan")
+        owner = "ExpertTeamCoordinator"
+        check_plug_in(f"{owner}.planner", "a planner", self.planner, "plan", "request", "team", "context")
         if not isinstance(self.evaluator, str):
-            _check_has("evaluator", self.evaluator, "evaluate")
+            check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
         if gate is not None:
-            _check_has("gate", gate, "decide")
+            check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
         if judge is not None and not isinstance(judge, str):
-            _check_has("judge", judge, "run" if hasattr(judge, "run") else "complete")
+            _check_judge(f"{owner}.judge", judge)
         for name in ("plan_approval", "replan"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"ExpertTeamCoordinator.{name} must be True or False, not {getattr(self, name)!r}")
@@ -135,6 +139,8 @@ class ExpertTeamCoordinator:
             raise PlanRefused([f"{problem} kt.ConsoleGate()"])
 
 
-def _check_has(what: str, plug_in: object, method: str) -> None:
-    if not callable(getattr(plug_in, method, None)):
-        raise ValueError(f"ExpertTeamCoordinator.{what} must have an async {method}(...), not {plug_in!r}")
+def _check_judge(where: str, judge: object) -> None:
+    if hasattr(judge, "run"):
+        check_plug_in(where, "a judge", judge, "run", "assignment", "context")
+    else:
+        check_plug_in(where, "a judge", judge, "complete", "request")

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kairo_team.errors import kinds_of
+from kairo_team.frozen import known_arguments
 
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 """An exception class, or several."""
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
     """What follows a failed attempt: retries on the same member, then other members, then the task is FAILED.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.coordinators.task_work import TaskWork
+from kairo_team.frozen import known_arguments
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team_run import TeamRun
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Team, TeamExecutionRequest
 
 
+@known_arguments
 class TaskDispatchCoordinator:
     """Runs the request's plan as a task board, or one task made of its goal.
 

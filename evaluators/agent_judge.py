@@ -11,6 +11,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
 from kairo_team.evaluators.judging import Judge
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.frozen import known_arguments
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 
+@known_arguments
 class AgentEvaluationStrategy(JudgedStrategy):
     """Reviews by a rubric with criteria for a judge.
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, Field, ValidationError
-from pydantic.dataclasses import dataclass as value
 
 from kairo_team.evaluators.bounds import Proportion, upper_bound
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
@@ -17,7 +16,7 @@ from kairo_team.evaluators.judging import CANNOT_TELL, question_schema
 from kairo_team.evaluators.labelled import Bucket
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.thresholds import SIDES, Side
-from kairo_team.frozen import EMPTY, VALUE, freeze_json, no_other_fields
+from kairo_team.frozen import EMPTY, checked, freeze_json
 from kairo_team.messages import Json
 from kairo_team.results import Artifact, adapter
 from kairo_team.tasks import Task
@@ -31,8 +30,8 @@ _TEMPLATES: Final = ("judge", "judge_ask", "judge_again")
 _SHARE: Final = Field(gt=0, lt=1)
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class Subject:
     """What a certificate speaks of. Whatever differs in it, the certificate says nothing any more."""
 
@@ -130,8 +129,8 @@ def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
 # ---------------------------------------------------------------- certificates
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class Certificate:
     """A promise, with what it was counted on: see `bound`. Made by `calibrate`.
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast
 
 from kairo_team.errors import known
 from kairo_team.evaluators.intervals import KINDS, Kind, Number, exact
+from kairo_team.frozen import known_arguments
 from kairo_team.tasks import check_id
 from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN, Finding
 
@@ -46,6 +47,7 @@ Applies = Callable[..., "bool | Awaitable[bool]"]
 """A function `(artifact)` or `(artifact, context)`, sync or async, that is True where a criterion applies."""
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class Criterion:
     """One thing an artifact must fulfil. "Met" is always good: a penalty is what is lost when it is not met."""

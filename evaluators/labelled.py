@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, ValidationError
-from pydantic.dataclasses import dataclass as value
 
 from kairo_team.evaluators.fingerprint import digest_of
-from kairo_team.frozen import VALUE, no_other_fields
+from kairo_team.frozen import checked
 from kairo_team.results import adapter
 
 Bucket = Literal["1", "2", "3+"]
 """Attempts that are calibrated apart: what survives a review is harder to judge."""
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class LabelledArtifact:
     """One artifact, and whether a human would pass it."""
 

@@ -15,6 +15,7 @@ from kairo_team.evaluators.intervals import Decision, Number, exact, items_of
 from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, rule
 from kairo_team.evaluators.rounds import history_of
 from kairo_team.evaluators.running import CHECK_TIMEOUT, Asker, as_answer
+from kairo_team.frozen import known_arguments
 from kairo_team.team import check_positive
 from kairo_team.verdicts import Cause
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
 
+@known_arguments
 class Rubric:
     """What an artifact must fulfil. A rubric is itself an evaluation strategy.
 

@@ -8,11 +8,13 @@ from kairo_team.errors import known
 from kairo_team.evaluators.checks.text import not_blank
 from kairo_team.evaluators.criterion import Criterion
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.frozen import known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
 
+@known_arguments
 class SimpleEvaluationStrategy:
     """Judges by a rubric of checks; without one, by a single criterion: the artifact is not blank.
 

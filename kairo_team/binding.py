@@ -190,15 +190,6 @@ def judge_problems(judge: Any, config: TeamConfig, models: Models, prices: Price
     return [f"the judge: {problem}" for problem in unpriced if problem]
 
 
-def evaluator_problems(team: Team) -> list[str]:
-    """Return one sentence for each of the team's evaluators that is no evaluator."""
-    return [
-        f"the team's evaluator {name!r} must have an async evaluate(context), not {evaluator!r}"
-        for name, evaluator in team.evaluators.items()
-        if not callable(getattr(evaluator, "evaluate", None))
-    ]
-
-
 def _budget_problems(team: Team, budget: Budget) -> Iterator[str]:
     for field in ("tokens", "dollars", "loops", "tool_calls"):
         limit = getattr(budget, field)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from kairo_team.frozen import quick
+from kairo_team.frozen import known_arguments, quick
 
 Money = Decimal | int | str | float
 """An amount in US dollars; a float stands for its shortest decimal form (0.1 is ten cents exactly)."""
@@ -91,6 +91,7 @@ def check_seconds(field: str, value: object) -> None:
         raise ValueError(f"{field} must be a finite number of seconds >= 0, not {value!r}")
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
     """Limits. `None` is unlimited and `0` is nothing at all.
@@ -143,6 +144,7 @@ class Budget:
         return f"Budget({', '.join(f'{name}={value}' for name, value in limits if value is not None)})"
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class BudgetPolicy:
     """How a team's budget is shared out. Shares (0 to 1) are of each limit, and guarantees: what is free is lent."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kairo_team.agents.alone import tell_nobody
-from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
+from kairo_team.binding import bind, plan_problems, team_problems
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.carving import EVALUATE, PLAN, Carving, Earlier, root_budget
 from kairo_team.errors import InsufficientBudget, PlanRefused
@@ -55,7 +55,7 @@ def check_request(
     if preflight is not None:
         problems += preflight(request, team)
     prices = runtime.prices.under(request.config.budget_policy)
-    problems += team_problems(team, request.config, runtime.models, prices) + evaluator_problems(team)
+    problems += team_problems(team, request.config, runtime.models, prices)
     bound: Mapping[str, tuple[str, ...]] = {} if plan is None else bind(plan, team)
     if plan is not None:
         problems += plan_problems(plan, team, bound)

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+from kairo_team.shapes import check_instance, check_method
+
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.events import Event
@@ -459,11 +461,14 @@ def _check_parts(owner: str, parts: Any, what: str, methods: Mapping[str, str]) 
         raise ValueError(f"{owner}: {what}s are given as a list, not {parts!r}")
     given = tuple(cast("Iterable[Any]", parts))  # type: ignore[redundant-cast]  # pyright needs it
     for one in given:
-        if isinstance(one, type):
-            raise ValueError(f"{owner}: {one.__name__} is a class, not a {what}: make one, {one.__name__}(...)")
+        check_instance(owner, f"a {what}", one)
         lacking = [name for name in methods if not callable(getattr(one, name, None))]
         if lacking:
             raise ValueError(
                 f"{owner}: a {what} has {' and '.join(methods.values())}; {one!r} lacks {' and '.join(lacking)}"
             )
+        for name, written in methods.items():
+            if written.startswith("async "):
+                call = written.removeprefix("async ")
+                check_method(owner, getattr(one, name), f"{type(one).__name__}.{name}", call, 1)
     return given

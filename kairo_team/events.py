@@ -16,7 +16,7 @@ from kairo_team.budget import Usage
 from kairo_team.errors import known
 from kairo_team.frozen import freeze, quick
 from kairo_team.human import HumanRequest
-from kairo_team.results import TeamStatus, adapter
+from kairo_team.results import TeamStatus, adapter, read
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 
@@ -424,5 +424,4 @@ def event_from_json(text: str | bytes) -> Event:
     kind = EVENT_TYPES.get(str(fields.pop("type", "")))
     if kind is None:
         raise ValueError(f"not an event: {text!r:.200}; the types are {known(EVENT_TYPES)}")
-    event: Event = adapter(kind).validate_python(fields)
-    return event
+    return read(kind, fields)

@@ -16,6 +16,7 @@ from kairo_team.checking import PlanCheck, check_request
 from kairo_team.errors import ContractBreach, Misuse
 from kairo_team.results import TeamResult
 from kairo_team.runtime import Runtime
+from kairo_team.shapes import check_instance, check_plug_in
 from kairo_team.tasks import TaskGraph
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
@@ -40,7 +41,7 @@ async def run(
     when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
     Raises `RunExists` for a request that was run before in the same runtime.
     """
-    request = make_request(request, budget, plan, config)
+    request = make_request(team, request, budget, plan, config)
     chosen = pick_coordinator(team, request, coordinator)
     result = await chosen.execute(request, bind_runtime(team, runtime))
     if not isinstance(result, TeamResult):
@@ -89,18 +90,20 @@ def check(
 
     Binds the plan and splits the budget; calls no agent, planner or model, and does not use the request up.
     """
-    request = make_request(request, budget, plan, config)
+    request = make_request(team, request, budget, plan, config)
     team = bind_runtime(team, runtime)
     return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
 
 
 def make_request(
+    team: Team,
     request: TeamExecutionRequest | str,
     budget: Budget | None = None,
     plan: TaskGraph | None = None,
     config: TeamConfig | None = None,
 ) -> TeamExecutionRequest:
     """Make a request of a goal, its plan and its config, and put the budget in; `ValueError` for what does not fit."""
+    _check_team_and_goal(team, request)
     _check_kinds(budget=budget, plan=plan, config=config)
     if isinstance(request, str):
         request = TeamExecutionRequest(request, plan=plan, config=config or TeamConfig())
@@ -113,6 +116,15 @@ def make_request(
     if budget is not None:
         request = replace(request, config=replace(request.config, budget=budget))
     return request
+
+
+def _check_team_and_goal(team: object, request: object) -> None:
+    if isinstance(request, Team) and not isinstance(team, Team):
+        raise ValueError(f"the team comes first, then the goal: kt.run(team, {team!r:.80})")
+    if not isinstance(team, Team):
+        raise ValueError(f"the team must be a Team, such as kt.Team('desk', [kt.Member(...)]), not {team!r:.80}")
+    if not isinstance(request, str | TeamExecutionRequest):
+        raise ValueError(f"the goal must be a string or a TeamExecutionRequest, not {request!r:.80}")
 
 
 _EXAMPLES: Final[Mapping[str, tuple[type, str]]] = {
@@ -135,6 +147,8 @@ def pick_coordinator(
     """Return the coordinator given, else the team's, else the default for the request."""
     from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
 
+    if coordinator is not None:
+        check_plug_in("coordinator", "a coordinator", coordinator, "execute", "request", "team")
     chosen: TeamCoordinator | None = coordinator or team.coordinator
     if chosen is not None:
         return chosen
@@ -143,6 +157,9 @@ def pick_coordinator(
 
 def bind_runtime(team: Team, runtime: Runtime | None) -> Team:
     """Return the team bound to the runtime; refuse a team that is bound to another."""
+    if runtime is not None and not isinstance(runtime, Runtime):
+        check_instance("runtime", "a runtime", runtime)
+        raise ValueError(f"runtime must be a Runtime, such as kt.Runtime(subscribers=[...]), not {runtime!r:.80}")
     if runtime is None or team.runtime is runtime:
         return team
     if team.runtime is not None:

@@ -10,29 +10,83 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from pydantic import ConfigDict, ValidationError
+from pydantic_core import ArgsKwargs
 
 T = TypeVar("T")
-VALUE: Final = ConfigDict(defer_build=True, extra="forbid")
-"""How a value is validated: when first used, and nothing unknown in it."""
+_TAKES_NOTHING_ELSE: Final = ConfigDict(extra="forbid")
 
 
-def no_other_fields(kind: type[T]) -> type[T]:
-    """Let the constructor of a pydantic dataclass raise `TypeError` for a field it does not have."""
-    validate = cast("Any", kind).__init__
+def checked(kind: type[T]) -> type[T]:
+    """Let a frozen dataclass validate what its constructor is given, as its annotations say.
 
-    @functools.wraps(validate)
+    What is wrong is a `ValueError` in sentences (`kairo_team.refusals`), a field that is unknown or missing a
+    `TypeError`. The validator is built when the first value is made: building all of them at the import takes longer
+    than the rest of it.
+    """
+    setattr(kind, "__pydantic_config__", _TAKES_NOTHING_ELSE)  # noqa: B010 - assigning it confuses the type checkers
+    as_written = cast("Any", kind).__init__
+    validate: Any = None
+
+    @functools.wraps(as_written)
     def init(self: T, *args: Any, **fields: Any) -> None:
+        nonlocal validate
+        if validate is None:
+            validate = _validator(kind)
         try:
-            validate(self, *args, **fields)
+            validate(ArgsKwargs(args, fields), self_instance=self)
         except ValidationError as error:
-            unknown = [str(e["loc"][0]) for e in error.errors() if e["type"] == "unexpected_keyword_argument"]
-            if not set(unknown) & set(fields):
+            from kairo_team.refusals import refuse  # nobody pays for it before a mistake
+
+            raise refuse(kind, error) from None
+
+    setattr(kind, "__signature__", _Signature(kind, as_written))  # noqa: B010 - the same
+    setattr(kind, "__init__", init)  # noqa: B010 - the same
+    return kind
+
+
+def _validator(kind: type) -> Any:
+    from pydantic import TypeAdapter  # its module is heavy
+
+    return TypeAdapter(kind).validator.validate_python
+
+
+class _Signature:
+    """What `inspect.signature` shows of a value, found out when it is asked for."""
+
+    def __init__(self, kind: type, init: Callable[..., Any]) -> None:
+        self._kind, self._init = kind, init
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        from kairo_team.refusals import signature_of
+
+        if instance is not None or owner is not self._kind:
+            raise AttributeError("__signature__")
+        return signature_of(self._kind, self._init)
+
+
+def known_arguments(kind: type[T]) -> type[T]:
+    """Let a class that checks itself say which argument its constructor does not take, which it meant, or lacks."""
+    as_written = cast("Any", kind).__init__
+
+    @functools.wraps(as_written)
+    def init(self: T, *args: Any, **given: Any) -> None:
+        try:
+            as_written(self, *args, **given)
+        except TypeError as error:
+            called = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            problem = None if called else _wrong_arguments(kind, given, len(args))
+            if problem is None:
                 raise
-            has = ", ".join(getattr(kind, "__dataclass_fields__"))  # noqa: B009 - of every dataclass
-            raise TypeError(f"{kind.__name__} has no field {unknown[0]!r} (unexpected keyword); it has {has}") from None
+            raise TypeError(problem) from None
 
     setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
     return kind
+
+
+def _wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
+    from kairo_team.refusals import wrong_arguments  # nobody pays for it before a mistake
+
+    return wrong_arguments(kind, given, positional)
 
 
 def quick(kind: type[T]) -> type[T]:
@@ -44,9 +98,11 @@ def quick(kind: type[T]) -> type[T]:
     if any(f.default_factory is not MISSING or f.kw_only or not f.init for f in fields(cast("Any", kind))):
         raise TypeError(f"{kind.__name__}: a quick value takes plain fields with plain defaults")
     names, asked, scope = _signature(kind)
-    scope |= {"slow": cast("Any", kind).__init__, "put": object.__setattr__}
+    slow = cast("Any", kind).__init__
+    scope |= {"slow": slow, "put": object.__setattr__, "wrong": _wrong_arguments}
     lines = [
-        f"def __init__(self, {asked}):",
+        f"def __init__(self, {asked}, **unknown):",
+        "    if unknown: raise TypeError(wrong(kind, unknown, 0))",
         f"    if type(self) is not kind: return slow(self, {', '.join(names)})",
         "    put(self, '__class__', draft)",
         *(f"    self.{name} = {name}" for name in names),
@@ -55,7 +111,8 @@ def quick(kind: type[T]) -> type[T]:
     ]
     exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
     init = scope["__init__"]
-    init.__qualname__ = f"{kind.__qualname__}.__init__"
+    init.__qualname__ = slow.__qualname__
+    init.__wrapped__ = slow  # what it takes, for `inspect.signature`
     setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
     return kind
 

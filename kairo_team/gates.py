@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import anyio
 
+from kairo_team.frozen import known_arguments
 from kairo_team.human import HumanDecision
 from kairo_team.terminal import TERMINAL, Terminal, barred, clean
 from kairo_team.threads import run_in_thread
@@ -45,6 +46,7 @@ class DeferGate:
         return "DeferGate()"
 
 
+@known_arguments
 class CallbackGate:
     """Asks a function, sync or async. A sync one runs in a thread of its own, so it may wait for somebody.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
-from pydantic.dataclasses import dataclass as value
 
 from kairo_team.errors import known
-from kairo_team.frozen import EMPTY, VALUE, freeze, no_other_fields
+from kairo_team.frozen import EMPTY, checked, freeze
 from kairo_team.verdicts import Cause, Finding
 
 QuestionKind = Literal["plan", "review", "tool"]
@@ -19,8 +19,8 @@ HumanAction = Literal["approve", "revise", "reject", "defer"]
 _ANSWERS: Final = ("approve", "revise", "reject", "silence")
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class HumanRequest:
     """One question to a person. Whoever asks says what it is about; the run fills in `id` and `run_id`."""
 
@@ -59,8 +59,8 @@ class HumanRequest:
         return hashlib.sha256(self.subject.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class HumanDecision:
     """What a person decided. Build it with `approve`, `revise`, `reject` or `defer`."""
 

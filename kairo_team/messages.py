@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
-from pydantic.dataclasses import dataclass as value
 
-from kairo_team.frozen import EMPTY, VALUE, freeze_json, no_other_fields
+from kairo_team.frozen import EMPTY, checked, freeze_json
 
 Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 """JSON values by name, copied read-only."""
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class ToolSpec:
     """What a model is told of a tool."""
 
@@ -26,8 +25,8 @@ class ToolSpec:
     """JSON Schema of the arguments: an object."""
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class ToolCall:
     """What a model asks a tool to do."""
 
@@ -38,8 +37,8 @@ class ToolCall:
     """By name; the model's own text where that was no JSON object."""
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class Message:
     """One message of a conversation."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
 
-from kairo_team.binding import bind, evaluator_problems, plan_problems, team_problems
+from kairo_team.binding import bind, plan_problems, team_problems
 from kairo_team.budget import Usage
 from kairo_team.carving import PLAN
 from kairo_team.errors import ContractBreach, Outcome, PlanRefused, innermost, known
@@ -73,7 +73,6 @@ class Planning:
         self._earlier.book(run.governor, self._spent_on(self.number + 1))
         await self.reach(f"plan:{self.number + 1}")
         problems = team_problems(run.team, run.config, self._services.models, self._services.prices)
-        problems += evaluator_problems(run.team)
         if self._unfunded or problems:
             raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
         self._carving.set_aside(run.team, self._earlier)

@@ -9,13 +9,13 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ValidationError
 from pydantic_core import to_json
 
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import TeamFailed, known
-from kairo_team.frozen import freeze, freeze_json, quick
+from kairo_team.frozen import freeze, freeze_json, known_arguments, quick
 from kairo_team.messages import Message
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.verdicts import EvaluationVerdict
@@ -36,6 +36,17 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # its module is heavy, and most runs validate nothing
 
     return TypeAdapter(kind)
+
+
+def read(kind: type[T], data: Any) -> T:
+    """Make a value of data, such as what `json.loads` returns; `ValueError` in sentences for what is none."""
+    try:
+        made: T = adapter(kind).validate_python(data)
+    except ValidationError as error:
+        from kairo_team.refusals import explain  # nobody pays for it before a mistake
+
+        raise ValueError("; ".join(explain(kind, error))) from None
+    return made
 
 
 def _as_json(data: Any) -> bytes | None:
@@ -159,6 +170,7 @@ class TaskOutcome:
     error: str | None = None
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class TeamResult:
     """All that came of a run; there is always one."""

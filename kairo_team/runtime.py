@@ -18,6 +18,7 @@ from kairo_team.budget import Usage
 from kairo_team.carving import root_budget
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
+from kairo_team.frozen import known_arguments
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.pricing import PriceBook
@@ -30,6 +31,7 @@ from kairo_team.models.retries import check_retry
 from kairo_team.opening import begun_with
 from kairo_team.prompts import Prompts
 from kairo_team.runs import Run, Runs, Suspension
+from kairo_team.shapes import as_list, check_function, check_instance, check_plug_in
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 
+@known_arguments
 class Runtime:
     """What the runs of one program share. Nothing of one run leaks into another.
 
@@ -91,10 +94,7 @@ class Runtime:
         `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
         `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
         """
-        unfit = [subscriber for subscriber in subscribers if not callable(subscriber)]
-        if unfit:
-            raise ValueError(f"a subscriber is a function that takes an event, not {unfit[0]!r}")
-        self.subscribers = tuple(subscribers)
+        self.subscribers = _check_subscribers(subscribers)
         self.models = ModelResolver(models)
         self.prices = PriceBook(prices)
         self.governor = None if budget is None else Governor(budget, name="runtime")
@@ -103,8 +103,8 @@ class Runtime:
         self.masker = Masker(self.secrets)
         mask_in_log(self.masker)
         self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
-        if gate is not None and (isinstance(gate, type) or not callable(getattr(gate, "decide", None))):
-            raise ValueError(f"Runtime.gate must have an async decide(question), such as ConsoleGate(), not {gate!r}")
+        if gate is not None:
+            check_plug_in("Runtime.gate", "a gate", gate, "decide", "question")
         self.gate = gate
         self.constraints = check_constraints("Runtime.constraints", constraints)
         self.guardrails = check_guardrails("Runtime.guardrails", guardrails)
@@ -160,7 +160,7 @@ class Runtime:
         """
         from kairo_team.front import make_request
 
-        run = self._begin(team, make_request(request, budget, plan, config), coordinator)
+        run = self._begin(team, make_request(team, request, budget, plan, config), coordinator)
         try:
             await run.wait_until_begun()
         except BaseException:
@@ -185,7 +185,7 @@ class Runtime:
         """
         from kairo_team.front import make_request
 
-        run = self._begin(team, make_request(request, budget, plan, config), coordinator)
+        run = self._begin(team, make_request(team, request, budget, plan, config), coordinator)
         try:
             await run.wait_until_begun()
             yield run
@@ -325,6 +325,17 @@ class Runtime:
     def journal_for(self, run_id: str) -> Journal:
         """Return where the run's steps are recorded: an internal seam without a promise."""
         return MemoryJournal()
+
+
+def _check_subscribers(subscribers: Iterable[Subscriber]) -> tuple[Subscriber, ...]:
+    """Return subscribers as a tuple; `ValueError` for what cannot be called with an event."""
+    given = as_list("Runtime.subscribers", "functions that take an event", subscribers)
+    for one in given:
+        check_instance("Runtime.subscribers", "a subscriber", one)
+        if not callable(one):
+            raise ValueError(f"a subscriber is a function that takes an event, not {one!r}")
+        check_function("Runtime.subscribers", one, "subscriber(event)")
+    return tuple(given)
 
 
 def _check_secrets(secrets: Iterable[str]) -> tuple[str, ...]:

@@ -11,11 +11,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, PlainSerializer, Strict
-from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget
 from kairo_team.errors import known, repeated
-from kairo_team.frozen import EMPTY, VALUE, freeze_json, no_other_fields, quick
+from kairo_team.frozen import EMPTY, checked, freeze_json, quick
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -49,8 +48,8 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class Task:
     """One node of the task graph. Everything in it is a value or a name, so it goes through JSON and back."""
 
@@ -103,8 +102,8 @@ class Task:
         return len(self.depends_on) if self.needs == "all" else self.needs
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class TaskGraph:
     """Tasks in plan order, checked to form a directed acyclic graph.
 

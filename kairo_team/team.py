@@ -11,12 +11,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, PlainSerializer
-from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
 from kairo_team.errors import known, repeated
-from kairo_team.frozen import EMPTY, VALUE, freeze, freeze_json, no_other_fields
+from kairo_team.frozen import EMPTY, checked, freeze, freeze_json, known_arguments
+from kairo_team.shapes import as_list, check_agent, check_plug_in
 from kairo_team.tasks import TaskGraph, check_id
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def check_positive(field_name: str, number: float | None) -> None:
         raise ValueError(f"{field_name} must be > 0 and finite, or None for no limit, not {number!r}")
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class Role:
     """A kind of work somebody on the team does."""
 
@@ -85,6 +85,7 @@ def _wrapper_of(agent: Any) -> str | None:
     return _WRAPPERS.get(package)
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Member:
     """A role with the agent that fills it.
@@ -127,11 +128,8 @@ class Member:
                 f"member {name or role.id!r}: {type(agent).__name__} is an object of another library, which is "
                 f"governed by its wrapper: from kairo_team.agents import {wrapper}; {wrapper}(...)"
             )
-        if not callable(agent) and not callable(getattr(agent, "run", None)):
-            raise ValueError(
-                f"member {name or role.id!r}: the agent must be a function or have an async run(assignment, context), "
-                f"not {agent!r}"
-            )
+        owner = f"member {name or role.id!r}"
+        check_agent(owner, agent)
         if name is not None:
             check_id(name)
         if budget is not None and not isinstance(budget, Budget):
@@ -140,7 +138,6 @@ class Member:
             raise ValueError(f"Member.max_concurrency must be a whole number >= 1 or None, not {max_concurrency!r}")
         if senior is not None and not isinstance(senior, Member):
             raise ValueError(f"Member.senior must be a Member or None, not {senior!r}")
-        owner = f"member {name or role.id!r}"
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
         items = (role, agent, name, budget, max_concurrency, guards, rails, senior)
         for attribute, item in zip(self.__slots__, items, strict=True):
@@ -213,6 +210,7 @@ def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
     return name
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Team:
     """Members, and what the tasks' names stand for."""
@@ -248,11 +246,19 @@ class Team:
     ) -> None:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"Team.name must be a non-blank string, not {name!r}")
+        members = as_list("Team.members", "Member objects", members)
         strangers = [member for member in members if not isinstance(member, Member)]
         if strangers:
             raise ValueError(f"Team.members must be Member objects, not {strangers[0]!r}")
         if not members:
             raise ValueError(f"team {name!r} has no members")
+        for field_name, by_name in (("evaluators", evaluators), ("output_types", output_types)):
+            if not isinstance(by_name, Mapping):
+                raise ValueError(f"Team.{field_name} is a dict by the names that tasks use, not {by_name!r}")
+        for called, evaluator in evaluators.items():
+            check_plug_in(f"the team's evaluator {called!r}", "an evaluator", evaluator, "evaluate", "context")
+        if coordinator is not None:
+            check_plug_in("Team.coordinator", "a coordinator", coordinator, "execute", "request", "team")
         owner = f"team {name!r}"
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
         named = (name, _named(members), coordinator, freeze(evaluators), freeze(output_types))
@@ -274,8 +280,8 @@ class Team:
         raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in everyone)}")
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class TeamConfig:
     """Limits and rules of one run. Durations are seconds; None is no limit."""
 
@@ -313,8 +319,8 @@ def _check_goal(goal: str) -> str:
     return goal
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class TeamExecutionRequest:
     """One thing a team is asked to do; every execution needs a request (a run id) of its own."""
 

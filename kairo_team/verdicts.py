@@ -10,10 +10,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator
-from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Usage
-from kairo_team.frozen import VALUE, no_other_fields
+from kairo_team.frozen import checked, known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
@@ -69,8 +68,8 @@ APPROVED: Final = "approved"
 """Levels a result can have beside those of its criterion."""
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class Finding:
     """One defect, said so that a member can mend it."""
 
@@ -87,8 +86,8 @@ class Finding:
     """closed: it was wanting before and is right now. regressed: it was right before."""
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class CriterionResult:
     """How an artifact stands on one criterion."""
 
@@ -116,8 +115,8 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class EvaluationVerdict:
     """What one review decided. Build it with `passed`, `revise`, `escalate` or `review_exceeded`."""
 
@@ -242,6 +241,7 @@ def _blocks(finding: Finding) -> bool:
     return finding.severity == "blocking" and finding.status != "closed"
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
     """What an evaluator sees. It changes nothing and holds no handle on the run."""

@@ -102,7 +102,7 @@ def test_a_value_cannot_be_changed(value: Any) -> None:
 
 @BY_NAME
 def test_an_unknown_field_is_a_type_error_and_not_silence(value: Any) -> None:
-    with pytest.raises((TypeError, ValidationError), match=r"unexpected keyword|Unexpected keyword"):
+    with pytest.raises(TypeError, match=rf"{type(value).__name__} takes no 'colour'; it takes "):
         dataclasses.replace(value, colour="red")
 
 
@@ -174,7 +174,7 @@ def test_names_may_be_given_as_any_collection_but_not_as_one_string(given_as: An
     ],
 )
 def test_one_string_is_no_list_of_names(make: Any) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValueError, match="strings, not the one string "):
         make()
 
 
@@ -255,7 +255,7 @@ def test_every_cause_belongs_to_exactly_one_outcome(cause: kt.Cause) -> None:
     makers = [kt.EvaluationVerdict.escalate, kt.EvaluationVerdict.review_exceeded]
     right, wrong = makers if cause in ESCALATION_CAUSES else reversed(makers)
     assert right(cause).cause is right(cause.value).cause is cause
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValueError, match="does not belong to"):
         wrong(cause)
 
 
@@ -390,7 +390,7 @@ def test_what_belongs_to_no_task_goes_through_json_too(kind: type[events.WorkEve
 
 @pytest.mark.parametrize("text", ['{"type": "team.exploded"}', "{}", "[]", '{"type": "team.started"}', "5"])
 def test_what_is_no_event_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not an event|Field required|missing"):
+    with pytest.raises(ValueError, match=r"^not an event|^TeamStarted needs 'run_id'; a TeamStarted takes run_id, "):
         event_from_json(text)
 
 

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kairo_team.shapes import context_by
 from kairo_team.threads import run_in_thread
 
 if TYPE_CHECKING:
@@ -45,14 +46,10 @@ Call = Callable[["Assignment", "MemberContext"], Any]
 
 def _with_context(function: Callable[..., Any]) -> Call:
     """Return the function as one of assignment and context, whichever of them its signature asks for."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature
-        return lambda assignment, _: function(assignment)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(positional) > 1 and (positional[1].default is inspect.Parameter.empty or positional[1].name == "context"):
+    way = context_by(function)
+    if way == "position":
         return function
-    if any(p.name == "context" and p.kind is not p.POSITIONAL_ONLY for p in parameters[1:]):
+    if way == "keyword":
         return lambda assignment, context: function(assignment, context=context)
     return lambda assignment, _: function(assignment)
 

@@ -10,6 +10,7 @@ from kairo_team.agents.alone import run_alone
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known, repeated
+from kairo_team.frozen import known_arguments
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.output_types import check_output, schema_of
@@ -31,6 +32,7 @@ Settings = Mapping[str, Any] | Callable[["Assignment"], Mapping[str, Any]]
 """Sampling settings (temperature, seed, max_tokens ...), or a function that picks them for an assignment."""
 
 
+@known_arguments
 class MiniAgent:
     """Asks a model, turn by turn, and runs the tools it asks for, until there is an answer.
 

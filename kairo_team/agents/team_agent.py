@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.errors import TeamFailed
+from kairo_team.frozen import known_arguments
 from kairo_team.results import AgentOutput, Artifact, TeamStatus
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kairo_team.tasks import Assignment, TaskGraph
 
 
+@known_arguments
 class TeamAgent:
     """Runs a team on each task it is given, as a run of its own inside the attempt.
 

@@ -24,7 +24,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return one_line(f"{error.strerror}: {str(error.filename)!r}")
     text = one_line(str(error))
-    if isinstance(error, KairoError) and text:
+    if (isinstance(error, KairoError) or type(error) is ValueError) and text:  # a sentence of its own
         return text
     name = type(error).__name__
     return f"{name}: {text}" if text else name

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kairo_team.budget import Usage, check_count, picodollars, to_dollars, to_picodollars
 from kairo_team.errors import UnpricedModel
+from kairo_team.frozen import known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy, Money
@@ -55,6 +56,7 @@ class Tariff(Protocol):
         ...
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Price:
     """What the calls of a model cost, in US dollars: per million tokens, and for each request.

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
-from pydantic.dataclasses import dataclass as value
 
 from kairo_team.budget import Usage
-from kairo_team.frozen import EMPTY, VALUE, freeze, no_other_fields
+from kairo_team.frozen import EMPTY, checked, freeze, known_arguments
 from kairo_team.governance.pricing import PLAIN, Billing
 from kairo_team.messages import Message, ToolCall, ToolSpec
 
@@ -20,8 +19,8 @@ Frozen = Annotated[Mapping[str, Any], AfterValidator(freeze)]
 """Values by name, copied read-only."""
 
 
-@no_other_fields
-@value(frozen=True, config=VALUE)
+@checked
+@dataclass(frozen=True)
 class ModelRequest:
     """One call of a chat model."""
 
@@ -36,6 +35,7 @@ class ModelRequest:
     """Sampling settings by the provider's usual names, such as temperature and seed."""
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """A chat model's reply."""

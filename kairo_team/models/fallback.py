@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError, ModelErrorKind, known
+from kairo_team.frozen import known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.models.chat_model import ModelRequest, ModelResponse
@@ -15,6 +16,7 @@ _KINDS: Final[frozenset[ModelErrorKind]] = frozenset(get_args(ModelErrorKind))
 _ANOTHER_MAY_DO: Final[frozenset[ModelErrorKind]] = _KINDS - {"bad_request", "content_filter"}
 
 
+@known_arguments
 class Fallback:
     """Models asked one after another, until one answers: usable wherever a model is named.
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import anyio
 
 from kairo_team.budget import check_count
+from kairo_team.frozen import known_arguments
 from kairo_team.governance.loops import current_loop, send
 
 _MINUTE: Final = 60.0
@@ -21,6 +22,7 @@ _SLACK: Final = 1e-6
 """Seconds by which a timer may fire early."""
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelLimit:
     """What a provider lets an account do; None is unlimited.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.budget import check_count, check_seconds
+from kairo_team.frozen import known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelCallError, ModelErrorKind
@@ -16,6 +17,7 @@ TRANSIENT: Final[frozenset[ModelErrorKind]] = frozenset({"rate_limited", "overlo
 _MOST_DOUBLINGS: Final = 60
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelRetry:
     """How often a model call that failed for a passing reason is tried again, and how long is waited before.

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from kairo_team.errors import ModelCallError, ModelErrorKind, known
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.chat_model import ModelRequest, ModelResponse
-from kairo_team.results import adapter
+from kairo_team.results import adapter, read
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel
@@ -179,8 +179,7 @@ def _answer(line: dict[str, Any]) -> Answer:
         return ModelCallError(
             error["kind"], error["model"], error["why"], retry_after=error["retry_after"], unspent=error["unspent"]
         )
-    response: ModelResponse = adapter(ModelResponse).validate_python(line["response"])
-    return response
+    return read(ModelResponse, line["response"])
 
 
 def _line(request: ModelRequest, answer: Answer) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from kairo_team.frozen import known_arguments
 from kairo_team.tools.circuit import CircuitBreaker
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class PermissionDecision:
         return cls("ask", reason, policy_id)
 
 
+@known_arguments
 @dataclass(frozen=True, slots=True)
 class ToolPermissions:
     """What the tools of a team may do, beyond what each role is allowed."""

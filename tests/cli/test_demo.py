@@ -51,4 +51,4 @@ def test_repository_model_and_budget_are_handed_on(kairo: Any, tmp_path: Path) -
 def test_a_demo_that_cannot_be_set_up_is_one_sentence(kairo: Any) -> None:
     said = kairo("demo", "--model", "bad:one")
     assert said.code == 2
-    assert said.err == "kairo: the demo cannot be set up: ValueError: there is no history to be found\n"
+    assert said.err == "kairo: the demo cannot be set up: there is no history to be found\n"

@@ -20,14 +20,14 @@ BAD_FILES = {
     "several teams": (TEAM + TEAM.replace("team =", "other ="), "builds several teams, 'other', 'team': name the one"),
     "cycle": (
         TEAM + PLAN.format('kt.Task("a", "x", depends_on=["b"]),\nkt.Task("b", "x", depends_on=["a"])'),
-        "line 3: TaskGraph is not valid: the tasks form a cycle: a -> b -> a",
+        "line 3: the tasks form a cycle: a -> b -> a",
     ),
     "unknown dependency": (
         TEAM + PLAN.format('kt.Task("a", "x", depends_on=["c"])'),
-        "line 3: TaskGraph is not valid: task 'a' depends on unknown tasks 'c'; the plan has 'a'",
+        "line 3: task 'a' depends on unknown tasks 'c'; the plan has 'a'",
     ),
-    "bad value": (TEAM + PLAN.format('kt.Task(3, "x")'), "Task is not valid: 0: Input should be a valid string, not 3"),
-    "bad team": ("team = kt.Team('x', [])", "line 2: ValueError: team 'x' has no members"),
+    "bad value": (TEAM + PLAN.format('kt.Task(3, "x")'), "line 3: Task.id must be a string, not 3"),
+    "bad team": ("team = kt.Team('x', [])", "line 2: team 'x' has no members"),
     "no goal": (TEAM, "nothing says what team 'duo' is to do: give a goal after the file, or let the file build"),
     "unknown role": (
         TEAM + PLAN.format('kt.Task("t", "x", role="editor")'),
@@ -89,7 +89,7 @@ def test_a_mistake_in_a_file_beside_it_is_found_there(kairo: Any, team_file: Tea
         (["run", "{newsroom}:"], "names no team after the colon: write FILE.py or FILE.py:TEAM"),
         (["run", "{newsroom}:nobody"], "newsroom.py has no 'nobody': it has 'team'"),
         (["run", "{newsroom}:write"], "'write' in {newsroom} is a function, not a kt.Team: it has 'team'"),
-        (["run", "{newsroom}", " "], "TeamExecutionRequest is not valid: goal: the goal must not be blank"),
+        (["run", "{newsroom}", " "], "TeamExecutionRequest.goal: the goal must not be blank"),
         (["run", "{newsroom}", "--model", "plain"], "model 'plain' cannot be used: a model is named 'provider:name'"),
         (["run", "{newsroom}", "--model", "local:big"], "the embedded models are 'local:smollm2'"),
         (["run", "{newsroom}", "--budget", "tokens"], "--budget 'tokens' cannot be read at 'tokens': give it as"),

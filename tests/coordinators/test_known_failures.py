@@ -326,7 +326,9 @@ class RaisesBeforeItsCoroutine:
 
 
 class NoCoroutine:
-    def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """One that can be seen to be none, by the type it returns, is no member of a team."""
+
+    def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> Any:
         return "plain"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -84,12 +85,22 @@ async def test_kf_g01_a_policy_that_raises_or_returns_nonsense_denies_and_is_nam
 
 
 async def test_kf_g01_an_evaluate_that_is_not_async_denies() -> None:
-    class Sync:
+    """One that can be seen to be none is refused where it is given; what else returns no awaitable denies."""
+
+    class Seen:
         def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
             return FINE
 
-    policy: Any = Sync()
-    outcome = await GuardrailChain([policy]).evaluate(about(ASKED))
+    class Sync:
+        def evaluate(self, context: GuardrailContext) -> Awaitable[GuardrailDecision]:
+            fine: Any = FINE
+            return cast("Awaitable[GuardrailDecision]", fine)
+
+    seen: Any = Seen()
+    sync: Any = Sync()
+    with pytest.raises(ValueError, match=r"Seen\.evaluate is no async function: write async def evaluate\(context\)"):
+        GuardrailChain([seen])
+    outcome = await GuardrailChain([sync]).evaluate(about(ASKED))
     assert (outcome.action, outcome.policy) == (DENY, "Sync")
     assert "its evaluate is not async" in outcome.reason
 

@@ -1,0 +1,140 @@
+"""Whether a plug-in has the shape of what it is given as: found out where it is handed over, and said in a sentence."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, cast
+
+_MAY_BE_AWAITED = ("Any", "Awaitable", "Coroutine", "Future")
+"""What a plain `def` says it returns when it may stand for an `async def`."""
+
+
+def check_plug_in(where: str, what: str, given: object, method: str, *takes: str) -> None:
+    """Raise `ValueError` unless `given` is an object with an async method that takes these arguments by position.
+
+    `where` begins the sentence ("Team.coordinator"); `what` is what belongs there ("a coordinator").
+    """
+    check_instance(where, what, given)
+    found = getattr(given, method, None)
+    call = f"{method}({', '.join(takes)})"
+    if not callable(found):
+        raise ValueError(f"{where} must have an async {call}, not {given!r}")
+    check_method(where, found, f"{type(given).__name__}.{method}", call, len(takes))
+
+
+def check_instance(where: str, what: str, given: object) -> None:
+    """Raise `ValueError` for a class in the place of an object made of it."""
+    if isinstance(given, type):
+        name = given.__name__
+        raise ValueError(f"{where}: {name} is a class, not {what}: make one, {name}(...)")
+
+
+def check_method(where: str, method: Callable[..., Any], name: str, call: str, takes: int) -> None:
+    """Raise `ValueError` for a method that is plainly not async, or cannot be called as `call` shows."""
+    if _yields(method):
+        raise ValueError(f"{where}: {name} yields, and is to return: write async def {call} with a return")
+    if _is_plain(method):
+        raise ValueError(f"{where}: {name} is no async function: write async def {call}")
+    signature = _signature(method)
+    if signature is not None and not _fits(signature, takes):
+        raise ValueError(f"{where}: {name} takes {signature}, and is called as {call}")
+
+
+def check_function(where: str, function: Callable[..., Any], call: str, takes: int = 1) -> None:
+    """Raise `ValueError` for what cannot be called as `call` shows, with that many arguments by position."""
+    signature = _signature(function)
+    if signature is not None and not _fits(signature, takes):
+        raise ValueError(f"{where}: {_name(function)} takes {signature}, and is called as {call}")
+
+
+def check_agent(where: str, agent: object) -> None:
+    """Raise `ValueError` for what cannot do a task: neither a function of an assignment nor an object that runs."""
+    check_instance(where, "an agent", agent)
+    if callable(getattr(agent, "run", None)):
+        check_plug_in(where, "an agent", agent, "run", "assignment", "context")
+        return
+    if not callable(agent):
+        raise ValueError(
+            f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r}"
+        )
+    function = cast("Callable[..., Any]", agent)
+    if _yields(function):
+        raise ValueError(f"{where}: {_name(function)} yields; an agent returns what it made")
+    signature = _signature(function)
+    if signature is None:
+        return
+    way = context_by(function)
+    fits = _fits(signature, 2 if way == "position" else 1, *(("context",) if way == "keyword" else ()))
+    if not fits:
+        raise ValueError(
+            f"{where}: {_name(function)} takes {signature}; an agent function takes (assignment) or "
+            "(assignment, context)"
+        )
+
+
+def context_by(function: Callable[..., Any]) -> Literal["position", "keyword"] | None:
+    """Return how an agent function takes its context; None for one that takes the assignment alone.
+
+    It is a second required positional parameter, or one that is named `context`.
+    """
+    signature = _signature(function)
+    if signature is None:
+        return None
+    parameters = list(signature.parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) > 1 and (positional[1].default is inspect.Parameter.empty or positional[1].name == "context"):
+        return "position"
+    named = any(p.name == "context" and p.kind is not p.POSITIONAL_ONLY for p in parameters[1:])
+    return "keyword" if named else None
+
+
+def as_list(where: str, what: str, given: Any) -> Sequence[Any]:
+    """Return what was given as a list; `ValueError` for a string, or for one of them where a list of them belongs."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"{where} is a list of {what}, not {given!r}: put it into a list, [...]")
+    return list(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return what a function takes, by name alone: in a message the types would hide it."""
+    try:
+        found = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return None
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in found.parameters.values()]
+    return found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+
+
+def _fits(signature: inspect.Signature, positional: int, *names: str) -> bool:
+    try:
+        signature.bind(*[None] * positional, **dict.fromkeys(names))
+    except TypeError:
+        return False
+    return True
+
+
+def _plain_function(function: Any) -> Any:
+    """Return the function behind decorators, methods and partial calls."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    return getattr(inspect.unwrap(function), "__func__", inspect.unwrap(function))
+
+
+def _is_plain(method: Callable[..., Any]) -> bool:
+    """Say whether it was written with `def` and does not say that it may return an awaitable."""
+    function = _plain_function(method)
+    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+        return False
+    returns = str(getattr(function, "__annotations__", {}).get("return", ""))
+    return not any(word in returns for word in _MAY_BE_AWAITED)
+
+
+def _yields(function: Callable[..., Any]) -> bool:
+    found = _plain_function(function)
+    return inspect.isasyncgenfunction(found) or inspect.isgeneratorfunction(found)
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", None) or f"{function!r}")
