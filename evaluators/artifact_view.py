@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-import secrets
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.evaluators.forgery import talks_to_judge
+from kairo_team.prompts.quoting import fence
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
@@ -41,16 +40,19 @@ class ArtifactView:
 
     def fenced(self, token: str) -> str:
         """Put it between lines that nothing in it can imitate; `token` is this call's own."""
-        fence = "=" * (_longest_run(self.text, "=") + 3) + f" {token}"
-        return f"{fence}\n{self.text}\n{fence}"
+        return fence(self.text, token)
 
 
 def view_of(artifact: Artifact) -> ArtifactView:
     """Return what a judge is shown of an artifact; its digest stays that of the true text."""
     text = artifact.text[:MAX_SHOWN]
     hidden = [letter for letter in text if _is_hidden(letter)]
-    escaped = "".join(_escape(letter) for letter in json.dumps(text, ensure_ascii=False))
-    return ArtifactView(escaped, len(hidden), talks_to_judge(text), whole=len(artifact.text) <= MAX_SHOWN)
+    return ArtifactView(as_data(text), len(hidden), talks_to_judge(text), whole=len(artifact.text) <= MAX_SHOWN)
+
+
+def as_data(text: str) -> str:
+    """Write a text as one JSON string in which hidden characters stand as escapes."""
+    return "".join(_escape(letter) for letter in json.dumps(text, ensure_ascii=False))
 
 
 def obvious_defect(artifact: Artifact) -> str | None:
@@ -62,11 +64,6 @@ def obvious_defect(artifact: Artifact) -> str | None:
     return "it says the same again and again" if _repeats_itself(artifact.text) else None
 
 
-def new_token() -> str:
-    """Make a word that nobody could have known before."""
-    return secrets.token_hex(16)
-
-
 def _is_hidden(letter: str) -> bool:
     if letter in "\n\t\r":
         return False
@@ -75,10 +72,6 @@ def _is_hidden(letter: str) -> bool:
 
 def _escape(letter: str) -> str:
     return f"\\u{{{ord(letter):x}}}" if _is_hidden(letter) else letter
-
-
-def _longest_run(text: str, letter: str) -> int:
-    return max((len(run) for run in re.findall(f"{re.escape(letter)}+", text)), default=0)
 
 
 def _repeats_itself(text: str) -> bool:

@@ -18,8 +18,7 @@ from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.thresholds import SIDES, Side
 from kairo_team.frozen import EMPTY, checked, freeze_json
 from kairo_team.messages import Json
-from kairo_team.results import Artifact, adapter
-from kairo_team.tasks import Task
+from kairo_team.results import adapter
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy, MemberContext
@@ -119,8 +118,8 @@ def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
     """
     criteria = rubric.decided_by("judge")
     told: dict[str, Any] = {
-        "token": "token", "cannot_tell": CANNOT_TELL, "task": Task("task", "A task."), "goal": "A goal.",
-        "upstream": {"before": Artifact("A text.")}, "criteria": criteria, "ids": [one.id for one in criteria],
+        "token": "token", "cannot_tell": CANNOT_TELL, "criteria": criteria, "ids": [one.id for one in criteria],
+        "shown": {"task": "A task.", "goal": "A goal.", "upstream": {"before": "A text."}},
         "hidden": 1, "whole": False, "problem": "a problem",
     }  # fmt: skip
     return [*(context.render(name, **told) for name in _TEMPLATES), question_schema(criteria, "token")]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.errors import InvalidJudgement, known
-from kairo_team.evaluators.artifact_view import ArtifactView, new_token, view_of
+from kairo_team.evaluators.artifact_view import ArtifactView, as_data, view_of
 from kairo_team.evaluators.criterion import Answer, Criterion
+from kairo_team.evaluators.forgery import talks_to_judge
 from kairo_team.messages import Message
 from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.prompts.quoting import cap, fence, mark_of
 from kairo_team.tasks import Assignment, Task
 from kairo_team.verdicts import Finding
 
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
 
 CANNOT_TELL: Final = "cannot tell"
 """The answer of a judge that the artifact does not let decide."""
+_TOKEN: Final = 32
+"""Hexadecimal digits of a call's token."""
 _MOST_CANDIDATES: Final = 1_000
 """Places in a reply where an object may begin that are looked at."""
 
 _LONGEST_WORDS: Final = 200
 """Characters of one thing a judge says; four of them, and all around them, fit into a small model's reply."""
-
-NewToken = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,6 @@ class Judge:
         judge: str | ChatModel | Agent,
         context: EvaluationContext,
         settings: Mapping[str, Any],
-        token: NewToken = new_token,
     ) -> None:
         if context.context is None:
             raise ValueError(
@@ -62,34 +63,51 @@ class Judge:
         self._model: Any = _AgentAsModel(asked, context) if _is_agent(asked) else self._member.model(asked)
         self._settings = dict(settings)
         self._max_tokens: int | None = self._settings.pop("max_tokens", None)
-        self._token = token
         self._view = view_of(context.artifact)
+        self._given = {task_id: given.text for task_id, given in context.upstream.items()}
 
     async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
         """Ask about some criteria; a reply that cannot be read is asked for once more before `InvalidJudgement`."""
-        token = self._token()
-        messages = self._messages(criteria, token)
-        schema = question_schema(criteria, token)
+        token = mark_of("\n".join(message.text for message in self._messages(criteria, "")), _TOKEN)
+        messages, schema = self._messages(criteria, token), question_schema(criteria, token)
         reply = await self._model.complete(ModelRequest(messages, (), schema, self._max_tokens, self._settings))
         try:
-            return read_judgement(reply.text, criteria, token, self._view)
+            return self._read(reply.text, criteria, token)
         except InvalidJudgement as invalid:
             again = self._member.render("judge_again", problem=str(invalid), token=token)
         messages += [Message.assistant(reply.text), Message.user(again)]
         reply = await self._model.complete(ModelRequest(messages, (), schema, self._max_tokens, self._settings))
-        return read_judgement(reply.text, criteria, token, self._view)
+        return self._read(reply.text, criteria, token)
+
+    def _read(self, text: str, criteria: Sequence[Criterion], token: str) -> Judgement:
+        """Read a reply; what the work was made from may talk to its judge as the work itself may."""
+        judgement = read_judgement(text, criteria, token, self._view)
+        if judgement.injection_suspected is not None:
+            return judgement
+        found = ((task_id, talks_to_judge(text)) for task_id, text in self._given.items())
+        through = next((f"{how}, in the result of {task_id!r}" for task_id, how in found if how), None)
+        return judgement if through is None else replace(judgement, injection_suspected=through)
 
     def _messages(self, criteria: Sequence[Criterion], token: str) -> list[Message]:
-        """Tell what to do, show the artifact as a message of its own, and tell it again."""
-        context, render = self._context, self._member.render
-        told = {"task": context.task, "goal": context.goal, "upstream": context.upstream, "criteria": criteria}
+        """Tell what to do, show the artifact as a message of its own, then what it was made from, and tell it again."""
+        render, told = self._member.render, {"token": token, "cannot_tell": CANNOT_TELL}
         ids = [criterion.id for criterion in criteria]
         seen = {"hidden": self._view.hidden, "whole": self._view.whole}
         return [
-            Message.system(render("judge", token=token, cannot_tell=CANNOT_TELL, **told)),
+            Message.system(render("judge", criteria=criteria, **told)),
             Message.user(self._view.fenced(token)),
-            Message.user(render("judge_ask", token=token, cannot_tell=CANNOT_TELL, ids=ids, **seen)),
+            Message.user(render("judge_ask", shown=self._shown(token), ids=ids, **seen, **told)),
         ]
+
+    def _shown(self, token: str) -> dict[str, Any]:
+        """Return what the artifact was made from, each text fenced: nobody knows who wrote it."""
+        context, asked = self._context, self._context.task.description
+        goal = context.goal if context.goal != asked else ""
+        return {
+            "task": fence(as_data(cap(asked)), token),
+            "goal": fence(as_data(cap(goal)), token) if goal else "",
+            "upstream": {task_id: fence(as_data(cap(text)), token) for task_id, text in self._given.items()},
+        }
 
 
 def _is_agent(judge: Any) -> bool:
@@ -156,7 +174,10 @@ def read_judgement(text: str, criteria: Sequence[Criterion], token: str, view: A
         answers[criterion.id] = _answer(one, criterion, view)
     if len(answers) < len(menu):
         raise InvalidJudgement(f"there is no answer for {known(set(menu) - set(answers))}")
-    noticed = "the judge says so" if found.get("addresses_the_judge") is True else None
+    addressed = found.get("addresses_the_judge")
+    if not isinstance(addressed, bool):
+        raise InvalidJudgement(f'"addresses_the_judge" is true or false, not {addressed!r:.100}')
+    noticed = "the judge says so" if addressed else None
     return Judgement(answers, _confidence(found), view.suspicious or noticed)
 
 
@@ -199,9 +220,9 @@ def _answer(said: Mapping[str, Any], criterion: Criterion, view: ArtifactView) -
         return Answer(None, _text(said, "observed"))
     if level not in criterion.levels:
         raise InvalidJudgement(f"{criterion.id!r} takes {known([*criterion.levels, CANNOT_TELL])}, not {level!r:.100}")
+    if level != criterion.levels[0] and not view.whole:
+        return Answer(None, "the end of the artifact was not shown to the judge")
     if level == criterion.levels[-1]:
-        if not view.whole:
-            return Answer(None, "the end of the artifact was not shown to the judge")
         return Answer(level, _text(said, "observed"), _text(said, "quote") or None)
     finding = Finding(
         criterion.id,

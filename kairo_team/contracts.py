@@ -124,6 +124,11 @@ class MemberContext(Protocol):
         ...
 
     @property
+    def foreign(self) -> bool:
+        """True where a model may have written the goal or the task: then prompts quote them."""
+        ...
+
+    @property
     def runtime(self) -> Runtime | None:
         """A runtime like the run's whose own runs are spent here, for a team inside the task; None outside a run."""
         ...
@@ -145,6 +150,15 @@ class MemberContext(Protocol):
 
     def render(self, template: str, **values: object) -> str:
         """Fill in one of the run's prompt templates."""
+        ...
+
+    async def recorded(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what `make` returned when this work was first done; `make` may be async, its value JSON can hold.
+
+        For what a prompt takes from the clock, from chance or from what is left of a budget: where a suspended attempt
+        is made again it must say the same, or its model is asked, and paid, again. A name may be used again: its second
+        use has the second value.
+        """
         ...
 
     def emit(self, text: str, **data: Any) -> None:

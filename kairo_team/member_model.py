@@ -139,7 +139,8 @@ class MemberModel:
 
     async def _answer(self, request: ModelRequest, tell: Callable[[str], None] | None) -> ModelResponse:
         context = self._context
-        journal, key, constraints = context.services.journal, context.call_key(request), context.constraints
+        journal, constraints = context.services.journal, context.constraints
+        key = context.call_key(request, self.name)
         recorded: Any = journal.get(key, None)
         if isinstance(recorded, GuardrailDenied):
             await self._refuse(recorded)

@@ -12,6 +12,7 @@ from kairo_team.binding import bind, plan_problems, team_problems
 from kairo_team.budget import Usage
 from kairo_team.carving import PLAN
 from kairo_team.errors import ContractBreach, Outcome, PlanRefused, innermost, known
+from kairo_team.places import within
 from kairo_team.recorded import MISSING, EarlyEnd, PlanFailed, TaskRecords
 from kairo_team.tasks import Task, TaskGraph
 
@@ -64,6 +65,8 @@ class Planning:
         self._leashes = leashes
         self._earlier = earlier
         self._unfunded = unfunded
+        self.foreign: frozenset[str] = frozenset()
+        """Ids of the tasks that a model may have written."""
         self._over = over
         self._replanned = False
 
@@ -78,6 +81,7 @@ class Planning:
         self._carving.set_aside(run.team, self._earlier)
         self.number += 1
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
+        self.foreign = self._written_by_models(graph)
         if not self.recorded.replaying:  # a plan nobody has seen may bring back what was cancelled in the last one
             run.bus.told = frozenset()
         bound = bind(graph, run.team)
@@ -121,6 +125,7 @@ class Planning:
             return None
         new = [task for task in change.graph.tasks if task.id not in dispatcher.records]
         self.graph = graph = TaskGraph([*kept.tasks, *new])
+        self.foreign = self._written_by_models(graph)
         failing.superseded = True
         dispatcher.replace(change.replaced, new, bind(change.graph, self._run.team), self.recorded)
         return graph
@@ -167,7 +172,8 @@ class Planning:
         """Make a plan and record it, or why there is none, unless it is the end of the run that keeps it from it."""
         journal = self._run.journal
         try:
-            made = await make()
+            with within(key):
+                made = await make()
         except Exception as error:
             if self._run.governor.stopped is None:
                 cause = innermost(error)
@@ -175,6 +181,14 @@ class Planning:
             raise
         journal.put(key, made)
         return made
+
+    def _written_by_models(self, graph: TaskGraph) -> frozenset[str]:
+        """Return the ids of tasks that a model may have written: the plan cost tokens, and the words are not given."""
+        if not any(self._spent_on(number).tokens for number in range(1, self.number + 1)):
+            return frozenset()
+        request = self._run.request
+        given = {request.goal} | {task.description for task in (request.plan.tasks if request.plan else ())}
+        return frozenset(task.id for task in graph.tasks if task.description not in given)
 
     async def _ask(self, make: Make) -> TaskGraph:
         made = make()

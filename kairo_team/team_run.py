@@ -25,6 +25,7 @@ from kairo_team.errors import ContractBreach, Interrupted, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.leash import Leashes
 from kairo_team.opening import begun_with, interruptible, open_services
+from kairo_team.places import Places, within
 from kairo_team.planning import Planning
 from kairo_team.prompts import Prompts
 from kairo_team.questions import Inbox, Questions
@@ -103,6 +104,7 @@ class TeamRun:
         self._records: Mapping[str, TaskRecord] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._runners: Runners | None = None
+        self._places = Places()
         self._output: Artifact | None = None
         self._result: TeamResult | None = None
 
@@ -270,9 +272,10 @@ class TeamRun:
         recorded = self.journal.get(key, MISSING)
         if recorded is not MISSING:
             return recorded
-        made: Any = make()
-        if inspect.isawaitable(made):
-            made = await made
+        with within(key):
+            made: Any = make()
+            if inspect.isawaitable(made):
+                made = await made
         if returns is not None and not isinstance(made, returns):
             raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
         self.journal.put(key, made)
@@ -320,7 +323,7 @@ class TeamRun:
         self._records = self._dispatcher.records
         self._steering.begin(self._dispatcher)
         parts = (self._services, self._dispatcher, self._steering, self._carving, self._earlier, self.emit)
-        self._tries = Tries(self.request, self.team, *parts, self._timeouts, self._leashes)
+        self._tries = Tries(self.request, self.team, *parts, self._timeouts, self._leashes, self._planning)
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph
@@ -339,8 +342,8 @@ class TeamRun:
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
-        governor = self._carving.purpose(purpose)
-        return WorkContext(self._services, governor, Role(purpose), step=purpose, task_id=None, member=None)
+        governor, step = self._carving.purpose(purpose), self._places.name(purpose)
+        return WorkContext(self._services, governor, Role(purpose), step=step, task_id=None, member=None)
 
     # ------------------------------------------------------------------ tasks
 
@@ -363,7 +366,8 @@ class TeamRun:
 
     async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
         try:
-            await body(*args)
+            with within(record.steps.key("body", record.task.id, 1)):
+                await body(*args)
         except Interrupted as interrupted:
             problem = str(interrupted)
         except Exception as error:

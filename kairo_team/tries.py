@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kairo_team.dispatch import Dispatcher
     from kairo_team.governance.governor import Governor
     from kairo_team.leash import Leashes
+    from kairo_team.planning import Planning
     from kairo_team.results import Artifact
     from kairo_team.services import Services
     from kairo_team.steering import Steering
@@ -60,7 +61,9 @@ class Tries:
         emit: Callable[..., None],
         timeouts: Timeouts,
         leashes: Leashes,
+        planning: Planning,
     ) -> None:
+        self._planning = planning
         self._request = request
         self._config = request.config
         self._team = team
@@ -150,6 +153,7 @@ class Tries:
         assignment = self._assignment(record, artifact_number, previous, findings, told)
         record.context = context = self._context(record, worker, governor, key)
         context.told = told
+        context.foreign = context.foreign or task.id in self._planning.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
 

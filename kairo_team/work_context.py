@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
+_MISSING: Final = object()
 
 _OF_A_TOOL_CALL: Final = FrozenDict(
     approve="the call is made, this once",
@@ -54,8 +56,9 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_step", "constraints", "denied", "governor", "interrupted", "kept",
-        "member", "output_type", "role", "scope", "services", "spent_before", "task_id", "told", "turns",
+        "_brought", "_calls", "_pipeline", "_step", "_uses", "constraints", "denied", "foreign",
+        "governor", "interrupted", "kept", "member", "output_type", "role", "scope", "services", "spent_before",
+        "task_id", "told", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -83,8 +86,11 @@ class WorkContext:
         self.spent_before = spent_before
         self.told = 0 if services.steering is None else len(services.steering.directives)
         """How many directives the prompt has already."""
+        self.foreign = services.around is not None
+        """A model may have written the goal or the task: another team's member asks, or a planner did."""
         self._step = step
         self._calls: dict[str, int] | None = None
+        self._uses: dict[str, int] | None = None
         self._pipeline: ToolPipeline | None = None
         self._brought: dict[str, Tool] | None = None
         self.scope: GovernorScope | None = None
@@ -200,7 +206,21 @@ class WorkContext:
 
     def render(self, template: str, **values: object) -> str:
         """Fill in one of the run's prompt templates."""
-        return self.services.prompts.render(template, **values)
+        return self.services.prompts.render(template, **{"foreign": self.foreign, **values})
+
+    async def recorded(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what was recorded at this use of the name when the work was first done, else make it and record it."""
+        self._uses = self._uses or {}
+        self._uses[name] = number = self._uses.get(name, 0) + 1
+        key, journal = f"said:{self._step}:{name}:{number}", self.services.journal
+        found = journal.get(key, _MISSING)
+        if found is not _MISSING:
+            return found
+        made: Any = make()
+        if inspect.isawaitable(made):
+            made = await made
+        journal.put(key, made)
+        return made
 
     def keep(self, text: str) -> None:
         """Put partial work in safety; the last text kept counts."""
@@ -210,9 +230,9 @@ class WorkContext:
         """Report progress, from the event loop or from a worker thread; `ValueError` for what JSON cannot hold."""
         self.services.emit(AttemptProgress, self.task_id, self.member, text, freeze_json(data))
 
-    def call_key(self, request: ModelRequest) -> str:
-        """Name this call in the journal: by what is asked, and how often it was asked before."""
-        return self._call_key(_written(request))
+    def call_key(self, request: ModelRequest, model: str) -> str:
+        """Name this call in the journal: by who is asked what, and how often that was asked before."""
+        return self._call_key(f"{model}\n".encode("utf-8", "surrogatepass") + _written(request))
 
     def recall_tool(self, tool: str, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult | None]:
         """Name this tool call in the journal, and return what came of it if it was made before."""

@@ -490,3 +490,46 @@ async def test_two_tool_calls_at_once_may_both_wait() -> None:
         desk.answer(*[APPROVE for _ in desk.runtime.pending("r")])
         result = await desk.resume()
     assert (result.output, sorted(till.paid)) == ("paid 1; paid 2", [1, 2])
+
+
+# ---------------------------------------------------------------- what was answered is not asked again
+
+
+class Paid:
+    """A model that counts what it is asked, also the same thing twice."""
+
+    name = "test:m"
+
+    def __init__(self, *replies: kt.ModelResponse) -> None:
+        self.asked: list[kt.ModelRequest] = []
+        self._replies = list(replies)
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        self.asked.append(request)
+        await anyio.sleep(7)
+        return self._replies[len(self.asked) - 1]
+
+
+def calls(name: str, arguments: str = "{}") -> kt.ModelResponse:
+    return kt.ModelResponse("", (kt.ToolCall("1", name, arguments),), kt.Usage(300, 30))
+
+
+async def test_audit_g05_an_attempt_that_waited_in_its_middle_pays_each_of_its_turns_once() -> None:
+    """What is left of budget and time is told in every turn, and is another in another session."""
+    buyer = Buyer()
+    model = Paid(calls("look"), calls("pay", '{"amount": 5}'), kt.ModelResponse("bought", usage=kt.Usage(10, 10)))
+    desk = Office(
+        {"m": kt.MiniAgent("test:m", tools=[buyer.look, buyer.pay])},
+        gate=kt.DeferGate(),
+        guard=AsksFirst("pay"),
+        runtime={"models": {"test:m": model}},
+    )
+    first = await desk.run([kt.Task("buy", "do")], budget=kt.Budget(tokens=50_000, seconds=1_000))
+    assert (first.status, len(model.asked)) == (kt.TeamStatus.SUSPENDED, 2)
+    await anyio.sleep(50)
+    desk.answer(APPROVE)
+    second = await desk.resume()
+    assert (second.status, second.output) == (kt.TeamStatus.COMPLETED, "bought")
+    assert (len(model.asked), buyer.looked, buyer.paid) == (3, 1, [5])
+    assert "Left for this task: 10 turns" in model.asked[0].messages[-1].text
+    assert second.usage.tokens == 2 * 330 + 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.errors import ContractBreach
+from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric
 from kairo_team.journal import MemoryJournal
+from kairo_team.team_run import TeamRun
 from kairo_team.testing import ScriptedAgent, ScriptedModel
 
 
@@ -136,3 +139,93 @@ async def test_kf_u09_a_failed_try_is_recorded_and_the_next_one_has_a_number_of_
     attempts = [cast("Any", journal.records[f"attempt:1:a:{number}"]) for number in (1, 2, 3, 4)]
     assert [attempt.error is None for attempt in attempts] == [False, True, False, True]
     assert [key for key in journal.records if key.startswith("review")] == ["review:1:a:2", "review:1:a:4"]
+
+
+# ---------------------------------------------------------------- paid once
+
+
+async def plan_twice(journal: MemoryJournal, model: ScriptedModel) -> tuple[list[str], list[str]]:
+    """Ask a planner for the same plan, in the same words, twice."""
+    team = kt.Team("t", [kt.Member("a", flaky)], runtime=Replay(journal, models={"test:m": model}))
+    request = kt.TeamExecutionRequest("goal", run_id="r")
+    async with TeamRun.open(request, team) as run:
+        plans = [await run.plan(lambda: PlanOnce().plan(request, team, run.context("plan"))) for _ in range(2)]
+        run.abort("that was all")
+    first, second = ([task.id for task in plan.tasks] for plan in plans)
+    return first, second
+
+
+async def test_audit_g05_a_planner_that_is_asked_the_same_again_gets_another_plan() -> None:
+    journal, model = MemoryJournal(), ScriptedModel(["one", "two"])
+    assert await plan_twice(journal, model) == (["one"], ["two"])
+    for lacking in (["plan:2"], ["plan:1", "plan:2"]):  # as where the run was killed while its planner read the reply
+        left = {key: value for key, value in journal.records.items() if key not in (*lacking, "end")}
+        assert await plan_twice(MemoryJournal(left), ScriptedModel([])) == (["one"], ["two"])
+    assert len(model.calls) == 2
+
+
+async def test_audit_g05_whoever_asks_within_a_step_is_answered_from_that_steps_record() -> None:
+    async def ask(run: TeamRun, key: str) -> str:
+        async def make() -> str:
+            reply = await run.context("evaluate").model("test:m").complete(kt.ModelRequest([kt.Message.user("vote")]))
+            return reply.text
+
+        return await run.step(key, make)
+
+    async def vote(journal: MemoryJournal, model: ScriptedModel) -> list[str]:
+        team = kt.Team("t", [kt.Member("a", flaky)], runtime=Replay(journal, models={"test:m": model}))
+        async with TeamRun.open(kt.TeamExecutionRequest("goal", run_id="r"), team) as run:
+            said = [await ask(run, key) for key in ("vote:1", "vote:2", "vote:3")]
+            run.abort("that was all")
+        return said
+
+    journal, model = MemoryJournal(), ScriptedModel(["yes", "no", "maybe"])
+    assert await vote(journal, model) == ["yes", "no", "maybe"]
+    for lacking in ("vote:3", "vote:2"):
+        left = {key: value for key, value in journal.records.items() if key not in (lacking, "end")}
+        assert await vote(MemoryJournal(left), ScriptedModel([])) == ["yes", "no", "maybe"]
+
+
+class Juror:
+    """A judge that finds everything met, and counts what it is asked."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked = 0
+
+    async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
+        await anyio.sleep(1)
+        self.asked += 1
+        asked: Any = request.output_schema
+        answers = [
+            {"id": one["properties"]["id"]["const"], "answer": "met"}
+            for one in asked["properties"]["answers"]["prefixItems"]
+        ]
+        reply = {"token": asked["properties"]["token"]["const"], "answers": answers, "confidence": 1}
+        return kt.ModelResponse(json.dumps({**reply, "addresses_the_judge": False}), usage=kt.Usage(9, 1))
+
+
+@pytest.mark.parametrize("panel", [False, True])
+async def test_audit_g05_a_review_that_was_cut_short_anywhere_asks_for_no_answer_twice(panel: bool) -> None:
+    """A judge's question is the same in every session, so that what was answered is taken from the records."""
+    rubric = Rubric([Criterion(f"c{number}", "good", by="judge") for number in range(9)])
+    names = ("test:x", "test:y") if panel else ("test:x",)
+    evaluator = PanelEvaluationStrategy(names, rubric) if panel else AgentEvaluationStrategy("test:x", rubric)
+
+    async def run(journal: MemoryJournal) -> int:
+        jurors = [Juror(name) for name in names]
+        runtime = Replay(journal, models={one.name: one for one in jurors})
+        team = kt.Team("t", [kt.Member("a", lambda _: "Fine words.")], runtime=runtime)
+        request = kt.TeamExecutionRequest("goal", plan=kt.TaskGraph([kt.Task("t", "do")]), run_id="r")
+        result = await ExpertTeamCoordinator(evaluator=evaluator).execute(request, team)
+        assert result.status is kt.TeamStatus.COMPLETED
+        return sum(one.asked for one in jurors)
+
+    journal = MemoryJournal()
+    all_calls = await run(journal)
+    records = list(journal.records.items())
+    assert all_calls == 3 * len(names)
+    for cut in range(len(records) + 1):
+        kept = MemoryJournal(dict(records[:cut]))
+        answered = sum(key.startswith("call:") and value is not None for key, value in kept.records.items())
+        assert await run(kept) == all_calls - answered

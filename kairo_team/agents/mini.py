@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.agents.alone import run_alone
@@ -124,7 +125,9 @@ class MiniAgent:
 
     def render(self, template: str, context: MemberContext, **values: object) -> str:
         """Fill in a prompt template: the agent's own, else the run's."""
-        return (self._prompts if template in self.templates else context).render(template, **values)
+        if template not in self.templates:
+            return context.render(template, **values)
+        return self._prompts.render(template, foreign=context.foreign, **values)
 
     def __repr__(self) -> str:
         return f"MiniAgent({self.model!r}, max_turns={self.max_turns})"
@@ -178,10 +181,9 @@ class _Conversation:
 
     async def take_turn(self, turn: int) -> None:
         """Ask once, take the reply, and run the tools it asks for."""
-        most, request = self._agent.max_turns, self._request(turn)
-        last = most > 1 and (turn == most or not await self._can_pay_another(request))
-        if last:
-            self._wrapped_up, request = True, self._request(turn, last=True)
+        limits, last = await self._context.recorded(f"turn {turn}", partial(self._outlook, turn))
+        self._wrapped_up = last
+        request = self._request(limits, last=last)
         response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
         calls = response.tool_calls if request.tools else ()
         self._messages += [request.messages[-1], Message.assistant(response.text, calls)]
@@ -236,18 +238,21 @@ class _Conversation:
         answers = zip(calls, results, strict=True)
         self._messages += [Message.tool(call.id, result.text) for call, result in answers]
 
-    def _request(self, turn: int, *, last: bool = False) -> ModelRequest:
-        """Make the request of a turn; on the last one without tools."""
-        ask = Message.user(self._render(turn, last=last))
-        offered = self._tools.specs if self._tools is not None and not last else ()
-        return ModelRequest([*self._messages, ask], offered, self._schema, self._max_tokens, self._settings)
+    async def _outlook(self, turn: int) -> tuple[str, bool]:
+        """Say what is left for a turn, and whether it is the last: a turn that is taken again is told the same."""
+        most = self._agent.max_turns
+        limits = say_limits(most - turn + 1 if most > 1 else None, self._context)
+        last = most > 1 and (turn == most or not await self._can_pay_another(self._request(limits, last=False)))
+        return (LAST_TURN if last else limits), last
 
-    def _render(self, turn: int, *, last: bool) -> str:
-        turns_left = self._agent.max_turns - turn + 1
-        limits = LAST_TURN if last else say_limits(turns_left if self._agent.max_turns > 1 else None, self._context)
+    def _request(self, limits: str, *, last: bool) -> ModelRequest:
+        """Make the request of a turn; on the last one without tools."""
         told: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
         told |= {"assignment": self._assignment, "role": self._context.role}
-        return self._agent.render(self._ask, self._context, **told)
+        ask = self._agent.render(self._ask, self._context, **told)
+        offered = self._tools.specs if self._tools is not None and not last else ()
+        messages = [*self._messages, Message.user(ask)]
+        return ModelRequest(messages, offered, self._schema, self._max_tokens, self._settings)
 
     async def _can_pay_another(self, request: ModelRequest) -> bool:
         """Say whether a turn after this one could be paid."""

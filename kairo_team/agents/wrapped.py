@@ -75,7 +75,7 @@ class WrappedAgent(ABC):
         """Return what the agent is asked: what `prompt` makes, or the rendered task."""
         if self._prompt is not None:
             return await made(self._prompt, assignment, context)
-        limits = say_limits(turns, context)
+        limits = await context.recorded("limits", lambda: say_limits(turns, context))
         return context.render("task", assignment=assignment, role=context.role, limits=limits)
 
     def _check_event_loop(self) -> None:

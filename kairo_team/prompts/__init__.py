@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.prompts.overrides import check_names, check_templates
+from kairo_team.prompts.quoting import Mark, mark_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -19,19 +20,15 @@ TEMPLATES: Final = (
 """Names of the templates: what a role is told, what a task asks, how a cut-off reply is continued, what is said after
 tools have run, how a reply that is not of its type is asked for again, how a plan is asked for, and again; and what a
 judge is told before it sees an artifact, after it, and after a reply that cannot be read."""
-CAP: Final = 6_000
-"""Characters of an artifact that go into a prompt; the rest is cut with a notice."""
-
-
-def cap(text: str, limit: int = CAP) -> str:
-    """Cut `text` to `limit` characters and say so."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[cut here: {len(text) - limit} of {len(text)} characters are left out]"
 
 
 class Prompts:
-    """The templates of one run. Each is filled in one pass: what a member wrote is never read as a template."""
+    """The templates of one run. What a member wrote is never read as a template, and templates change nothing.
+
+    Beside the values it is given, each template has `mark`, a word that stands in no text of the prompt, and `foreign`,
+    whether a model may have written goal and task. The filter `fenced` puts a text between two lines that end with the
+    mark; `said` does so where the text is foreign, long or has several lines. `mark.used` says whether one did so far.
+    """
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         """Take templates by name; `ValueError` for a name, a variable or a filter there is not."""
@@ -42,7 +39,11 @@ class Prompts:
 
     def render(self, name: str, **values: object) -> str:
         """Fill in the template of that name; a variable it asks for and does not get is an error."""
-        return _environment(self._overrides).get_template(name).render(**values).strip()
+        template, mark = _environment(self._overrides).get_template(name), Mark("")
+        prompt = template.render({"foreign": False, "mark": mark, **values}).strip()
+        if not mark.used:
+            return prompt
+        return template.render({"foreign": False, "mark": Mark(mark_of(prompt)), **values}).strip()
 
 
 @lru_cache(maxsize=32)
@@ -54,14 +55,17 @@ def _check(overrides: frozenset[tuple[str, str]]) -> None:
 
 @lru_cache(maxsize=32)  # to compile templates takes longer than all else that is done before a model is asked
 def _environment(overrides: frozenset[tuple[str, str]]) -> Environment:
-    from jinja2 import DictLoader, Environment, StrictUndefined
+    from jinja2 import DictLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    from kairo_team.prompts.filters import FILTERS
 
     packaged = {name: (files(__name__) / f"{name}.j2").read_text("utf-8") for name in TEMPLATES}
-    environment = Environment(  # noqa: S701 - prompts are plain text, not HTML
+    environment = ImmutableSandboxedEnvironment(
         loader=DictLoader({**packaged, **dict(overrides)}),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cap"] = cap
+    environment.filters |= FILTERS
     return environment

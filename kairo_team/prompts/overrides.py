@@ -10,6 +10,7 @@ from kairo_team.errors import known
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_ALWAYS: Final = ("mark", "foreign")
 _TURN: Final = ("assignment", "role", "limits", "problem", "no_tools")
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "system": ("role", "schema"),
@@ -17,8 +18,8 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("continue", "after_tools", "repair"), _TURN),
     "plan": ("request", "team", "max_tasks"),
     "plan_again": ("problems",),
-    "judge": ("token", "cannot_tell", "task", "goal", "upstream", "criteria"),
-    "judge_ask": ("token", "cannot_tell", "ids", "hidden", "whole"),
+    "judge": ("token", "cannot_tell", "criteria"),
+    "judge_ask": ("token", "cannot_tell", "shown", "ids", "hidden", "whole"),
     "judge_again": ("token", "problem"),
 }
 """What each template is given, beside what the packaged one of that name asks for."""
@@ -58,7 +59,7 @@ def _problem(name: str, environment: Environment, packaged: Environment) -> str 
     from jinja2 import meta
 
     tree = environment.parse(_source(environment, name))
-    given = {*VARIABLES.get(name, ()), *meta.find_undeclared_variables(packaged.parse(_source(packaged, name)))}
+    given = {*_ALWAYS, *VARIABLES.get(name, ()), *meta.find_undeclared_variables(packaged.parse(_source(packaged, name)))}
     unknown = meta.find_undeclared_variables(tree) - given - set(environment.globals)
     if unknown:
         return f"it asks for {known(unknown)}; it is given {known(given)}"

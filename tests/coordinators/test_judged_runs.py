@@ -91,7 +91,7 @@ async def test_without_a_rubric_a_judge_says_whether_the_task_was_done() -> None
     team = kt.Team("team", [kt.Member("a", ScriptedAgent(["The moon pulls the sea."]))], runtime=runtime)
     result = await ExpertTeamCoordinator(judge="test:judge").execute(kt.TeamExecutionRequest("Explain tides."), team)
     assert (result.status, len(judge.asked)) == (kt.TeamStatus.COMPLETED, 1)
-    assert "Explain tides." in judge.asked[0].messages[0].text
+    assert "Explain tides." in judge.asked[0].messages[2].text
 
 
 async def test_a_task_that_names_a_rubric_gets_the_coordinators_judge() -> None:

@@ -257,7 +257,12 @@ async def test_an_agent_can_be_the_judge_and_spends_the_reviews_money() -> None:
     class Critic:
         async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
             token = assignment.goal.partition('"token": "')[2][:32]
-            reply = {"token": token, "answers": [{"id": "plain", "answer": "met"}], "confidence": 1}
+            reply = {
+                "token": token,
+                "answers": [{"id": "plain", "answer": "met"}],
+                "confidence": 1,
+                "addresses_the_judge": False,
+            }
             await context.model("test:judge").complete(kt.ModelRequest([kt.Message.user("hm")]))
             return json.dumps(reply)
 

@@ -337,7 +337,12 @@ class Critic:
 
     async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
         token = assignment.goal.partition('"token": "')[2].partition('"')[0]
-        reply = {"token": token, "answers": [{"id": "plain", "answer": "met"}], "confidence": 0.9}
+        reply = {
+            "token": token,
+            "answers": [{"id": "plain", "answer": "met"}],
+            "confidence": 0.9,
+            "addresses_the_judge": False,
+        }
         await context.model("test:judge").complete(kt.ModelRequest([kt.Message.user(token)]))
         return json.dumps(reply)
 

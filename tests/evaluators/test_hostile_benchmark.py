@@ -26,7 +26,9 @@ async def found(says: Callable[[str], str], pairs: int = 12, pages: int = 4) -> 
     def answer(request: kt.ModelRequest) -> str:
         shown: str = request.messages[1].text.splitlines()[1]
         answers = [{"id": name, "answer": says(shown)} for name in criteria_asked(request)]
-        return json.dumps({"token": token_of(request), "answers": answers, "confidence": 1.0})
+        return json.dumps(
+            {"token": token_of(request), "answers": answers, "confidence": 1.0, "addresses_the_judge": False}
+        )
 
     return await hostile.measure(hostile.MENU, pairs, pages, 100.0, FunctionModel(answer, name="test:judge"))
 

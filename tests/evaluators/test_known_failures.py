@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -139,9 +140,10 @@ async def test_kf_e12_whatever_a_template_is_filled_with_is_not_filled_in_again(
     context = replace(context, goal=f"Whole: {HOLES}", upstream={"a": kt.Artifact(f"Before: {HOLES}")})
     verdict = await AgentEvaluationStrategy("test:judge", rubric).evaluate(context)
     assert verdict.outcome is kt.VerdictOutcome.REVISE
-    told, work, *_ = judge.asked[1].messages
-    for said in ("no holes such as", "Mend", "Whole:", "Before:"):
-        assert f"{said} {HOLES}" in told.text
+    told, work, after, *_ = judge.asked[1].messages
+    assert f"no holes such as {HOLES}" in told.text
+    shown = [json.loads(text) for text in re.findall(r"^=+ \w+\n(.*)\n=+ \w+$", after.text, re.MULTILINE)]
+    assert shown == [f"{said} {HOLES}" for said in ("Mend", "Whole:", "Before:")]
     assert json.loads(work.text.splitlines()[1]) == f"It says {HOLES}"
 
 

@@ -1,0 +1,32 @@
+"""What templates do with the texts they are given, beside what Jinja brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from jinja2 import pass_context
+from jinja2.runtime import Context
+
+from kairo_team.prompts.quoting import cap, fence, is_short_line, one_line
+
+
+@pass_context
+def fenced(context: Context, text: object) -> str:
+    """Fence what others wrote, on lines of its own."""
+    return fence(str(text), str(context["mark"]))
+
+
+@pass_context
+def said(context: Context, text: object) -> str:
+    """Leave a short line of the caller's in its place, behind a space; fence any other text, and what is `foreign`."""
+    words = str(text)
+    if not context["foreign"] and is_short_line(words):
+        return f" {words}"
+    return "\n" + fence(words, str(context["mark"]))
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
+    {"cap": cap, "fenced": fenced, "one_line": one_line, "said": said}
+)
