@@ -229,7 +229,7 @@ def test_audit_g33_templates_reach_nothing_but_what_they_are_given(template: str
 
 def test_audit_g33_templates_change_nothing_they_are_given() -> None:
     given: dict[str, Any] = {"a": [1]}
-    for change in ("given.update(b=2)", "given.a.append(2)", "given.clear()"):
+    for change in ("assignment.update(b=2)", "assignment.a.append(2)", "assignment.clear()"):
         with pytest.raises(SecurityError):
-            Prompts({"repair": "{{ " + change + " }}"}).render("repair", given=given)
+            Prompts({"repair": "{{ " + change + " }}"}).render("repair", assignment=given)
     assert given == {"a": [1]}

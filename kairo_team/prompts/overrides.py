@@ -59,7 +59,11 @@ def _problem(name: str, environment: Environment, packaged: Environment) -> str 
     from jinja2 import meta
 
     tree = environment.parse(_source(environment, name))
-    given = {*_ALWAYS, *VARIABLES.get(name, ()), *meta.find_undeclared_variables(packaged.parse(_source(packaged, name)))}
+    given = {
+        *_ALWAYS,
+        *VARIABLES.get(name, ()),
+        *meta.find_undeclared_variables(packaged.parse(_source(packaged, name))),
+    }
     unknown = meta.find_undeclared_variables(tree) - given - set(environment.globals)
     if unknown:
         return f"it asks for {known(unknown)}; it is given {known(given)}"
