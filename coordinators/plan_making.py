@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.binding import bind, plan_problems
+from kairo_team.borders import failure_of, words_of
 from kairo_team.budget import left_of
 from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
 from kairo_team.human import HumanRequest
@@ -97,11 +98,14 @@ class PlanMaking:
             if not fail_fast:
                 _check_plan(graph, run.team)
             return graph
-        except Exception as error:
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                raise
             cause = innermost(error)
             if fail_fast or isinstance(cause, HaltError):
                 raise
-            failures.append(str(cause) or type(cause).__name__)
+            failures.append(words_of(cause))
             return TaskGraph([Task("task", run.request.goal)])
 
     async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kairo_team.borders import failure_of, words_of
 from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
 from kairo_team.evaluators.judging import Judge
@@ -56,11 +57,12 @@ class AgentEvaluationStrategy(JudgedStrategy):
             return await super()._review(context)
         except (HaltError, InsufficientBudget) as short:
             return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
-        except Exception as error:
-            if context.context is None:
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None or context.context is None:
                 raise
             _logger.warning("the judge %r failed on task %r", self.judge, context.task.id, exc_info=True)
-            why = f"the judge {self.judge!r}: {innermost(error)}"
+            why = f"the judge {self.judge!r}: {words_of(innermost(error))}"
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
 
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:

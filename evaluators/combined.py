@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from kairo_team.borders import failure_of, problem_of
 from kairo_team.budget import Usage, difference
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.fingerprint import digest_of
@@ -197,8 +198,11 @@ async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> Eval
         verdict: Any = await strategy.evaluate(context)
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is no verdict
-        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {type(error).__name__}: {error}")
+    except BaseException as raised:
+        error = failure_of(raised)
+        if error is None:  # whatever else it is, it is no verdict
+            raise
+        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
     if isinstance(verdict, EvaluationVerdict):
         return verdict
     return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name} returned {verdict!r:.100}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from kairo_team.borders import failure_of, problem_of
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
@@ -96,8 +97,11 @@ class _Sitting:
                 judgements.append(await judge.ask(criteria))
             except (HaltError, InsufficientBudget) as short:
                 failures.append((Cause.JUDGE_BUDGET, str(short)))
-            except Exception as error:  # noqa: BLE001 - a judge that fails has no voice
-                failures.append((Cause.EVALUATOR_ERROR, f"{type(error).__name__}: {error}"))
+            except BaseException as raised:
+                error = failure_of(raised)
+                if error is None:  # a judge that fails has no voice
+                    raise
+                failures.append((Cause.EVALUATOR_ERROR, problem_of(error, None)))
 
         async with anyio.create_task_group() as group:
             for judge in self._judges:

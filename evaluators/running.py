@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from kairo_team.borders import failure_of, problem_of
 from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.criterion import Answer, Criterion, is_async, takes_context
 from kairo_team.evaluators.plain_call import PATIENCE, PlainCall
@@ -50,11 +51,12 @@ class Asker:
                 return said
             with anyio.move_on_after(self._timeout):
                 return await said
-        except (Exception, SystemExit) as error:  # SystemExit: a check that leaves the program decides nothing either
-            if isinstance(error, Exception) and isinstance(innermost(error), HaltError | InsufficientBudget):
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None or isinstance(innermost(error), HaltError | InsufficientBudget):
                 raise
             _logger.warning("%s raised", self._what, exc_info=True)
-            return Answer(None, f"{self._what} raised {type(error).__name__}: {cut(str(error))}")
+            return Answer(None, f"{self._what} raised {problem_of(error, MAX_SAID)}")
         _logger.warning("%s took longer than %g seconds", self._what, self._timeout)
         return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")
 

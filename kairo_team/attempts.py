@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kairo_team.agents.function import FunctionAgent
+from kairo_team.borders import failure_of, problem_of
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.errors import (
     BadOutput,
@@ -25,6 +26,7 @@ from kairo_team.errors import (
 from kairo_team.frozen import maker
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.units import DIMENSIONS
+from kairo_team.leash import BLOCKING
 from kairo_team.output_types import check_output
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 
@@ -115,31 +117,40 @@ async def run_attempt(
     leashes: Leashes,
 ) -> Attempt:
     """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
-    governor, constraints = context.governor, context.constraints
+    governor, constraints, clock = context.governor, context.constraints, timeouts.clock
     raw: Any = None
     failed: type[BaseException] = InvalidReply
+    took = 0.0
     try:
         if not worker.own_loop:
             governor.pre_step()
         with governor.scope() as scope:
-            began = timeouts.clock()
+            began = clock()
             context.scope = scope
             if constraints is None:
                 raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, scope)
+                took = clock() - began
+                if took > BLOCKING:
+                    leashes.note_blocking(worker.name, took)
             else:
                 rest = constraints.around(partial(_hold, worker, assignment, context, leashes, scope))
-            if rest is not None:  # what ended in its first step can no longer be late
+            if rest is not None:
                 if timeout is not None:
                     timeouts.start(scope, timeout, began)
                 raw = await rest
-        if scope.cancelled:  # what came of it is late
+                took = clock() - began
+        late = timeout is not None and took > timeout  # nothing could cancel it while it blocked the event loop
+        if scope.cancelled or late:  # what came of it is late
             ended_by = context.interrupted
             if ended_by is not None:
                 kept = context.partial(AgentStatus.HALTED)
                 return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, kept)
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
-    except Exception as error:  # noqa: BLE001 - every end of an attempt has a value
+    except BaseException as raised:
+        error = failure_of(raised)
+        if error is None:  # every other end of an attempt has a value
+            raise
         cause = _cause(context, timeout, error)
         end, failed = _explain_failure(context, cause), type(cause)
     warnings = () if constraints is None else constraints.warnings
@@ -241,7 +252,7 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
         kept = Artifact(context.kept, partial=True)
         return _judge_text(context, context.output(kept, AgentStatus.GRACEFUL_EXIT, str(constraints.refusal)))
     _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
-    return _failed(context, f"{type(error).__name__}: {error}", final=isinstance(error, ConstraintExit))
+    return _failed(context, problem_of(error, None), final=isinstance(error, ConstraintExit))
 
 
 _NEVER_REVIEWED = {AgentStatus.HALTED: "was halted", AgentStatus.BLOCKED: "was blocked by a guardrail"}

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import anyio
 
+from kairo_team.borders import failure_of, plain_failure_of
 from kairo_team.contracts import Subscriber
 from kairo_team.events import Event, Lagged, WorkEvent
 from kairo_team.frozen import maker
@@ -82,7 +83,9 @@ class _Mailbox:
             with self.scope:
                 while self.buffer or not self.closed:
                     await self._hand_over()
-        except Exception:
+        except BaseException as raised:
+            if failure_of(raised) is None:
+                raise
             _logger.exception("subscriber %r raised and gets no more events", self._subscriber)
             self.closed = True
         finally:
@@ -211,8 +214,8 @@ class Bus:
                 for listener in self._listeners:
                     try:
                         listener(event)
-                    except Exception as error:  # noqa: BLE001 - whatever it raises, the run goes on
-                        self._drop(listener, error)
+                    except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+                        self._drop(listener, raised)
                 if not waiting:
                     return
                 event = waiting.popleft()
@@ -223,7 +226,11 @@ class Bus:
         """Keep every event from now on."""
         self._listeners = [log.put, *self._listeners]
 
-    def _drop(self, listener: Listener, error: Exception) -> None:
+    def _drop(self, listener: Listener, raised: BaseException) -> None:
+        """Give a subscriber that raised no more events; raise again what is not its failure."""
+        error = plain_failure_of(raised)
+        if error is None:
+            raise raised
         self._listeners = [other for other in self._listeners if other is not listener]
         _logger.error("subscriber %r raised and gets no more events", listener, exc_info=error)
 

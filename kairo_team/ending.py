@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team import events
 from kairo_team.board import Entry, TaskBoard
+from kairo_team.borders import failure_of, words_of
 from kairo_team.budget import HaltReason
 from kairo_team.dispatch import Dispatcher
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
@@ -48,6 +49,10 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
 _NO_STEPS: Final = TaskRecords(MemoryJournal(), 0, replaying=False)
 
 
+def _is_a_failure(raised: BaseException) -> bool:
+    return failure_of(raised) is not None
+
+
 @dataclass(slots=True)
 class Ending:
     """What brought a run to its end."""
@@ -71,17 +76,20 @@ class Ending:
         """Keep what the block raises; only the caller's cancellation, and signals, go on."""
         try:
             yield
-        except Exception as error:
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                self.caller_cancelled = True
+                if isinstance(
+                    raised, BaseExceptionGroup
+                ):  # the caller gets its cancellation, not what failed beside it
+                    rest = cast("BaseExceptionGroup[BaseException]", raised).split(_is_a_failure)[1]
+                    raise rest or raised from None
+                raise
             cause = innermost(error)
             if self.question is None or not isinstance(cause, Interrupted):
                 self.error = self.error or cause
                 _logger.debug("a run ended early", exc_info=True)
-        except BaseException as error:
-            self.caller_cancelled = True
-            if isinstance(error, BaseExceptionGroup):  # the caller gets its cancellation, not what failed beside it
-                rest = cast("BaseExceptionGroup[BaseException]", error).split(Exception)[1]
-                raise rest or error from None
-            raise
 
     def recall(self, early: EarlyEnd) -> None:
         """Take over what ended the recorded run."""
@@ -111,7 +119,7 @@ class Ending:
         if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
             error = HaltError(halt, error.usage, error.origin)
         if error is not None:
-            return str(error) or type(error).__name__
+            return words_of(error)
         return f"the team was halted: {halt.value}" if halt is not None else None
 
     def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], *, waiting: bool) -> str:

@@ -26,6 +26,7 @@ KairoError
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
 +- ContractBreach         a plug-in or the library broke its contract
    +- BadOutput           a member returned what is not an output
+   +- BadExit             a plug-in raised what is not its to raise, such as `SystemExit`
    +- IllegalMove         a run or task asked for a transition its table does not have
 """
 
@@ -317,6 +318,17 @@ class BadOutput(ContractBreach, TypeError):
     def __init__(self, member: str, why: str) -> None:
         self.member = member
         super().__init__(f"member {member!r} {why}")
+
+
+class BadExit(ContractBreach):
+    """A plug-in raised what is not its to raise: `SystemExit`, or a cancellation that nobody asked for.
+
+    `what` it raised, as text, is also the error's `__cause__`.
+    """
+
+    def __init__(self, what: str, why: str) -> None:
+        self.what = what
+        super().__init__(f"{what}: {why}")
 
 
 class IllegalMove(ContractBreach, RuntimeError):

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import anyio
 from anyio.lowlevel import checkpoint, current_token
 
+from kairo_team.borders import AWAITING, plain_failure_of
 from kairo_team.timeouts import Timeouts
 
 _logger = logging.getLogger("kairo_team")
@@ -23,6 +24,8 @@ _PATIENCE: Final = 1000
 """Cancellations that clean-up may meet, one at each of its awaits."""
 _TURNS: Final = 100
 """Turns of the event loop that an orderly end may take, grace or no grace."""
+BLOCKING: Final = 1.0
+"""Seconds without an await after which whoever takes them is warned of: meanwhile nothing else runs."""
 _AGAIN: Final = 0.01
 """Seconds after which it is looked again whether the runs inside what is to be closed have ended."""
 
@@ -129,7 +132,7 @@ class Leashes:
     inside is closed after they have ended, which they do by leashes of their own.
     """
 
-    __slots__ = ("_calm", "_clock", "_grace", "_task", "ending", "graces", "held", "stubborn")
+    __slots__ = ("_blocking", "_calm", "_clock", "_grace", "_task", "ending", "graces", "held", "stubborn")
 
     def __init__(self, clock: Callable[[], float], grace: float) -> None:
         self._clock = clock
@@ -142,21 +145,29 @@ class Leashes:
         self.ending = False
         """Everything is to end, whoever wants it: a deadline, a kill, or the caller's cancellation."""
         self.stubborn: list[str] = []
-        """Warnings of what did not end in time."""
+        """Warnings of what did not end in time, or kept the event loop to itself."""
+        self._blocking: set[str] = set()
+        """Who was warned of for that."""
 
     async def hold(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
-        """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself."""
+        """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself.
+
+        What it raises is its own failure, an `Exception`, unless it is the caller's; see `borders`.
+        """
+        began = self._clock()
         made, rest = self.begin(work, name, stopper)
+        if self._clock() - began > BLOCKING:
+            self.note_blocking(name, self._clock() - began)
         return cast("T", made) if rest is None else await rest
 
     def begin(self, work: Awaitable[T], name: str, stopper: Stopper | None) -> tuple[T | None, Awaitable[T] | None]:
         """Do the first step of what `hold` does: return what was made, or else what is to be awaited at once.
 
-        What never waits for anything needs no coroutine around it.
+        What never waits for anything needs no coroutine around it. How long the step took is the caller's to note.
         """
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
-            return None, work
-        coroutine = cast("Coroutine[Any, Any, Any]", work)  # type: ignore[redundant-cast]  # pyright needs it
+            work = _await(work)
+        coroutine = cast("Coroutine[Any, Any, Any]", work)
         task, nurseries = None, 0
         if self._task is not None:
             task = self._task()
@@ -165,6 +176,9 @@ class Leashes:
             waits_for = coroutine.send(None)
         except StopIteration as end:
             return end.value, None
+        except BaseException:  # no `with` around it all: that would cost more than the step does
+            with AWAITING:
+                raise
         return None, self._hold_on(coroutine, _Leash(self, stopper, task, nurseries, waits_for), name)
 
     async def _hold_on(self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str) -> Any:
@@ -173,7 +187,9 @@ class Leashes:
         if stopper is not None:
             self._attend(leash, stopper)
         try:
-            result: Any = await self._drive(coroutine, leash, _never if stopper is None else stopper.is_stopped)
+            stopped = _never if stopper is None else stopper.is_stopped
+            with AWAITING:
+                result: Any = await self._drive(coroutine, leash, name, stopped)
         finally:
             self.held.discard(leash)
             if stopper is not None:
@@ -187,6 +203,15 @@ class Leashes:
         if leash.closed:
             await anyio.sleep_forever()  # now the cancellation meets somebody who heeds it
         return result
+
+    def note_blocking(self, name: str, seconds: float) -> None:
+        """Warn, once, of who kept the event loop to itself for so long."""
+        if name in self._blocking:
+            return
+        self._blocking.add(name)
+        how = "use await, or a plain function, which gets a thread of its own"
+        self.stubborn.append(f"{name!r} blocked the event loop for {seconds:.1f} seconds; nothing else ran: {how}")
+        _logger.warning("%s", self.stubborn[-1])
 
     def _attend(self, leash: _Leash, stopper: Stopper) -> None:
         """Have it looked at when the grace after its stop is over, whatever will stop it, or has."""
@@ -235,10 +260,10 @@ class Leashes:
 
     @types.coroutine
     def _drive(
-        self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, stopped: Callable[[], bool]
+        self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str, stopped: Callable[[], bool]
     ) -> Generator[Any, Any, Any]:
         """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
-        send, throw = coroutine.send, coroutine.throw
+        send, throw, clock = coroutine.send, coroutine.throw, self._clock
         since: float | None = None
         swallowed = 0
         while True:
@@ -252,23 +277,32 @@ class Leashes:
             except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
                 error = thrown
             if self.ending or stopped():
-                since = self._clock() if since is None else since
+                since = clock() if since is None else since
                 wrapped = getattr(sent, "error", None)  # trio sends what asyncio throws
                 cancelled = error is not None or isinstance(wrapped, BaseException)
                 swallowed += cancelled
-                late = cancelled and (swallowed > _PATIENCE or self._clock() - since > self._grace)
+                late = cancelled and (swallowed > _PATIENCE or clock() - since > self._grace)
                 if (leash.pulled or late) and leash.childless:
                     leash.closed = True
                     _close(coroutine)
                     return None
+            began = clock()
             try:
                 leash.waits_for = send(sent) if error is None else throw(error)
             except StopIteration as end:
                 return end.value
+            finally:
+                if clock() - began > BLOCKING:
+                    self.note_blocking(name, clock() - began)
 
 
 def _never() -> bool:
     return False
+
+
+async def _await(work: Awaitable[T]) -> T:
+    """Await what is no coroutine, such as a future, in one."""
+    return await work
 
 
 def _task_getter() -> Callable[[], object] | None:
@@ -305,6 +339,10 @@ def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
             coroutine.close()
         except RuntimeError:  # one of them swallows GeneratorExit
             continue
+        except BaseException as raised:  # its clean-up failed: it has ended all the same
+            if plain_failure_of(raised) is None:
+                raise
+            _logger.warning("the clean-up of what was closed raised", exc_info=True)
         return
     for link in chain:
         _keep_for_ever(link)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import anyio
 
 from kairo_team.binding import bind, plan_problems, team_problems
+from kairo_team.borders import CALLING, failure_of, words_of
 from kairo_team.budget import Usage
 from kairo_team.carving import PLAN
 from kairo_team.errors import ContractBreach, Outcome, PlanRefused, innermost, known
@@ -174,10 +175,11 @@ class Planning:
         try:
             with within(key):
                 made = await make()
-        except Exception as error:
-            if self._run.governor.stopped is None:
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is not None and self._run.governor.stopped is None:
                 cause = innermost(error)
-                journal.put(key, PlanFailed(str(cause) or type(cause).__name__, isinstance(cause, PlanRefused)))
+                journal.put(key, PlanFailed(words_of(cause), isinstance(cause, PlanRefused)))
             raise
         journal.put(key, made)
         return made
@@ -191,7 +193,8 @@ class Planning:
         return frozenset(task.id for task in graph.tasks if task.description not in given)
 
     async def _ask(self, make: Make) -> TaskGraph:
-        made = make()
+        with CALLING:
+            made = make()
         graph: Any = made
         if inspect.isawaitable(made):
             graph = await self._leashes.hold(made, "the planner")
@@ -215,8 +218,11 @@ class Planning:
             problems += plan_problems(graph, run.team, bind(graph, run.team))
             if problems:
                 raise PlanRefused(problems)
-        except Exception as error:  # noqa: BLE001 - whatever keeps the planner from it, the task fails as it would have
-            return Replan(failing_id, (), None, str(innermost(error)))
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:  # whatever else keeps the planner from it, the task fails as it would have
+                raise
+            return Replan(failing_id, (), None, words_of(innermost(error)))
         replaced = tuple(one.task.id for one in dispatcher.records.values() if not one.begun)
         return Replan(failing_id, replaced, graph)
 

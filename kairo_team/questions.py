@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kairo_team.borders import failure_of
 from kairo_team.errors import Misuse, NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest
@@ -119,7 +120,9 @@ class Questions:
         name = type(gate).__name__
         try:
             decision: Any = await self._leashes.hold(gate.decide(question), name)
-        except Exception:
+        except BaseException as raised:
+            if failure_of(raised) is None:
+                raise
             _logger.warning("the gate %s failed on %r: it counts as silence", name, question.id, exc_info=True)
             return None
         if decision is not None and not isinstance(decision, HumanDecision):

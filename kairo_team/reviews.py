@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from kairo_team.borders import failure_of, problem_of
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.leash import Within
 from kairo_team.verdicts import Cause, EvaluationVerdict
@@ -29,18 +30,23 @@ async def review_artifact(
     """
     name = type(evaluator).__name__
     verdict: object = None
+    late = False
     try:
         if (changed := _changed_criteria(evaluator, record)) is not None:
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {changed}")
         with anyio.move_on_after(timeout) as scope:
             record.wait = within = Within(scope)
             verdict = await leashes.hold(evaluator.evaluate(context), name, within)
+            late = anyio.current_time() > scope.deadline  # nothing could cancel it while it blocked the event loop
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
-    except Exception as error:
+    except BaseException as raised:
+        error = failure_of(raised)
+        if error is None:
+            raise
         _logger.warning("the evaluator %s failed on task %r", name, context.task.id, exc_info=True)
-        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {type(error).__name__}: {error}")
-    if scope.cancel_called:  # a verdict that came of it all the same is late
+        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
+    if scope.cancel_called or late:  # a verdict that came of it all the same is late
         return EvaluationVerdict.review_exceeded(
             Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout or 0:g} seconds"
         )

@@ -10,6 +10,8 @@ from typing import Any, Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from kairo_team.borders import clear_cancellation, disown, own_task
+
 Body = Callable[[], Awaitable[None]]
 
 _MOST: Final = 8
@@ -55,19 +57,24 @@ class Runners:
     async def _run(self) -> None:
         self._starting -= 1
         self._batch = min(2 * self._batch, _MOST) if self._bodies else 1
-        turns = 0
-        while self._bodies:
-            body: Any = self._bodies.popleft()
-            if self._bodies and not self._starting:
-                self._open(min(len(self._bodies), self._batch))
-            self.running += 1
-            try:
-                await body()
-            finally:
-                self.running -= 1
-            turns += 1
-            if turns % _TURNS == 0:
-                await checkpoint()
+        turns, task = 0, own_task()
+        try:
+            while self._bodies:
+                body: Any = self._bodies.popleft()
+                if self._bodies and not self._starting:
+                    self._open(min(len(self._bodies), self._batch))
+                self.running += 1
+                try:
+                    await body()
+                finally:
+                    self.running -= 1
+                if task is not None and task.cancelling():
+                    await clear_cancellation(task)
+                turns += 1
+                if turns % _TURNS == 0:
+                    await checkpoint()
+        finally:
+            disown(task)
 
 
 @asynccontextmanager

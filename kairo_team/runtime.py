@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from kairo_team.borders import failure_of
 from kairo_team.budget import Usage
 from kairo_team.carving import root_budget
 from kairo_team.contracts import check_constraints, check_guardrails
@@ -280,12 +281,12 @@ class Runtime:
         """Execute a run that was begun here, and see to it that its handle learns of the end."""
         try:
             run.settle(await execute())
-        except Exception as error:
+        except BaseException as raised:
+            error = failure_of(raised)
+            run.settle(None, error or raised)
+            if error is None:
+                raise
             _logger.exception("the coordinator of run %r raised", run.run_id)
-            run.settle(None, error)
-        except BaseException as error:
-            run.settle(None, error)
-            raise
         finally:
             self.runs.leave(run)
 

@@ -16,6 +16,7 @@ from kairo_team import events
 from kairo_team.attempts import Attempt
 from kairo_team.binding import able_members
 from kairo_team.board import TaskBoard
+from kairo_team.borders import AWAITING, failure_of, problem_of
 from kairo_team.budget import Usage
 from kairo_team.carving import Carving, Earlier, open_governor, root_budget
 from kairo_team.clock import LoopClock
@@ -88,7 +89,7 @@ class TeamRun:
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._handle = handle
         self._earlier = Earlier(self.governor, earlier)
-        self._leashes = Leashes(self.clock, min(self.config.cancel_grace, runtime.grace))
+        self._leashes = Leashes(self.clock.read, min(self.config.cancel_grace, runtime.grace))
         self._steering = Steering(request.run_id, self.governor, self.journal, self.emit)
         inbox = earlier.inbox if earlier else Inbox()
         self._questions = Questions(request.run_id, gate, inbox, self.journal, self._leashes, self.emit)
@@ -152,7 +153,8 @@ class TeamRun:
                             anyio.create_task_group() as group,
                         ):
                             run._group, run._runners = group, Runners(group)
-                            yield run
+                            with AWAITING:  # the task group would take a stray cancellation for one of its own
+                                yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
                     run._finish()
@@ -272,7 +274,7 @@ class TeamRun:
         recorded = self.journal.get(key, MISSING)
         if recorded is not MISSING:
             return recorded
-        with within(key):
+        with within(key), AWAITING:
             made: Any = make()
             if inspect.isawaitable(made):
                 made = await made
@@ -370,9 +372,12 @@ class TeamRun:
                 await body(*args)
         except Interrupted as interrupted:
             problem = str(interrupted)
-        except Exception as error:
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                raise
             _logger.exception("the coordinator's body of task %r raised", record.task.id)
-            problem = f"the coordinator raised {type(error).__name__}: {error}"
+            problem = f"the coordinator raised {problem_of(error, None)}"
         else:
             if record.ended:
                 return

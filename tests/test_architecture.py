@@ -15,9 +15,9 @@ PACKAGE = ROOT / "kairo_team"
 # A room imports from its own floor and from those above it in this list. A module that is not listed is part of the
 # kernel; "" is the package itself, whose names come from everywhere.
 VALUES = [
-    *("budget", "budget_tree", "child_processes", "child_watch", "clock", "contracts", "errors", "events", "frozen"),
-    *("human", "json_schema", "lazy", "masking", "messages", "output_types", "prompts", "refusals", "results"),
-    *("shapes", "states", "status", "tasks", "team", "threads", "verdicts"),
+    *("borders", "budget", "budget_tree", "child_processes", "child_watch", "clock", "contracts", "errors", "events"),
+    *("frozen", "human", "json_schema", "lazy", "masking", "messages", "output_types", "prompts", "refusals"),
+    *("results", "shapes", "states", "status", "tasks", "team", "threads", "verdicts"),
 ]
 KERNEL = ["board", "runtime", "team_run"]
 FLOORS = [

@@ -84,7 +84,7 @@ async def run_alone(
         if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):
             raise cause from None
         return _cut_short(context, cause, getattr(agent, "max_turns", None))
-    except BaseExceptionGroup as group:  # the task group's: `SystemExit` out of a tool must end the program as usual
+    except BaseExceptionGroup as group:  # the task group's: `SystemExit` ends the program as usual
         raise _only_one(group) from None
     finally:
         governor.close()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.borders import failure_of, problem_of
 from kairo_team.contracts import check_constraints
 from kairo_team.governance.constraint_limits import (
     CostLimit,
@@ -16,7 +17,7 @@ from kairo_team.governance.constraint_limits import (
     WarnAt,
 )
 from kairo_team.governance.constraints import ConstraintReport, ResourceAction, ResourceValidation, Violation
-from kairo_team.governance.plug_ins import Catalogue, expect, name_of, problem_of
+from kairo_team.governance.plug_ins import Catalogue, expect, name_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ResourceConstraint
@@ -42,9 +43,9 @@ _ALLOWED: Final = ConstraintReport(ResourceAction.ALLOW)
 class ConstraintChain:
     """Constraints in the order in which they are asked. The most severe action wins.
 
-    A constraint that raises, or returns what it may not, counts as an emergency stop in its name. Cancellation
-    passes through. The chain keeps nothing: one chain guards any number of attempts at once, and may be given to a team
-    or a member as its constraints.
+    A constraint that raises, or returns what it may not, counts as an emergency stop in its name. The caller's
+    cancellation passes through. The chain keeps nothing: one chain guards any number of attempts at once, and may be
+    given to a team or a member as its constraints.
     """
 
     __slots__ = ("constraints",)
@@ -114,7 +115,10 @@ async def _ask(
             return validation, None
         metrics = validation.metrics
         action = expect(constraint.on_violation(validation), ResourceAction)
-    except Exception as error:  # noqa: BLE001 - a constraint that fails must not let anything pass
+    except BaseException as raised:
+        error = failure_of(raised)
+        if error is None:  # a constraint that fails must not let anything pass
+            raise
         problem = problem_of(error)
         validation = ResourceValidation(True, f"it failed with {problem}", {**metrics, "error": problem})
         action = ResourceAction.EMERGENCY_STOP

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from kairo_team.borders import failure_of, plain_failure_of, problem_of
 from kairo_team.contracts import check_guardrails
 from kairo_team.errors import HaltError, innermost, known
 from kairo_team.governance.guardrail_decisions import (
@@ -26,7 +27,7 @@ from kairo_team.governance.guardrail_payloads import (
     ToolInput,
     ToolOutput,
 )
-from kairo_team.governance.plug_ins import expect, name_of, problem_of
+from kairo_team.governance.plug_ins import expect, name_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy
@@ -59,7 +60,8 @@ class Seat(NamedTuple):
 class GuardrailChain:
     """Policies in the order in which they are asked: by `order`, then as given.
 
-    A policy that raises, or returns what it may not, denies in its name. Cancellation and `HaltError` pass through.
+    A policy that raises, or returns what it may not, denies in its name. The caller's cancellation and `HaltError` pass
+    through.
     The chain itself keeps nothing: one may be asked any number of times at once, and may be given to a team or a member
     as its guardrails.
     """
@@ -136,7 +138,10 @@ async def _ask(policy: GuardrailPolicy, context: GuardrailContext) -> GuardrailD
         decision = expect(await answer, GuardrailDecision)
         if decision.payload is not None:
             _check_fits(context.payload, decision.payload)
-    except Exception as error:  # noqa: BLE001 - a guard that fails must not let anything pass
+    except BaseException as raised:
+        error = failure_of(raised)
+        if error is None:  # a guard that fails must not let anything pass
+            raise
         cause = innermost(error)
         if isinstance(cause, HaltError):
             raise cause from None
@@ -206,6 +211,9 @@ def _fresh(policy: Any) -> GuardrailPolicy:
             raise TypeError("for_run must not be async")
         (fresh,) = check_guardrails("for_run", [made])
         seat_of(fresh)
-    except Exception as error:  # noqa: BLE001 - a guard that fails must not let anything pass
+    except BaseException as raised:
+        error = plain_failure_of(raised)
+        if error is None:  # a guard that fails must not let anything pass
+            raise
         return _Broken(seat_of(policy), problem_of(error))
     return fresh

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from kairo_team.errors import known
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-
-_LONGEST: Final = 500
-"""Most characters of what went wrong: it goes into events, and to members."""
 
 
 def name_of(plugged: object) -> str:
@@ -32,15 +29,6 @@ def expect(answer: Any, kind: type[T]) -> T:
     if inspect.iscoroutine(answer):
         answer.close()  # else the interpreter complains of it later, somewhere else
     raise TypeError(f"it returned {answer!r:.200}, not a {kind.__name__}")
-
-
-def problem_of(error: BaseException) -> str:
-    """Say what was raised, in at most some hundred characters, whatever the error itself does when asked."""
-    kind = type(error).__name__
-    try:
-        return f"{kind}: {error}"[:_LONGEST]
-    except Exception:  # noqa: BLE001 - an error that cannot even be shown must not become another one
-        return kind
 
 
 @dataclass(frozen=True, slots=True)

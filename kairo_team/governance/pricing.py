@@ -11,6 +11,7 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kairo_team.borders import CALLING
 from kairo_team.budget import Usage, check_count, picodollars, to_dollars, to_picodollars
 from kairo_team.errors import UnpricedModel
 from kairo_team.frozen import known_arguments
@@ -140,7 +141,9 @@ class OwnPrice:
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
         """Return what the model asks for the call."""
-        return to_dollars(to_picodollars(self.price(usage), field="the model's own price"))
+        with CALLING:
+            money = self.price(usage)
+        return to_dollars(to_picodollars(money, field="the model's own price"))
 
 
 class PriceBook:

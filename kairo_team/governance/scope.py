@@ -86,6 +86,8 @@ class GovernorScope:
         try:
             swallowed = bool(scope.__exit__(exc_type, exc, tb))
             if exc is None and self._hit is None and not scope.cancel_called:
+                if self._owner is not None and self.seconds_left() < 0.0:  # nothing could cancel it in time
+                    stop(self._owner, HaltReason.TIME_BUDGET_EXCEEDED)
                 return swallowed
         except BaseExceptionGroup as rest:  # what was in the group beside the cancellation it caught
             exc, swallowed = rest, False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
+from kairo_team.borders import AWAITING, failure_of
 from kairo_team.budget import Budget, Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
@@ -194,13 +195,16 @@ class GovernedModel:
         except (ModelUnavailable, MissingExtra):
             hold.release()
             raise
-        except Exception as error:
+        except BaseException as raised:
+            error = failure_of(raised)
             spent = _all_of(hold)
             if isinstance(error, ModelCallError) and error.unspent:
                 hold.release()
                 spent = Usage()
-            self._report(model.name, "error", hold.tokens, spent)
-            raise
+            self._report(model.name, "unknown" if error is None else "error", hold.tokens, spent)
+            if error is None or error is raised:
+                raise
+            raise error  # noqa: B904 - it has its cause already
 
     def _settle(self, model: ChatModel, hold: Reservation, response: ModelResponse, tariff: Tariff) -> ModelResponse:
         """Book what the call used and return the reply with its dollars: the provider's own say, else the tariff's."""
@@ -277,7 +281,10 @@ def _checked(model: ChatModel, response: Any) -> ModelResponse:
 
 async def _count(model: ChatModel, request: ModelRequest) -> int:
     count = getattr(model, "count_tokens", None)
-    return int(await count(request)) if count is not None else prompt_bound(request)
+    if count is None:
+        return prompt_bound(request)
+    with AWAITING:
+        return int(await count(request))
 
 
 def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget
 
@@ -16,20 +15,6 @@ def passing(error: Exception) -> Exception | None:
     """Return what of an error must leave the tool untouched, also out of a group; None if it is a plain failure."""
     leaves = list(_leaves(error))
     return next((leaf for kind in PASSING for leaf in leaves if isinstance(leaf, kind)), None)
-
-
-def is_nobodys(error: BaseException) -> bool:
-    """Say whether this is a cancellation that nobody asked for: on asyncio a tool may await what somebody cancelled.
-
-    On trio there is none: what cancels is in nobody's hands there.
-    """
-    asyncio: Any = sys.modules.get("asyncio")
-    if asyncio is None or not isinstance(error, asyncio.CancelledError):
-        return False
-    try:
-        return not asyncio.current_task().cancelling()
-    except RuntimeError:  # this is trio: there it means nothing
-        return True
 
 
 def _leaves(error: Exception) -> Iterable[Exception]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from kairo_team.borders import failure_of
 from kairo_team.errors import HaltError, InsufficientBudget, known
 from kairo_team.frozen import EMPTY
 from kairo_team.governance.guardrails import (
@@ -22,7 +23,7 @@ from kairo_team.governance.guardrails import (
 )
 from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
-from kairo_team.tools.passing import is_nobodys, passing
+from kairo_team.tools.passing import passing
 from kairo_team.tools.permissions import PermissionDecision, ToolPermissions
 from kairo_team.tools.result import ToolResult, describe, describe_error, text_of
 from kairo_team.tools.sanitize import Sanitizer
@@ -207,7 +208,10 @@ class ToolPipeline:
             return
         try:
             decision: Any = await guard.check(tool.name, seen, tool.side_effect)
-        except Exception as error:
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                raise
             end = passing(error)
             if isinstance(end, HaltError):
                 raise end from None
@@ -247,19 +251,18 @@ class ToolPipeline:
         """Run the tool; what it raises is an error result, unless it ends the attempt."""
         try:
             return _result_of(await _run(tool, arguments))
-        except Exception as error:
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                self._tell(tool.name, "the call was interrupted")
+                raise
             end = passing(error)
             if end is None:
                 return ToolResult(describe_error(error), is_error=True)
             self._tell(tool.name, describe_error(end))
-            if end is error:
+            if end is raised:
                 raise
             raise end from None
-        except BaseException as error:
-            if is_nobodys(error):
-                return ToolResult("cancelled from within the tool: there is no result", is_error=True)
-            self._tell(tool.name, "the call was interrupted")
-            raise
 
     # -- after ----------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from kairo_team.borders import plain_failure_of
+from kairo_team.errors import BadExit
 from kairo_team.frozen import quick
 
 
@@ -63,11 +65,15 @@ def describe(value: Any) -> str:
     """Return `str(value)`, or what can be said of a value that does not even have that."""
     try:
         return str.__str__(str(value))
-    except Exception:  # noqa: BLE001 - its own `__str__` or `__repr__` fails
+    except BaseException as raised:  # its own `__str__` or `__repr__` fails
+        if plain_failure_of(raised) is None:
+            raise
         return f"<a {type(value).__name__} that cannot be shown>"
 
 
 def describe_error(error: BaseException) -> str:
     """Return an exception's type and text, without its traceback."""
     name, text = type(error).__name__, describe(error)
+    if isinstance(error, BadExit):
+        return text
     return f"{name}: {text}" if text.strip() else name

@@ -318,13 +318,15 @@ def test_what_is_no_settings_is_refused(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
-async def test_alone_the_end_of_the_program_comes_as_it_is(end: type[BaseException]) -> None:
+async def test_audit_g25_a_tool_of_a_lone_agent_cannot_end_the_program(end: type[BaseException]) -> None:
     async def leave() -> str:
         raise end
 
-    agent = kt.MiniAgent(ScriptedModel([calls(("leave", {}))]), tools=[leave])
-    with pytest.raises(end):
-        await agent.run("Leave.")
+    model = ScriptedModel([calls(("leave", {})), "I stay."])
+    output = await kt.MiniAgent(model, tools=[leave]).run("Leave.")
+    assert output.text == "I stay."
+    (told,) = [message.text for message in model.calls[-1].messages if message.role == "tool"]
+    assert told.startswith(f"{end.__name__}(): ")
 
 
 async def test_a_member_that_gets_nothing_of_a_tool_source_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -190,14 +190,17 @@ async def test_what_ends_the_attempt_passes_untouched(end: Exception, wrap: bool
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-async def test_the_end_of_the_program_passes(end: type[BaseException]) -> None:
+async def test_audit_g25_a_tool_cannot_end_the_program(end: type[BaseException]) -> None:
     def fail(arguments: Mapping[str, Any]) -> None:
         raise end
 
-    way = pipeline()
-    with pytest.raises(end):
-        await way.call(simple(fail), {})
+    calls = Calls()
+    way = pipeline(calls=calls)
+    result = await way.call(simple(fail), {})
+    assert result.is_error
+    assert result.text.startswith(f"{end.__name__}(): ")
     assert way.governor.usage.tool_calls == 1
+    assert calls.last[:3] == ("simple", "error", None)
 
 
 async def hang(arguments: Mapping[str, Any]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
+from kairo_team.borders import problem_of
 from kairo_team.frozen import freeze_json
 from kairo_team.governance.guardrail_decisions import GuardrailDecision
 from kairo_team.governance.guardrail_payloads import GuardrailPhase, ModelOutput
-from kairo_team.governance.plug_ins import problem_of
 from kairo_team.json_schema import JsonSchema
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
 
+from kairo_team.borders import failure_of, problem_of
 from kairo_team.frozen import thaw
 from kairo_team.governance.guardrail_decisions import GuardrailDecision
 from kairo_team.governance.guardrail_payloads import GuardrailPhase, ToolInput
 from kairo_team.governance.guardrails import check_phases
-from kairo_team.governance.plug_ins import problem_of
 from kairo_team.masking import masked
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ class ToolAudit:
         """Write the record, if that is possible."""
         try:
             await self._write(masked(_record(context, self.longest)))
-        except Exception as error:  # noqa: BLE001 - an audit never stands in the way of work
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:  # nothing else stands in the way of work
+                raise
             _logger.warning("tool-audit: a record of %r is lost: %s", context.target, problem_of(error))
         return GuardrailDecision.allow()
 
