@@ -7,7 +7,7 @@ import time
 from importlib import import_module
 from importlib.util import find_spec
 
-from benchmarks import contention, expert, fanout, import_time, makespan, memory, overhead, tools
+from benchmarks import contention, deadlines, expert, fanout, import_time, makespan, memory, overhead, tools
 from benchmarks.table import Row, draw
 
 
@@ -23,7 +23,7 @@ def main() -> int:
     """Measure, print, judge."""
     began = time.perf_counter()
     rows = [*overhead.measure(), *expert.measure(), *memory.measure(), *makespan.measure()]
-    rows += [*import_time.measure(), *governor_rows(), *contention.measure(), *tools.rows()]
+    rows += [*deadlines.measure(), *import_time.measure(), *governor_rows(), *contention.measure(), *tools.rows()]
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)
     print("\nDocuments refused under a budget:\n", *fanout.table(), sep="\n")

@@ -79,8 +79,10 @@ class Governor:
     def pre_step(self) -> None:
         """Count one iteration, here and on every ancestor: call it before each turn of an agent.
 
-        Raises `HaltError` if halted, time is up, or the iteration would be one more than a limit here or
-        above; `InsufficientBudget` if only what others were guaranteed stands in the way.
+        Raises `HaltError` if halted, when spent tokens, dollars (under a limit above 0) or time have reached a
+        limit here or above, or if the iteration would be one more than a limit; `InsufficientBudget` if only what
+        others were guaranteed stands in the way. A token limit of 0 of which nothing is spent refuses no iteration:
+        it may do without a model.
         """
         node = self._node
         tree = node.tree
@@ -88,6 +90,11 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
+            for limited in node.limited:
+                tokens, dollars, _, _ = limited.limit
+                spent = limited.cells
+                if (tokens is not None and 0 < spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
+                    halts.check_spent(node)
             if not node.claim(LOOPS, 1):
                 halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
                 raise node.insufficient(LOOPS, 1)
@@ -283,9 +290,8 @@ class Governor:
                     halts.lift(node, dim)
             serve(node)
         if budget.seconds is not None:
-            for scope in halts.snapshot(node.tree.scopes):
-                if scope.node.below(node):
-                    scope.refresh()
+            for scope in halts.scopes_inside(node):
+                scope.refresh()
 
     def top_up_share(self, dimension: str, part: float) -> Units:
         """Set aside more of one dimension, out of what the parent has not allotted; return it in ledger units.
@@ -314,7 +320,8 @@ class Governor:
     def close(self) -> None:
         """End this governor: close its children, charge open holds in full, give the rest back.
 
-        May be called again. Afterwards guards raise `GovernorClosed`; late money is still booked.
+        May be called again. Afterwards guards raise `GovernorClosed`, or the `HaltError` of the halt it ended with;
+        late money is still booked.
         """
         node = self._node
         tree = node.tree

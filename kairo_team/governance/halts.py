@@ -6,17 +6,21 @@ its scopes. Nothing here takes the ledger's lock: a halt may come from a signal 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kairo_team.budget import HaltReason
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.governance.units import DIMENSIONS, DOLLARS, LOOPS, TOKENS, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kairo_team.governance.ledger import Node
+    from kairo_team.governance.scope import GovernorScope
+    from kairo_team.governance.tree import Registry
     from kairo_team.governance.units import Units
 
-Key = TypeVar("Key")
+One = TypeVar("One")
 
 REASONS: Final = (
     HaltReason.TOKEN_BUDGET_EXCEEDED,
@@ -28,6 +32,8 @@ REASONS: Final = (
 
 FINAL: Final = -1
 """In place of a dimension: no top-up lifts it."""
+
+_NOBODY: Final[dict[Any, None]] = {}
 
 
 class Halt:
@@ -77,30 +83,62 @@ def beyond_help(node: Node) -> HaltReason | None:
 
 def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> Halt:
     """Halt a node for one dimension and return its first reason: guards refuse, what is in flight finishes."""
-    halt = node.tree.halts.setdefault(node, Halt(node, REASONS[dim], dim, lacking, stopped=False))
-    _wake_waiters(node)
-    return halt
+    halt = Halt(node, REASONS[dim], dim, lacking, stopped=False)
+    first = node.tree.halts.setdefault(node, halt)
+    if first is halt:
+        wake_waiters(node)
+    return first
 
 
 def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:
-    """Halt a node, interrupt every scope in its subtree, and return its first reason. Never blocks."""
+    """Halt a node, interrupt every scope in its subtree, and return its first reason. Never blocks.
+
+    A node that is stopped already interrupts nobody again: each scope looks for halts once it is registered, so none
+    was missed.
+    """
     tree = node.tree
     halt = Halt(node, reason, dim, stopped=True)
     if dim == FINAL:
         tree.final.setdefault(node, halt)
     first = tree.halts.setdefault(node, halt)
-    first.stopped = True
-    for scope in snapshot(tree.scopes):
-        if scope.node.below(node):
+    if first is halt or not first.stopped:
+        first.stopped = True
+        for scope in scopes_inside(node):
             scope.interrupt(first)
-    _wake_waiters(node)
+        wake_waiters(node)
     return first
 
 
-def _wake_waiters(node: Node) -> None:
-    for waiter in snapshot(node.tree.waiters):
-        if waiter.node.below(node):
-            waiter.wake()
+def wake_waiters(node: Node) -> None:
+    """Let those who wait for a hold at a node or below it look again."""
+    for waiter in _inside(node.tree.waiters, node):
+        waiter.wake()
+
+
+def scopes_inside(node: Node) -> list[GovernorScope]:
+    """List the scopes open at a node and below it; it costs what is there, not what is elsewhere in the tree."""
+    scopes = node.tree.scopes
+    if node.parent is None:
+        found = snapshot(scopes.values())
+    else:
+        found = [scope for one in _family(node) if (scope := scopes.get(one)) is not None]
+    return found + _inside(node.tree.more_scopes, node)
+
+
+def _inside(registry: Registry[One], node: Node) -> list[One]:
+    if not registry:
+        return []
+    nodes = snapshot(registry) if node.parent is None else _family(node)
+    return [found for one in nodes for found in snapshot(registry.get(one, _NOBODY))]
+
+
+def _family(node: Node) -> list[Node]:
+    """List a node and all that was carved below it."""
+    family = [node]
+    for one in family:  # it grows while it is walked
+        if one.children:
+            family += snapshot(one.children.values())
+    return family
 
 
 def lift(node: Node, dim: int) -> None:
@@ -117,12 +155,12 @@ def lift(node: Node, dim: int) -> None:
 
 
 def check(node: Node) -> None:
-    """Raise `GovernorClosed` or `HaltError` if nothing may start here."""
-    if node.ended is not None:
-        raise GovernorClosed(node.name)
+    """Raise `HaltError` or `GovernorClosed` if nothing may start here; a halt has its reason also after the end."""
     halt = in_force(node)
     if halt is not None:
         raise halt.error()
+    if node.ended is not None:
+        raise GovernorClosed(node.name)
     if node.timed:
         due = node.earliest_deadline()
         if due is not None and node.tree.clock() >= due[0]:
@@ -172,7 +210,7 @@ def stop_crossed(node: Node, added: Units) -> None:
             stop(crossed, REASONS[dim], dim)
 
 
-def snapshot(registry: dict[Key, None]) -> list[Key]:
+def snapshot(registry: Iterable[One]) -> list[One]:
     """List what is registered now, however many threads are changing it."""
     while True:
         try:

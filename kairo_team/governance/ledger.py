@@ -10,7 +10,7 @@ plus what closed children spent. Only a truth that was booked late (more than wa
 A node stores `spent`, `committed` and `used`, which is spent and held together; what of `committed` is not used
 is only guaranteed.
 
-All but `Tree.halts`, `final`, `scopes` and `waiters` is changed under `Tree.lock` alone.
+All but `Tree.halts`, `final` and `scopes` is changed under `Tree.lock` alone.
 """
 
 from __future__ import annotations

@@ -66,12 +66,13 @@ class GovernorScope:
         if node.timed:
             scope.deadline = self._deadline()
         tree = node.tree
-        tree.scopes[self] = None
+        if tree.scopes.setdefault(node, self) is not self:
+            tree.join(tree.more_scopes, node, self)
         if node.ended is not None or node.timed or tree.halts:
             try:
                 check(node)
             except BaseException:
-                tree.scopes.pop(self, None)
+                self._leave()
                 raise
         scope.__enter__()
         return self
@@ -82,7 +83,7 @@ class GovernorScope:
         scope = self._scope
         if scope is None:
             raise RuntimeError("this scope was not entered")
-        self.node.tree.scopes.pop(self, None)
+        self._leave()
         try:
             swallowed = bool(scope.__exit__(exc_type, exc, tb))
             if exc is None and self._hit is None and not scope.cancel_called:
@@ -105,7 +106,9 @@ class GovernorScope:
     @property
     def running(self) -> bool:
         """Whether the body was begun and has not ended."""
-        return self in self.node.tree.scopes
+        node = self.node
+        tree = node.tree
+        return tree.scopes.get(node) is self or self in tree.more_scopes.get(node, ())
 
     def is_stopped(self) -> bool:
         """Whether the body is to end: its scope was cancelled, by whatever."""
@@ -127,6 +130,15 @@ class GovernorScope:
     def refresh(self) -> None:
         """Take over deadlines that were moved; from any thread."""
         send(self._loop, self._take_deadline)
+
+    def _leave(self) -> None:
+        """Take it out of its tree: nothing that is posted concerns it any more."""
+        node = self.node
+        tree = node.tree
+        if tree.scopes.get(node) is self:
+            del tree.scopes[node]  # nobody else does, so it is still there
+        else:
+            tree.leave(tree.more_scopes, node, self)
 
     def _cancel_quietly(self) -> None:
         scope = self._cancellable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kairo_team.clock import LoopClock
 
@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.governance.waiting import Waiter
 
+One = TypeVar("One")
+Registry = dict["Node", dict[One, None]]
+"""What is registered at each node; changed under the lock, read without it."""
+
 
 class Tree:
     """What all nodes of one tree share.
 
-    `halts`, `final`, `scopes` and `waiters` are read and written without the lock, by single dictionary
-    operations, so that a signal handler can stop the tree while its own thread holds the lock.
+    `halts`, `final` and `scopes` are read and written without the lock, by single dictionary operations, and the other
+    registries are read without it, so that a signal handler can stop the tree while its own thread holds the lock.
     """
 
     __slots__ = (
@@ -31,6 +35,7 @@ class Tree:
         "home",
         "lines",
         "lock",
+        "more_scopes",
         "overdrawn",
         "release",
         "scopes",
@@ -48,14 +53,30 @@ class Tree:
         """The first reason of each halted node."""
         self.final: dict[Node, Halt] = {}
         """Halts that no top-up lifts."""
-        self.scopes: dict[GovernorScope, None] = {}
-        """Scopes now open; a node that is stopped interrupts those in its subtree."""
-        self.waiters: dict[Waiter, None] = {}
-        """Callers of `hold` now waiting; any halt wakes those in its subtree."""
+        self.scopes: dict[Node, GovernorScope] = {}
+        """The scope now open at each node; a node that is stopped interrupts those in its subtree."""
+        self.more_scopes: Registry[GovernorScope] = {}
+        """Scopes that were opened at a node while another one was open there."""
+        self.waiters: Registry[Waiter] = {}
+        """Callers of `hold` now waiting, by node; any halt wakes those in its subtree."""
         self.lines: dict[tuple[Node, int], list[Waiter]] = {}
         """The same callers by the node and dimension they wait for, first come first."""
         self.overdrawn = False
         """A truth booked late has passed a limit somewhere: guarantees no longer prove that money is there."""
+
+    def join(self, registry: Registry[One], node: Node, one: One) -> None:
+        """Register something at a node."""
+        with self.lock:
+            registry.setdefault(node, {})[one] = None
+
+    def leave(self, registry: Registry[One], node: Node, one: One) -> None:
+        """Take it out again; nothing happens when it is out already."""
+        with self.lock:
+            here = registry.get(node)
+            if here is not None:
+                here.pop(one, None)
+                if not here:
+                    del registry[node]
 
     def forget(self, node: Node) -> None:
         """Leave out a closed node and all below it; what is booked there late still goes up. Needs the lock."""

@@ -15,7 +15,7 @@ import anyio
 
 from kairo_team.budget import HaltReason
 from kairo_team.errors import InsufficientBudget, KairoError
-from kairo_team.governance.halts import check, check_hopeless, snapshot, stop
+from kairo_team.governance.halts import check, check_hopeless, stop, wake_waiters
 from kairo_team.governance.ledger import COMMITTED, Node
 from kairo_team.governance.loops import current_loop, send
 from kairo_team.governance.units import DIMENSIONS, HELD_DIMENSIONS, NOTHING, Units, shown
@@ -151,9 +151,7 @@ def serve(node: Node) -> None:
 
 def dismiss(node: Node) -> None:
     """Tell those who wait below a node that closed, and serve those it gave back to. Needs the lock."""
-    for waiter in snapshot(node.tree.waiters):
-        if waiter.node.below(node):
-            waiter.wake()
+    wake_waiters(node)
     if node.parent is not None:
         serve(node.parent)
 
@@ -166,7 +164,7 @@ async def wait(waiter: Waiter) -> Units:
     if waiter.granted is not None or waiter.refused is not None:
         return waiter.outcome()
     node, tree = waiter.node, waiter.node.tree
-    tree.waiters[waiter] = None
+    tree.join(tree.waiters, node, waiter)
     try:
         while not _decided(waiter):
             await _sleep(waiter)
@@ -176,7 +174,7 @@ async def wait(waiter: Waiter) -> Units:
                 node.settle(waiter.granted, NOTHING)
         raise
     finally:
-        tree.waiters.pop(waiter, None)
+        tree.leave(tree.waiters, node, waiter)
         with tree.lock:
             waiter.leave()
             serve(node.nearest_open())

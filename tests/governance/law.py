@@ -124,7 +124,7 @@ class GovernorLaw(RuleBasedStateMachine):
 
     def may_not_start(self, call: Callable[[], object], model: Naive) -> bool:
         """Check that a guard refuses on a node that is closed or halted, or whose time is up; say whether it is."""
-        if model.closed:
+        if model.closed and not model.halted():
             self.refuses(GovernorClosed, call)
             return True
         model.look_at_the_clock(self.now)
@@ -390,7 +390,11 @@ class GovernorLaw(RuleBasedStateMachine):
         governor, model = at
         if self.may_not_start(governor.pre_step, model):
             return
-        if model.fits(ONE_LOOP):
+        spent = model.used_up(least=1)
+        if spent is not None:
+            spent[0].exhaust(spent[1])
+            self.halts(governor.pre_step, model)
+        elif model.fits(ONE_LOOP):
             self.do(governor.pre_step)
             model.own_spent = vector([some + (dim == LOOPS) for dim, some in enumerate(model.own_spent)])
         else:

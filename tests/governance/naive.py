@@ -225,11 +225,14 @@ class Naive:
                 return short, dim
         return None
 
-    def used_up(self) -> tuple[Naive, int] | None:
-        """Return the outermost node whose tokens or dollars are all spent; a dollar limit of 0 never is."""
+    def used_up(self, least: int = 0) -> tuple[Naive, int] | None:
+        """Return the outermost node whose tokens or dollars are all spent; a dollar limit of 0 never is.
+
+        Less than `least` spent is not all.
+        """
         for dim in (TOKENS, DOLLARS):
             limits = [(node, node.limit[dim]) for node in self.line()]
-            found = [n for n, m in limits if m is not None and n.spent(dim) >= m and (m or dim == TOKENS)]
+            found = [n for n, m in limits if m is not None and n.spent(dim) >= max(m, least) and (m or dim == TOKENS)]
             if found:
                 return found[-1], dim
         return None

@@ -47,6 +47,41 @@ def test_pre_step_that_only_a_guarantee_forbids_halts_nobody() -> None:
     sibling.pre_step()
 
 
+@pytest.mark.parametrize("limit", [Budget(tokens=10), Budget(dollars="0.10")])
+@pytest.mark.parametrize("where", ["task", "team"])
+@pytest.mark.parametrize("restored", [False, True])
+def test_audit_g02_pre_step_refuses_when_tokens_or_dollars_are_spent(limit: Budget, where: str, restored: bool) -> None:
+    spent = Usage(limit.tokens or 0, 15 if restored else 0, limit.dollars or Decimal(0))
+    team = Governor(limit if where == "team" else Budget(), name="team", restored_usage=spent if restored else None)
+    task = team.carve("task", limit if where == "task" else Budget(), guarantee=Budget())
+    if not restored or where == "task":
+        task.reserve().settle(spent.prompt_tokens, spent.completion_tokens, spent.dollars)
+    reason = HaltReason.TOKEN_BUDGET_EXCEEDED if limit.tokens else HaltReason.DOLLAR_BUDGET_EXCEEDED
+    for guard in (task.pre_step, task.can_proceed, task.reserve):
+        halt = halt_of(guard)
+        assert (halt.reason, halt.origin) == (reason, where)
+    assert team.usage.loops == 0, "a refused iteration is not counted"
+
+
+def test_pre_step_lets_an_iteration_begin_where_there_were_no_tokens_to_spend() -> None:
+    governor = Governor(Budget(tokens=0, dollars=0))
+    governor.pre_step()
+    assert governor.usage.loops == 1
+    governor.reserve().settle(1)
+    assert halt_of(governor.pre_step).reason is HaltReason.TOKEN_BUDGET_EXCEEDED
+
+
+@pytest.mark.parametrize("where", ["task", "team"])
+def test_audit_g02_a_halt_keeps_its_reason_when_the_governor_is_closed(where: str) -> None:
+    team = Governor(name="team")
+    task = team.carve("task")
+    (team if where == "team" else task).cancel(HaltReason.EMERGENCY_STOP)
+    task.close()
+    for guard in (task.pre_step, task.can_proceed, task.reserve, lambda: task.carve("more")):
+        halt = halt_of(guard)
+        assert (halt.reason, halt.origin) == (HaltReason.EMERGENCY_STOP, where)
+
+
 def test_the_last_allowed_iteration_may_call_and_record() -> None:
     governor = Governor(Budget(loops=1, tokens=100))
     governor.pre_step()

@@ -14,6 +14,8 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Budget, HaltReason
 from kairo_team.errors import GovernorClosed, HaltError
 from kairo_team.governance import Governor
+from kairo_team.governance.halts import Halt
+from kairo_team.governance.scope import GovernorScope
 from kairo_team.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +101,26 @@ async def test_a_deadline_interrupts_and_stops_whose_it_was() -> None:
         await in_scope(task)
     assert (caught.value.reason, caught.value.origin) == (HaltReason.TIME_BUDGET_EXCEEDED, "team")
     assert team.stopped is HaltReason.TIME_BUDGET_EXCEEDED
+
+
+async def test_audit_g22_a_deadline_interrupts_each_scope_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted: list[str] = []
+    interrupt = GovernorScope.interrupt
+
+    def count(self: GovernorScope, halt: Halt) -> None:
+        interrupted.append(self.node.name)
+        interrupt(self, halt)
+
+    monkeypatch.setattr(GovernorScope, "interrupt", count)
+    team = Governor(Budget(seconds=1), name="team")
+    seen: list[str] = []
+    with pytest.raises(HaltError):
+        async with team.scope(), anyio.create_task_group() as group:
+            for number in range(100):
+                group.start_soon(in_scope, team.carve(f"task-{number}"), seen)
+            await anyio.sleep_forever()
+    assert len(seen) == 100
+    assert len(interrupted) == len(set(interrupted)), "those in flight at the first halt, each once"
 
 
 async def test_a_deadline_that_fires_stops_whatever_the_clock_says() -> None:
