@@ -18,6 +18,8 @@ PICODOLLARS: Final = 10**12
 """Units in one dollar: the ledger counts whole picodollars, so sums are exact in any order."""
 
 _ZERO = Decimal(0)
+_LEAST: Final = "0.000000000001"
+"""A picodollar, as people write it."""
 _DIGITS: Final = 15
 """An amount with more digits before the point is taken for a mistake: the world's yearly product has fifteen."""
 _EXACT: Final = Context(prec=200, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -47,7 +49,8 @@ def to_dollars(picodollars: int) -> Decimal:
 def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = True) -> int:
     """Turn dollars into ledger units; what is finer than a picodollar is rounded up (limits: down).
 
-    Raises `ValueError` for a negative, non-finite, unreadable or absurdly large amount.
+    Raises `ValueError` for a negative, non-finite, unreadable or absurdly large amount, and for one above 0 that
+    rounding down would make 0.
     """
     try:
         exact = Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount)
@@ -59,6 +62,11 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
         raise ValueError(f"{field} must be less than 10**{_DIGITS} dollars, not {amount!r}")
     scaled = exact.scaleb(12, _EXACT)
     whole = int(scaled)
+    if not whole and scaled and not round_up:
+        raise ValueError(
+            f"{field} must be 0 or at least {_LEAST} (a picodollar, the least that is counted), not {amount!r}: "
+            "rounded down it would allow nothing at all"
+        )
     return whole + 1 if round_up and whole != scaled else whole
 
 
@@ -96,7 +104,8 @@ def check_seconds(field: str, value: object) -> None:
 class Budget:
     """Limits. `None` is unlimited and `0` is nothing at all.
 
-    Dollars are kept as an exact `Decimal`; what is finer than a picodollar is cut off.
+    Dollars are kept as an exact `Decimal`; what is finer than a picodollar is cut off, and less than one, but more than
+    0, is refused with `ValueError`.
     """
 
     tokens: int | None = None

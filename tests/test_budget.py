@@ -27,6 +27,8 @@ from kairo_team.budget import (
     to_dollars,
     to_picodollars,
 )
+from kairo_team.governance import CostLimit, Governor
+from kairo_team.governance.pricing import Price
 
 amounts_of_money = st.decimals(min_value=0, max_value=10**9, places=12)
 usages = st.builds(
@@ -70,10 +72,44 @@ def test_money_is_read_exactly_however_it_is_written(amount: Money, units: int) 
 
 def test_what_is_finer_than_a_picodollar_is_rounded_up_and_limits_down() -> None:
     assert to_picodollars("0.0000000000001") == 1
-    assert to_picodollars("0.0000000000009", round_up=False) == 0
+    assert to_picodollars("1.0000000000009", round_up=False) == PICODOLLARS
     assert to_picodollars("0.1" + "0" * 60 + "1") == 10**11 + 1
     assert Usage(dollars=Decimal("0.0000000000001")).dollars == Decimal("1e-12")
     assert Budget(dollars="0.0000000000019").dollars == Decimal("1e-12")
+
+
+@pytest.mark.parametrize("amount", [1e-13, "1e-13", "0.0000000000009", Decimal("1e-13"), "1e-999999999", 5e-324])
+def test_audit_g33_a_limit_in_dollars_too_small_to_be_kept_is_refused(amount: Any) -> None:
+    with pytest.raises(ValueError, match=r"Budget\.dollars must be 0 or at least 0\.000000000001 ") as refused:
+        Budget(dollars=amount)
+    assert repr(amount) in str(refused.value)
+    with pytest.raises(ValueError, match=r"CostLimit\.dollars must be"):
+        CostLimit(amount)
+    with pytest.raises(ValidationError, match=r"Budget\.dollars must be 0 or at least"):
+        TypeAdapter(Budget).validate_python({"dollars": str(amount)})
+
+
+@pytest.mark.parametrize("zero", [0, "0", 0.0, "0e-20", Decimal("0.00")])
+def test_a_limit_of_no_dollars_is_one(zero: Any) -> None:
+    assert Budget(dollars=zero).dollars == 0
+
+
+@given(st.one_of(st.floats(0, 1e-9, exclude_min=True), st.decimals(0, 1, places=15).filter(bool)))
+def test_audit_g33_an_amount_above_0_never_becomes_0(amount: Any) -> None:
+    exact = Decimal(repr(amount)) if isinstance(amount, float) else amount
+    governor = Governor()
+    with governor.reserve(dollars=amount) as hold:
+        assert hold.dollars >= exact
+    governor.record_usage(dollars=amount)
+    assert governor.usage.dollars == 2 * hold.dollars
+    assert Usage(dollars=Decimal(exact)).dollars == hold.dollars
+    assert Price(amount).input == Price(request=amount).request == hold.dollars
+    assert Price(amount).cost(Usage(1)) > 0
+    if exact < Decimal("1e-12"):
+        with pytest.raises(ValueError, match="at least"):
+            Budget(dollars=amount)
+    else:
+        assert 0 < Decimal(str(Budget(dollars=amount).dollars)) <= exact
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self
 
-from kairo_team.budget import Money, check_used, picodollars, to_dollars
+from kairo_team.budget import Money, check_count, check_used, picodollars, to_dollars
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance.halts import check_hopeless
 from kairo_team.governance.units import DOLLARS, HELD_DIMENSIONS, TOKENS, TOOL_CALLS, Units
@@ -76,6 +76,24 @@ class Reservation:
             check_used(prompt_tokens, completion_tokens, tool_calls)
         picos = picodollars(dollars) if dollars else 0
         self._end(prompt_tokens + completion_tokens, completion_tokens, picos, tool_calls)
+
+    def reduce(self, tokens: int, dollars: Money = 0) -> None:
+        """Hold no more than so many tokens and US dollars from now on: the call was made smaller. The rest goes back.
+
+        What is less than that stays as it is, and so do tool calls. Raises `GovernorClosed` when it was settled or
+        released before, `ValueError` for a negative amount; neither changes anything.
+        """
+        check_count("tokens to hold", tokens)
+        picos = picodollars(dollars) if dollars else 0
+        tree = self._node.tree
+        with tree.lock:
+            if not self.open:
+                raise GovernorClosed(self._node.name, "the reservation on")
+            held = self._units
+            self._units = (min(tokens, held[TOKENS]), min(picos, held[DOLLARS]), 0, held[TOOL_CALLS])
+            self._node.reduce(held, self._units)
+            if tree.lines:
+                serve(self._node.nearest_open())
 
     def release(self) -> None:
         """Give the whole hold back: only where the call provably never left.

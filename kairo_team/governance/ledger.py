@@ -183,6 +183,15 @@ class Node:
         if tool_calls:
             self.move(TOOL_CALLS, tool_calls, tool_calls)
 
+    def reduce(self, held: Units, still: Units) -> None:
+        """Hold only `still` of what was held; where the close has charged it, charge that much."""
+        if self.ended is not None:
+            self._settle_late(held, still, 0)
+            return
+        for dim in HELD_DIMENSIONS:
+            if still[dim] != held[dim]:
+                self.move(dim, still[dim] - held[dim], 0)
+
     def _settle_late(self, charged: Units, used: Units, completion: int) -> None:
         """Correct what was charged at the close: on the closed nodes, then on the open line above them."""
         for node in self.line():

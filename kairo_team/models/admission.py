@@ -182,6 +182,8 @@ class GovernedModel:
             most = min(wanted, hold.tokens - prompt)
             if hold.dollars < dollars:
                 most = _affordable(tariff, prompt, most, hold.dollars)
+            if most < wanted:  # what is charged if nobody learns the outcome is what the call can use now
+                hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
             response = await self._call(model, replace(request, max_tokens=most), hold, telling)
             return self._settle(model, hold, response, tariff)
 

@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
 
 from kairo_team.budget import HaltReason, Usage, to_dollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
@@ -276,6 +285,20 @@ class GovernorLaw(RuleBasedStateMachine):
         self.do(call)
         model.end(held, truth, completion)
         assert reservation.overshoot is any(truth[dim] > held[dim] for dim in CALL)
+
+    @rule(target=holds, hold=consumes(holds), most=amounts)
+    def reduce(self, hold: Held, most: Vector) -> Held:
+        reservation, model, held = hold
+        call = partial(reservation.reduce, most[TOKENS], to_dollars(most[DOLLARS]))
+        if not reservation.open:
+            self.refuses(GovernorClosed, call)
+            return hold
+        self.do(call)
+        still = (min(held[TOKENS], most[TOKENS]), min(held[DOLLARS], most[DOLLARS]), 0, held[TOOLS])
+        model.reduce(held, still)
+        self.taken = [one for one in self.taken if one is not hold]
+        self.taken.append((reservation, model, still))
+        return self.taken[-1]
 
     @rule(at=nodes, dim=st.sampled_from(CALL))
     def use_up(self, at: Pair, dim: int) -> None:

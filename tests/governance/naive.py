@@ -279,6 +279,13 @@ class Naive:
         self.own_completion += completion
         self.late = plus(self.late, vector([max(0, n - o) for n, o in zip(truth, held, strict=True)]))
 
+    def reduce(self, held: Vector, still: Vector) -> None:
+        """Hold less; what closed in between was charged in full, and is charged only that much."""
+        self.holds.remove(held)
+        self.holds.append(still)
+        if self.closed:
+            self.own_spent = plus(self.own_spent, minus(still, held))
+
     def book_late(self, truth: Vector, completion: int = 0) -> None:
         """Book what was not held."""
         self.own_spent = plus(self.own_spent, truth)

@@ -1,4 +1,4 @@
-"""Holds before a call and the truth after it: `reserve`, `settle` and `release`."""
+"""Holds before a call and the truth after it: `reserve`, `settle`, `reduce` and `release`."""
 
 from __future__ import annotations
 
@@ -186,6 +186,33 @@ def test_left_unsettled_the_whole_hold_is_charged() -> None:
         raise RuntimeError("lost")
     usage = governor.status()[0]
     assert (usage.prompt_tokens, usage.dollars, usage.tool_calls) == (50, Decimal("0.5"), 1)
+
+
+def test_a_hold_can_be_made_smaller_and_the_rest_goes_back() -> None:
+    team = Governor(Budget(tokens=100, dollars=1), name="team")
+    task = team.carve("task")
+    with task.reserve(tokens=100, dollars=1, tool_calls=2) as hold:
+        hold.reduce(30, "0.25")
+        assert (hold.tokens, hold.dollars, hold.tool_calls) == (30, Decimal("0.25"), 2)
+        assert (team.held.tokens, team.remaining.tokens, team.remaining.dollars) == (30, 70, Decimal("0.75"))
+        hold.reduce(50, 1)
+        assert (hold.tokens, hold.dollars) == (30, Decimal("0.25")), "it never grows"
+        with pytest.raises(ValueError, match="tokens to hold"):
+            hold.reduce(-1)
+    assert (team.usage.tokens, team.usage.dollars, team.usage.tool_calls) == (30, Decimal("0.25"), 2)
+    with pytest.raises(GovernorClosed):
+        hold.reduce(1)
+
+
+def test_a_hold_made_smaller_after_the_close_is_charged_that_much() -> None:
+    team = Governor(Budget(tokens=100), name="team")
+    task = team.carve("task")
+    hold = task.reserve(tokens=100)
+    task.close()
+    hold.reduce(30)
+    assert (team.usage.tokens, task.usage.tokens, team.remaining.tokens) == (30, 30, 70)
+    hold.settle(20)
+    assert (team.usage.tokens, task.usage.tokens, team.remaining.tokens) == (20, 20, 80)
 
 
 def test_release_gives_all_of_it_back() -> None:

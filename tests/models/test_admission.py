@@ -412,6 +412,46 @@ async def test_a_call_that_is_given_up_on_its_way_is_charged_its_hold() -> None:
     assert (team.usage.tokens, team.held.tokens) == (100, 0)
 
 
+@pytest.mark.parametrize("outcome", ["silent", "error", "cancelled"])
+async def test_audit_g29_a_call_capped_by_dollars_is_charged_no_more_than_it_could_spend(outcome: str) -> None:
+    team = Governor(kt.Budget(dollars="0.00003"), name="team")
+    seen, report = reports()
+
+    async def answer(_: kt.ModelRequest) -> kt.ModelResponse:
+        if outcome == "error":
+            raise ConnectionError("the reply was lost on its way")
+        if outcome == "cancelled":
+            await anyio.sleep_forever()
+        return kt.ModelResponse("Fine.")
+
+    model = FunctionModel(answer, dollars_per_token="0.000001")
+    with anyio.move_on_after(1), suppress(ConnectionError):
+        await GovernedModel(model, team, report).complete(ask(2, None))
+    assert model.calls[0].max_tokens == 28
+    assert (team.usage.tokens, team.usage.dollars) == (30, Decimal("0.00003"))
+    assert (team.held.tokens, team.held.dollars) == (0, 0)
+    assert seen == {"silent": [("unknown", 30, 30)], "error": [("error", 30, 30)], "cancelled": []}[outcome]
+
+
+async def test_a_call_capped_by_dollars_leaves_the_tokens_it_cannot_use_to_others() -> None:
+    team = Governor(kt.Budget(tokens=100, dollars=1), name="team")
+    poor = team.carve("poor", kt.Budget(dollars="0.00003"))
+
+    async def look(_: kt.ModelRequest) -> str:
+        assert team.remaining.tokens == 70
+        return "Fine."
+
+    await GovernedModel(FunctionModel(look, dollars_per_token="0.000001"), poor, ignore).complete(ask(2, 98))
+    assert team.usage.tokens == 3
+
+
+async def test_a_call_capped_by_tokens_holds_no_more_dollars_than_it_could_spend() -> None:
+    team = Governor(kt.Budget(tokens=30, dollars=1), name="team")
+    silent = FunctionModel(lambda _: kt.ModelResponse("Fine."), dollars_per_token="0.001")
+    await GovernedModel(silent, team, ignore).complete(ask(2, 500))
+    assert (team.usage.tokens, team.usage.dollars) == (30, Decimal("0.03"))
+
+
 async def test_a_call_that_is_given_up_while_it_waits_for_its_hold_costs_nothing() -> None:
     team = Governor(kt.Budget(tokens=150))
 

@@ -247,6 +247,22 @@ MUTANTS = [
         (LAW, "test_reservations.py::test_left_unsettled_the_whole_hold_is_charged"),
     ),
     Mutant(
+        "reduced for nothing",
+        "what a call that was made smaller cannot use stays held",
+        LEDGER,
+        "            if still[dim] != held[dim]:\n                self.move(",
+        "            if still[dim] > held[dim]:\n                self.move(",
+        (LAW, "test_reservations.py::test_a_hold_can_be_made_smaller_and_the_rest_goes_back"),
+    ),
+    Mutant(
+        "reduced after the close",
+        "a hold that its governor's close has charged is given back from what is not held any more",
+        LEDGER,
+        "            self._settle_late(held, still, 0)\n            return\n",
+        "            pass\n",
+        (LAW, "test_reservations.py::test_a_hold_made_smaller_after_the_close_is_charged_that_much"),
+    ),
+    Mutant(
         "settled twice",
         "a second settle passes silently",
         HOLDS,
