@@ -101,8 +101,8 @@ class TaskWork:
         return False
 
     async def _is_over(self, task: Task, attempt: Attempt) -> bool:
-        """Say whether nobody else could do better: a person or an emergency ended it, or the team has nothing left."""
-        ended = attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
+        """Say whether nobody else is to try: a person or a constraint ended it, or the team has nothing left."""
+        ended = attempt.over or attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
         return ended or await self.run.is_over(task)
 
     async def _try_again(
@@ -111,7 +111,7 @@ class TaskWork:
         """Let the member that made an attempt try again, as often as its task or the policy says."""
         policy, retry = self._policy, 0
         retries = policy.retries if task.retries is None else task.retries
-        while attempt.error is not None and attempt.interrupted is None:
+        while attempt.error is not None and attempt.interrupted is None and not attempt.over:
             if attempt.halt is None or not await self.run.top_up(task, attempt):
                 if attempt.final or retry >= retries or not policy.tries_again(attempt.kinds):
                     break

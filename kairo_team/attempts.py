@@ -69,6 +69,8 @@ class Attempt(NamedTuple):
     """What ended it from outside: why the task was cancelled, or the question whose answer it waits for."""
     kinds: tuple[str, ...] = ()
     """What it failed with: the class of the error and those it comes from, by name (`kairo_team.errors.kinds_of`)."""
+    over: bool = False
+    """Nobody is to try again: a constraint asked for an orderly end, and there is nothing to review."""
 
     @property
     def artifact(self) -> Artifact | None:
@@ -156,7 +158,10 @@ async def run_attempt(
     warnings = () if constraints is None else constraints.warnings
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
     kinds = () if end[1] is None else kinds_of(failed)
-    return _make_attempt(Attempt, (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by, kinds))
+    over = constraints is not None and constraints.exiting and end[1] is not None
+    end = (*end[:4], True) if over else end
+    made = (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by, kinds, over)
+    return _make_attempt(Attempt, made)
 
 
 def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exception:

@@ -142,6 +142,11 @@ class AttemptConstraints:
         cut = (f"ended early by {self._exit}",) if self.refusal is not None and self._exit is not None else ()
         return (*self._warnings, *cut)
 
+    @property
+    def exiting(self) -> bool:
+        """Whether a constraint has asked for an orderly end: no further call may be paid."""
+        return self._exit is not None
+
     async def around(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call the agent unless the constraints refuse; the member's watches run beside it."""
         await self._look(0)

@@ -426,9 +426,11 @@ class TeamRun:
         return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
 
     async def is_over(self, task: Task) -> bool:
-        """Say whether the team has nothing left for another try of a task. Recorded."""
+        """Say whether the team has nothing left for another try, or its own constraint lets none begin. Recorded."""
         key = self._record(task).steps.key("over", task.id, self._record(task).attempts)
-        return await self.step(key, lambda: self.governor.halted is not None)
+        constraints = self._services.constraints
+        exiting = constraints is not None and constraints.exit is not None
+        return await self.step(key, lambda: exiting or self.governor.halted is not None)
 
     def others(self, task: Task) -> tuple[str, ...]:
         """Return who else may do a task, by its own binding, in the team's order."""

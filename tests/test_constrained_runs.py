@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -239,13 +240,81 @@ async def test_an_agent_of_any_kind_exits_gracefully(agent: Any, text: str, of_t
 
 
 async def test_without_any_text_a_graceful_exit_is_a_failed_attempt_with_the_reason() -> None:
-    async def forgetful(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        while True:
-            await ask(context, "test:m")
-
     result = await team_of(forgetful, MaxIterations(2)).run()
     assert (result["t"].status, result["t"].artifact) == (FAILED, None)
     assert result["t"].error == "the constraint 'max-iterations' ended the attempt: 2 of 2 iterations are used"
+
+
+TRY_ALL = FailurePolicy(retries=2, try_others=True)
+
+
+async def forgetful(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """It keeps nothing."""
+    while True:
+        await ask(context, "test:m")
+
+
+async def wrapping_forgetful(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """It turns what it is refused into an error of its own."""
+    try:
+        return await forgetful(assignment, context)
+    except kt.KairoError as error:
+        raise RuntimeError("my model failed") from error
+
+
+async def silent(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """It makes nothing of what it is refused."""
+    with suppress(ConstraintExit):
+        await forgetful(assignment, context)
+    return ""
+
+
+async def failing(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """It fails over the first reply."""
+    await ask(context, "test:m")
+    raise ValueError("a bug")
+
+
+@pytest.mark.parametrize("of_team", [True, False], ids=["team", "member"])
+@pytest.mark.parametrize("agent", [forgetful, silent, wrapping_forgetful], ids=["raises", "returns", "wraps"])
+@pytest.mark.parametrize("coordinator", [TaskDispatchCoordinator, ExpertTeamCoordinator])
+async def test_audit_g01_a_graceful_exit_is_final(agent: Any, of_team: bool, coordinator: Any) -> None:
+    """Nothing was kept: no retry, no other member, no senior, no further paid call."""
+    limit = [MaxIterations(2)]
+    senior = kt.Member("senior", agent, constraints=[] if of_team else limit)
+    members = [kt.Member(name, agent, constraints=[] if of_team else limit, senior=senior) for name in ("a", "b")]
+    bench = Bench(*members, team=limit if of_team else [])
+    result = await bench.run(coordinator=coordinator(failure_policy=TRY_ALL))
+    assert len(bench.recorder.of(events.ModelCalled)) == 2
+    assert (result["t"].status, result["t"].attempts, result["t"].artifact) == (FAILED, 1, None)
+    assert result["t"].error == "the constraint 'max-iterations' ended the attempt: 2 of 2 iterations are used"
+
+
+@pytest.mark.parametrize("agent", [careless, failing])
+async def test_audit_g01_what_cannot_be_reviewed_after_a_graceful_exit_is_final_too(agent: Any) -> None:
+    """What was kept is not of the task's type; or the agent fails after the constraint has decided."""
+    members = [kt.Member(name, agent, constraints=[TokenBudget(1)]) for name in ("a", "b")]
+    bench = Bench(*members, output_types={"report": Report})
+    task = kt.Task("t", "do", output_type="report")
+    result = await bench.run(task, coordinator=TaskDispatchCoordinator(failure_policy=TRY_ALL))
+    assert len(bench.recorder.of(events.ModelCalled)) == 1
+    assert (result["t"].status, result["t"].attempts) == (FAILED, 1)
+
+
+async def test_a_revision_that_a_constraint_of_the_task_refuses_costs_nothing_and_the_best_comes_back() -> None:
+    """A review may ask for a revision of what was kept: that is a new attempt, looked at before it begins."""
+
+    class Never:
+        async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+            return kt.EvaluationVerdict.revise("more")
+
+    members = [kt.Member(name, careless, constraints=[TokenBudget(1)]) for name in ("a", "b")]
+    bench = Bench(*members)
+    result = await bench.run(coordinator=ExpertTeamCoordinator(evaluator=Never(), failure_policy=TRY_ALL))
+    assert len(bench.recorder.of(events.ModelCalled)) == 1
+    assert (result["t"].status, result["t"].attempts) == (FAILED, 2)
+    assert result["t"].artifact == kt.Artifact("word ", partial=True)
+    assert result["t"].error == "the constraint 'token-budget' ended the attempt: 3 of 1 tokens are used"
 
 
 @pytest.mark.real_time

@@ -67,7 +67,7 @@ class GovernorScope:
             scope.deadline = self._deadline()
         tree = node.tree
         if tree.scopes.setdefault(node, self) is not self:
-            tree.join(tree.more_scopes, node, self)
+            self._join_others()
         if node.ended is not None or node.timed or tree.halts:
             try:
                 check(node)
@@ -130,6 +130,11 @@ class GovernorScope:
     def refresh(self) -> None:
         """Take over deadlines that were moved; from any thread."""
         send(self._loop, self._take_deadline)
+
+    def _join_others(self) -> None:
+        """Register beside the scope that is open at its node already."""
+        tree = self.node.tree
+        tree.join(tree.more_scopes, self.node, self)
 
     def _leave(self) -> None:
         """Take it out of its tree: nothing that is posted concerns it any more."""

@@ -12,7 +12,9 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, FailurePolicy
-from kairo_team.testing import ScriptedAgent, ScriptedModel
+from kairo_team.governance import ResourceAction
+from kairo_team.testing import FunctionModel, ScriptedAgent, ScriptedModel
+from tests.constrained import Bell
 from tests.coordinators.bench import (
     COMPLETED,
     FAILED,
@@ -337,3 +339,30 @@ async def test_a_given_plan_can_be_replanned_too() -> None:
     result = await bench().run(expert(planner), *FIRST)
     assert (result.status, len(planner.asked)) == (kt.TeamStatus.DEGRADED, 1)
     assert ScriptedAgent([]).calls == []
+
+
+async def ask_at_length(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """It asks a model twice, the second time after a while, and keeps nothing."""
+    for _ in range(2):
+        await context.model("test:m").complete(kt.ModelRequest([kt.Message.user("Go on.")]))
+        await anyio.sleep(6)
+    return "done"
+
+
+@pytest.mark.parametrize("of_team", [True, False], ids=["team", "member"])
+async def test_audit_g01_a_graceful_exit_of_the_whole_run_asks_for_no_new_plan(of_team: bool) -> None:
+    """A member's constraint ends one task, and the rest may be planned anew; after a team's no model call may begin."""
+    bell = [Bell(ResourceAction.GRACEFUL_EXIT)]
+    members = [
+        kt.Member("good", good),
+        kt.Member("bad", ask_at_length, constraints=[] if of_team else bell),
+        kt.Member("spare", ask_at_length),
+    ]
+    model = FunctionModel(lambda request: "word ")
+    runtime = kt.Runtime(models={"test:m": model})
+    team = kt.Team("team", members, constraints=bell if of_team else [], runtime=runtime)
+    planner = Planner(FIRST, lambda kept: MENDED)
+    result = await expert(planner, failure_policy=FailurePolicy()).execute(kt.TeamExecutionRequest("goal"), team)
+    assert (result["bad"].status, result["bad"].attempts, len(model.calls)) == (FAILED, 1, 1)
+    assert "the constraint 'bell' ended the attempt" in (result["bad"].error or "")
+    assert len(planner.asked) == (1 if of_team else 2)

@@ -123,6 +123,29 @@ async def test_audit_g22_a_deadline_interrupts_each_scope_once(monkeypatch: pyte
     assert len(interrupted) == len(set(interrupted)), "those in flight at the first halt, each once"
 
 
+async def test_every_scope_of_one_governor_is_interrupted() -> None:
+    team = Governor(name="team")
+    task = team.carve("task")
+    seen: list[str] = []
+
+    async def in_one_of_several(name: str) -> None:
+        with pytest.raises(HaltError):
+            async with task.scope():
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    seen.append(name)
+
+    with anyio.fail_after(1):
+        async with anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(in_one_of_several, f"{number}")
+            after(group, task.cancel)
+    assert sorted(seen) == ["0", "1", "2"]
+    tree = team._node.tree
+    assert (tree.scopes, tree.more_scopes) == ({}, {}), "nothing stays behind"
+
+
 async def test_a_deadline_that_fires_stops_whatever_the_clock_says() -> None:
     clock = FakeClock()
     team = Governor(Budget(seconds=0.02), name="team", clock=clock)

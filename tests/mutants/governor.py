@@ -410,6 +410,14 @@ MUTANTS = [
         ("test_scope.py::test_audit_g22_a_deadline_interrupts_each_scope_once",),
     ),
     Mutant(
+        "one scope for each governor",
+        "of several scopes of one governor only the first is interrupted",
+        HALTS,
+        "    return found + _inside(node.tree.more_scopes, node)",
+        "    return found",
+        ("test_scope.py::test_every_scope_of_one_governor_is_interrupted",),
+    ),
+    Mutant(
         "kill after exhaustion interrupts nobody",
         "what runs goes on when its governor is stopped after it was exhausted",
         HALTS,
