@@ -1,7 +1,8 @@
 """Evaluators: what decides whether an artifact is accepted."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kairo_team.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kairo_team.evaluators import checks as checks
@@ -66,39 +67,24 @@ __all__ = [
     "write_certificates",
 ]
 
-_HOMES = {
-    "agent_judge": "AgentEvaluationStrategy",
-    "bounds": "Proportion labels_needed",
-    "calibrated": "CalibratedEvaluationStrategy",
-    "calibration": "Calibration JudgeScore calibrate fit_path score_judge",
-    "certificates": "Certificate read_certificates write_certificates",
-    "combined": "CascadeEvaluationStrategy all_of any_of",
-    "criterion": "Answer Applies Check Criterion",
-    "intervals": "Decision",
-    "judge_report": "JudgeReport",
-    "labelled": "LabelledArtifact read_labelled",
-    "panel": "PanelEvaluationStrategy",
-    "published": "load_evaluator",
-    "review": "Review",
-    "rubric": "Rubric",
-    "simple": "SimpleEvaluationStrategy",
-}
-"""Where the names live. Each is imported when it is first used: a rubric of checks does not wait for calibration."""
-
-_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
-
-    def __getattr__(name: str) -> Any:
-        if name == "checks":
-            return import_module("kairo_team.evaluators.checks")
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(f"kairo_team.evaluators.{_HOME[name]}"), name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    _HOMES = {
+        "checks": "",
+        "agent_judge": "AgentEvaluationStrategy",
+        "bounds": "Proportion labels_needed",
+        "calibrated": "CalibratedEvaluationStrategy",
+        "calibration": "Calibration JudgeScore calibrate fit_path score_judge",
+        "certificates": "Certificate read_certificates write_certificates",
+        "combined": "CascadeEvaluationStrategy all_of any_of",
+        "criterion": "Answer Applies Check Criterion",
+        "intervals": "Decision",
+        "judge_report": "JudgeReport",
+        "labelled": "LabelledArtifact read_labelled",
+        "panel": "PanelEvaluationStrategy",
+        "published": "load_evaluator",
+        "review": "Review",
+        "rubric": "Rubric",
+        "simple": "SimpleEvaluationStrategy",
+    }
+    """Where the names live. Each is imported when it is first used: a rubric of checks needs no calibration."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

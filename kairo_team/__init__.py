@@ -3,8 +3,9 @@
 import kairo_team as kt
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kairo_team.lazy import lazy_names
 
 if TYPE_CHECKING:
     __version__: str
@@ -147,48 +148,6 @@ __all__ = [
     "tool",
 ]
 
-_HOMES = {
-    "kairo_team.agents.mini": "MiniAgent",
-    "kairo_team.budget": "Budget BudgetPolicy HaltReason Usage",
-    "kairo_team.budget_tree": "BudgetNode",
-    "kairo_team.contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
-    "kairo_team.errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
-    "kairo_team.checking": "PlanCheck",
-    "kairo_team.front": "check run run_sync",
-    "kairo_team.gates": "CallbackGate ConsoleGate DeferGate",
-    "kairo_team.governance.pricing": "Price",
-    "kairo_team.human": "HumanDecision HumanRequest",
-    "kairo_team.messages": "Message ToolCall ToolSpec",
-    "kairo_team.models.chat_model": "ModelRequest ModelResponse",
-    "kairo_team.models.fallback": "Fallback",
-    "kairo_team.models.limits": "ModelLimit",
-    "kairo_team.models.retries": "ModelRetry",
-    "kairo_team.results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
-    "kairo_team.runs": "Run",
-    "kairo_team.runtime": "Runtime",
-    "kairo_team.tasks": "Assignment Task TaskGraph TaskStatus",
-    "kairo_team.team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
-    "kairo_team.team_run": "TeamRun",
-    "kairo_team.tools.permissions": "ToolPermissions",
-    "kairo_team.tools.tool": "tool",
-    "kairo_team.verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
-}
-"""Where the names live. Each is imported when it is first used, so that `import kairo_team` costs next to nothing."""
-
-_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _version()
-    if name == "events":
-        return import_module("kairo_team.events")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOME[name]), name)
-    globals()[name] = found
-    return found
-
 
 def _version() -> str:
     from importlib.metadata import version  # slow to import, and rarely asked for
@@ -196,5 +155,33 @@ def _version() -> str:
     return version("kairo-team")
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {
+        "events": "",
+        "agents.mini": "MiniAgent",
+        "budget": "Budget BudgetPolicy HaltReason Usage",
+        "budget_tree": "BudgetNode",
+        "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
+        "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
+        "checking": "PlanCheck",
+        "front": "check run run_sync",
+        "gates": "CallbackGate ConsoleGate DeferGate",
+        "governance.pricing": "Price",
+        "human": "HumanDecision HumanRequest",
+        "messages": "Message ToolCall ToolSpec",
+        "models.chat_model": "ModelRequest ModelResponse",
+        "models.fallback": "Fallback",
+        "models.limits": "ModelLimit",
+        "models.retries": "ModelRetry",
+        "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
+        "runs": "Run",
+        "runtime": "Runtime",
+        "tasks": "Assignment Task TaskGraph TaskStatus",
+        "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
+        "team_run": "TeamRun",
+        "tools.permissions": "ToolPermissions",
+        "tools.tool": "tool",
+        "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
+    }
+    """Where the names live. Each is imported when it is first used, so that `import kairo_team` is quick."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version})

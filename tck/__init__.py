@@ -14,9 +14,10 @@ The clauses are those of the protocol's docstring in `kairo_team.contracts`. New
 only. Needs the extra `tck`.
 """
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kairo_team.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kairo_team.tck.agent import AgentTCK as AgentTCK
@@ -47,44 +48,32 @@ __all__ = [
     "run_kit",
 ]
 
-_HOMES = {
-    "agent": "AgentTCK",
-    "chat_model": "ChatModelTCK",
-    "coordinator": "TeamCoordinatorTCK",
-    "evaluation": "EvaluationStrategyTCK",
-    "guardrail_policy": "GuardrailPolicyTCK",
-    "human_gate": "HumanGateTCK",
-    "kit": "ContractTCK",
-    "permission_guard": "PermissionGuardTCK",
-    "planner": "PlannerTCK",
-    "reports": "KitReport",
-    "resource_constraint": "ResourceConstraintTCK",
-    "running": "run_kit",
-}
-"""Where the names live. Each is imported when it is first used: pytest loads this package's plugin at every start."""
 
-_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    _check_extra()
-    import pytest
-
-    pytest.register_assert_rewrite(__name__)  # the kits' asserts show what they compared
-    found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def _check_extra() -> None:
+def _prepare() -> None:
     from kairo_team.errors import MissingExtra
 
     missing = [name for name in ("pytest", "hypothesis", "trio") if find_spec(name) is None]
     if missing:
         raise MissingExtra(f"kairo_team.tck (without {', '.join(missing)})", "tck")
+    import pytest
+
+    pytest.register_assert_rewrite(__name__)  # the kits' asserts show what they compared
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {
+        "agent": "AgentTCK",
+        "chat_model": "ChatModelTCK",
+        "coordinator": "TeamCoordinatorTCK",
+        "evaluation": "EvaluationStrategyTCK",
+        "guardrail_policy": "GuardrailPolicyTCK",
+        "human_gate": "HumanGateTCK",
+        "kit": "ContractTCK",
+        "permission_guard": "PermissionGuardTCK",
+        "planner": "PlannerTCK",
+        "reports": "KitReport",
+        "resource_constraint": "ResourceConstraintTCK",
+        "running": "run_kit",
+    }
+    """Where the names live. Each is imported when it is first used: pytest loads this plugin at every start."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, before=_prepare)

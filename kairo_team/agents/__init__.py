@@ -1,11 +1,11 @@
 """Agents: what fills a role - our own, and those people wrote with another library."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kairo_team.agents.function import FunctionAgent as FunctionAgent
 from kairo_team.agents.mini import MiniAgent as MiniAgent
 from kairo_team.agents.team_agent import TeamAgent as TeamAgent
+from kairo_team.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kairo_team.agents.langgraph import LangGraphAgent as LangGraphAgent
@@ -14,15 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FunctionAgent", "LangGraphAgent", "MiniAgent", "OpenAIAgent", "PydanticAIAgent", "TeamAgent"]
 
-_HOME = {
-    "LangGraphAgent": "kairo_team.agents.langgraph",
-    "OpenAIAgent": "kairo_team.agents.openai_agents",
-    "PydanticAIAgent": "kairo_team.agents.pydantic_ai",
-}
-"""Wrappers of other libraries are imported when they are first used."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {"langgraph": "LangGraphAgent", "openai_agents": "OpenAIAgent", "pydantic_ai": "PydanticAIAgent"}
+    """Wrappers of other libraries are imported when they are first used."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
