@@ -87,7 +87,7 @@ def make_plan(history: History) -> kt.TaskGraph:
 
 def build(
     repo: Path | None = None, model: str = "local:smollm2"
-) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator, str]:
+) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator | None, str]:
     """Return the team, its request, its coordinator, and a sentence on which history is used."""
     team, history = make_team(model), read(repo)
     request = kt.TeamExecutionRequest(

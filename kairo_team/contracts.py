@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from kairo_team.shapes import check_instance, check_method
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kairo_team.tools.tool import SideEffect, Tool
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
+Made: TypeAlias = "AgentOutput | Artifact | str"
+"""What an agent returns."""
 Subscriber = Callable[["Event"], Awaitable[None] | None]
 """Called with every event of a run, in order. A plain function is called in place and must be quick; an async one
 has a bounded buffer of its own. One that raises is removed and reported."""
@@ -208,6 +210,24 @@ class Agent(Protocol):
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput | Artifact | str:
         """Make the artifact the assignment asks for."""
         ...
+
+
+class AgentOfContext(Protocol):
+    """A function that takes its context by name."""
+
+    def __call__(self, assignment: Assignment, /, *, context: MemberContext) -> Made | Awaitable[Made]:
+        """Make the artifact the assignment asks for."""
+        ...
+
+
+AgentFunction = (
+    Callable[["Assignment"], "Made | Awaitable[Made]"]
+    | Callable[["Assignment", MemberContext], "Made | Awaitable[Made]"]
+    | AgentOfContext
+)
+"""A function that does a task, plain or async, of an assignment or of an assignment and its context."""
+AgentLike = Agent | AgentFunction
+"""What fills a role: `Member.agent`."""
 
 
 @runtime_checkable

@@ -20,6 +20,8 @@ from kairo_team.shapes import as_list, check_agent, check_plug_in
 from kairo_team.tasks import TaskGraph, check_id
 
 if TYPE_CHECKING:
+    from kairo_team.contracts import AgentLike, EvaluationStrategy, TeamCoordinator
+    from kairo_team.runtime import Runtime
     from kairo_team.tools.permissions import ToolPermissions
 
 Names = Annotated[
@@ -111,7 +113,7 @@ class Member:
     def __init__(
         self,
         role: Role | str,
-        agent: Any,
+        agent: AgentLike,
         name: str | None = None,
         budget: Budget | None = None,
         max_concurrency: int | None = None,
@@ -217,9 +219,9 @@ class Team:
 
     name: str
     members: tuple[Member, ...]
-    coordinator: Any
+    coordinator: TeamCoordinator | None
     """Used by `kairo_team.run` when the call names none."""
-    evaluators: Mapping[str, Any]
+    evaluators: Mapping[str, EvaluationStrategy]
     """What `Task.evaluator` names: rubrics and evaluation strategies."""
     output_types: Mapping[str, Any]
     """What `Task.output_type` names: types pydantic can validate."""
@@ -236,13 +238,13 @@ class Team:
         self,
         name: str,
         members: Sequence[Member],
-        coordinator: Any = None,
-        evaluators: Mapping[str, Any] = EMPTY,
+        coordinator: TeamCoordinator | None = None,
+        evaluators: Mapping[str, EvaluationStrategy] = EMPTY,
         output_types: Mapping[str, Any] = EMPTY,
         constraints: Iterable[ResourceConstraint] = (),
         guardrails: Iterable[GuardrailPolicy] = (),
         permissions: ToolPermissions | None = None,
-        runtime: Any = None,
+        runtime: Runtime | None = None,
     ) -> None:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"Team.name must be a non-blank string, not {name!r}")

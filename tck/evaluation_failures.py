@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -147,7 +147,7 @@ async def play(strategy: EvaluationStrategy, kit: EvaluationStage) -> Played:
     """Run a team whose member makes the first good artifact, reviewed by this strategy."""
     assignments: list[Assignment] = []
 
-    async def write(assignment: Assignment, _: MemberContext) -> object:
+    async def write(assignment: Assignment, _: MemberContext) -> Any:
         assignments.append(assignment)
         return kit.good()[0]
 

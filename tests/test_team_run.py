@@ -11,6 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.attempts import Attempt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, ScriptedAgent
@@ -406,7 +407,7 @@ async def test_audit_g13_an_attempts_last_event_has_what_that_attempt_spent() ->
 
     async def block(run: kt.TeamRun) -> None:
         async for task in run.ready(await run.plan(lambda: graph_of("one"))):
-            attempts: list[kt.Attempt] = []
+            attempts: list[Attempt] = []
             for number in (1, 2, 3):
                 attempts.append(await run.attempt(task, number))
                 await run.pause(task, 60)

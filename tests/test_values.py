@@ -188,7 +188,7 @@ def test_one_string_is_no_list_of_names(make: Any) -> None:
         kt.Role,
         lambda text: kt.Task(text, "do"),
         lambda text: kt.TeamExecutionRequest("g", run_id=text),
-        lambda text: kt.Member("r", len, name=text),
+        lambda text: kt.Member("r", lambda _: "", name=text),
     ],
     ids=["role", "task", "run", "member"],
 )
@@ -226,7 +226,7 @@ MEMBER = kt.Member("a", agent)
         (lambda: kt.TeamConfig(max_parallel_tasks=0), "TeamConfig.max_parallel_tasks"),
         (lambda: kt.TeamConfig(max_feedback_rounds=-1), "TeamConfig.max_feedback_rounds must be >= 0"),
         (lambda: kt.TeamConfig(cancel_grace=-0.1), "TeamConfig.cancel_grace must be a finite number >= 0"),
-        (lambda: kt.Member("a", None), "member 'a': the agent must be a function or have an async run"),
+        (lambda: kt.Member("a", None), "member 'a': the agent must be a function or have an async"),  # type: ignore[arg-type]
         (lambda: kt.Member(5, agent), "Member.role must be a Role or a role's id, not 5"),  # type: ignore[arg-type]
         (lambda: kt.Member("a", agent, max_concurrency=0), "Member.max_concurrency must be a whole number >= 1"),
         (lambda: kt.Member("a", agent, budget=5), "Member.budget must be a Budget or None"),  # type: ignore[arg-type]
