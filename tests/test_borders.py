@@ -22,7 +22,7 @@ from kairo_team.evaluators import (
     SimpleEvaluationStrategy,
     all_of,
 )
-from kairo_team.governance import ResourceAction, ResourceValidation
+from kairo_team.governance import GuardrailDecision, ResourceAction, ResourceValidation
 from kairo_team.messages import Message
 from kairo_team.models.chat_model import ModelRequest
 from kairo_team.testing import EventRecorder, FunctionModel, virtual_time
@@ -161,8 +161,8 @@ def of_making_a_guardrail_ready(culprit: Culprit) -> Scene:
         name = "bad"
         for_run = culprit.act_at_once
 
-        async def evaluate(self, context: Any) -> kt.GuardrailDecision:
-            return kt.GuardrailDecision.allow()
+        async def evaluate(self, context: Any) -> GuardrailDecision:
+            return GuardrailDecision.allow()
 
     return Scene(asking(FunctionModel(lambda request: "well")), member={"guardrails": [Policy()]})
 

@@ -374,12 +374,15 @@ async def test_kf_t07_acceptance_without_a_pass_shows_in_verdict_event_warning_a
         assert (result.status, result.output) == (kt.TeamStatus.FAILED, None)
 
 
-RETURNS_NOTHING: Any = lambda _: None  # noqa: E731 - a type checker sees what it is
+def return_nothing(assignment: kt.Assignment) -> Any:
+    return None
+
+
 NOBODY: dict[str, dict[str, Any]] = {
     "no gate": {},
     "a silent gate": {"gate": Decisions(*[None] * 99)},
     "a gate that raises": {"gate": Decisions()},
-    "a senior that fails": {"senior": kt.Member("chief", RETURNS_NOTHING)},
+    "a senior that fails": {"senior": kt.Member("chief", return_nothing)},
     "a senior and a gate": {"senior": kt.Member("chief", lambda _: ""), "gate": Decisions(*[None] * 99)},
 }
 

@@ -91,7 +91,8 @@ async def test_audit_g15_what_is_tried_again_depends_on_the_kind_of_error(
 
 
 async def test_audit_g15_a_late_attempt_is_a_timeout_error_and_others_are_asked_all_the_same(kind: Any) -> None:
-    for never_on, tries in [((), 4), (TimeoutError, 2)]:
+    cases: list[tuple[Any, int]] = [((), 4), (TimeoutError, 2)]
+    for never_on, tries in cases:
         members = kt.Member("a", hang), kt.Member("b", hang)
         policy = FailurePolicy(retries=1, backoff=0.0, never_on=never_on)
         result = await Bench(*members).run(kind(failure_policy=policy), task("t", role=None, timeout=1.0))

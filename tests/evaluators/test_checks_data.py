@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import kairo_team as kt
+from kairo_team.errors import MissingExtra
 from kairo_team.evaluators import checks
 from kairo_team.evaluators.checks.apart import run_apart
 from kairo_team.evaluators.checks.patching import apply_patch
@@ -474,7 +475,7 @@ async def test_language(says: Says, codes: tuple[str, ...], text: str, wrong: st
 
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("kairo_team.evaluators.checks.language"), "find_spec", lambda _: None)
-    with pytest.raises(kt.errors.MissingExtra, match="the check language needs the extra 'language'"):
+    with pytest.raises(MissingExtra, match="the check language needs the extra 'language'"):
         checks.language("en")
 
 

@@ -18,9 +18,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
 
+from kairo_team.masking import MASK
 from kairo_team.tools import ToolResult
 from kairo_team.tools.result import text_of
-from kairo_team.tools.sanitize import MASK, MAX_RESULT, Sanitizer
+from kairo_team.tools.sanitize import MAX_RESULT, Sanitizer
 from tests.tools.stages import pipeline, simple
 
 pytestmark = pytest.mark.anyio
