@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.evaluators.forgery import talks_to_judge
+from kairo_team.evaluators.unseen import is_hidden, is_seen
 from kairo_team.prompts.quoting import fence
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ArtifactView:
 def view_of(artifact: Artifact) -> ArtifactView:
     """Return what a judge is shown of an artifact; its digest stays that of the true text."""
     text = artifact.text[:MAX_SHOWN]
-    hidden = [letter for letter in text if _is_hidden(letter)]
+    hidden = [letter for letter in text if is_hidden(letter)]
     return ArtifactView(as_data(text), len(hidden), talks_to_judge(text), whole=len(artifact.text) <= MAX_SHOWN)
 
 
@@ -57,21 +57,15 @@ def as_data(text: str) -> str:
 
 def obvious_defect(artifact: Artifact) -> str | None:
     """Say what is wrong with an artifact that no judge needs to see; None for what one has to look at."""
-    if not any(map(str.isalnum, artifact.text)):
+    if not any(letter.isalnum() and is_seen(letter) for letter in artifact.text):
         return "it says nothing"
     if artifact.partial:
         return "it was cut off before it was finished"
     return "it says the same again and again" if _repeats_itself(artifact.text) else None
 
 
-def _is_hidden(letter: str) -> bool:
-    if letter in "\n\t\r":
-        return False
-    return unicodedata.category(letter) in ("Cf", "Cc", "Co", "Cn")
-
-
 def _escape(letter: str) -> str:
-    return f"\\u{{{ord(letter):x}}}" if _is_hidden(letter) else letter
+    return f"\\u{{{ord(letter):x}}}" if is_hidden(letter) else letter
 
 
 def _repeats_itself(text: str) -> bool:

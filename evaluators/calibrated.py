@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.evaluators.certificates import Certificate, Valid, stages_of, subject_of, valid_for
+from kairo_team.evaluators.certificates import Certificate, Valid, check_digests, stages_of, subject_of, valid_for
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
 from kairo_team.evaluators.labelled import bucket_of
 from kairo_team.evaluators.thresholds import Side
@@ -50,6 +50,7 @@ class CalibratedEvaluationStrategy:
         strangers = [one for one in self.certificates if not isinstance(one, Certificate)]
         if strangers:
             raise ValueError(f"certificates are Certificate objects, not {strangers[0]!r:.80}: see read_certificates")
+        check_digests(strategy)
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Review one artifact."""

@@ -15,7 +15,7 @@ from kairo_team.evaluators.calibrated import DECIDED, sureness
 from kairo_team.evaluators.certificates import Certificate, Subject, stages_of, subject_of, valid_for
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
 from kairo_team.evaluators.judge_report import JudgeReport, report_on
-from kairo_team.evaluators.labelled import Bucket, LabelledArtifact, bucket_of, data_digest
+from kairo_team.evaluators.labelled import Bucket, LabelledArtifact, bucket_of, data_digest, without_doubles
 from kairo_team.evaluators.thresholds import BUCKETS, SIDES, Reviewed, Side, Walk, choose, standing
 from kairo_team.results import Artifact
 from kairo_team.tasks import Task
@@ -80,9 +80,10 @@ async def calibrate(
     `fit_path` on other examples; without it stages are compared by their confidences as they are. `repeats` asks for
     each example so often, to count flips; the first answer counts. `budget` is all the judges may spend, `models`
     replaces them by name, `concurrency` examples are reviewed at once. Raises `ValueError` for what cannot be asked
-    for, and `HaltError` where the budget is up.
+    for, and `HaltError` where the budget is up. An example that stands there twice counts once.
     """
     alphas = _alphas(alpha, delta)
+    labelled = _checked(labelled)
     stages = stages_of(strategy)
     _check_path(path, len(stages))
     async with work_alone("judge", budget=budget, models=models) as context:
@@ -110,6 +111,7 @@ async def score_judge(
 
     Give examples that it was not calibrated on. The arguments are those of `calibrate`.
     """
+    labelled = _checked(labelled)
     async with work_alone("judge", budget=budget, models=models) as context:
         subject, stages = subject_of(strategy, context), len(stages_of(strategy))
         path = next((one.path for one in certificates if one.subject == subject), ())
@@ -145,7 +147,7 @@ async def fit_path(
     With it a stage's confidence counts by its rank among its own: judges that are all too sure of themselves, each in
     its way, become comparable.
     """
-    number = len(stages_of(strategy))
+    number, artifacts = len(stages_of(strategy)), _checked(artifacts)
     async with work_alone("judge", budget=budget, models=models) as context:
         kept = await _ask_all(strategy, artifacts, context, path=(), repeats=1, concurrency=concurrency)
     return tuple(
@@ -180,7 +182,7 @@ async def _ask_all(
     repeats: int,
     concurrency: int,
 ) -> list[list[_Heard]]:
-    _check_asking(labelled, repeats, concurrency)
+    _check_asking(repeats, concurrency)
     stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)
     heard: list[list[_Heard]] = [[_Heard(path) for _ in range(repeats)] for _ in labelled]
 
@@ -299,12 +301,17 @@ def _check_path(path: Path, stages: int) -> None:
         raise ValueError("a stage of the path has no confidences: fit it on more examples, or leave it out")
 
 
-def _check_asking(labelled: Sequence[LabelledArtifact], repeats: int, concurrency: int) -> None:
+def _checked(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
+    """Return the examples, each once; `ValueError` for what is none."""
     strangers = [one for one in labelled if not isinstance(one, LabelledArtifact)]
     if strangers or not labelled:
         raise ValueError(
             f"labelled examples are LabelledArtifact objects, one at least, not {strangers[:1] or labelled!r}"
         )
+    return without_doubles(labelled)
+
+
+def _check_asking(repeats: int, concurrency: int) -> None:
     for name, number in (("repeats", repeats), ("concurrency", concurrency)):
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} must be a whole number >= 1, not {number!r}")

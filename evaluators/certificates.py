@@ -48,12 +48,12 @@ def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> S
     """Return what a certificate for this strategy speaks of; models are named as they are resolved in `context`.
 
     Raises `ValueError` for a strategy, or an agent as the judge, that nothing tells from others of its class: give it
-    an attribute `fingerprint`.
+    an attribute `fingerprint`; and for a rubric without a digest.
     """
     stages = stages_of(strategy)
     rubrics = [_rubric_of(stage) for stage in stages]
     digests = [
-        rubric.digest if rubric is not None else _own_fingerprint(stage)
+        _digest_of(rubric) if rubric is not None else _own_fingerprint(stage)
         for rubric, stage in zip(rubrics, stages, strict=True)
     ]
     judges = [_judges_of(stage, context) for stage in stages]
@@ -72,9 +72,24 @@ def stages_of(strategy: Any) -> tuple[EvaluationStrategy, ...]:
     return strategy.stages if isinstance(strategy, CascadeEvaluationStrategy) else (strategy,)
 
 
+def check_digests(strategy: Any) -> None:
+    """Raise `ValueError` for a strategy that no certificate can speak of: a rubric of it has no digest."""
+    for stage in stages_of(strategy):
+        rubric = _rubric_of(stage)
+        if rubric is not None:
+            _digest_of(rubric)
+
+
 def _rubric_of(stage: Any) -> Rubric | None:
     rubric = stage if isinstance(stage, Rubric) else getattr(stage, "rubric", None)
     return rubric if isinstance(rubric, Rubric) else None
+
+
+def _digest_of(rubric: Rubric) -> str:
+    digest = rubric.digest
+    if digest is None:
+        raise ValueError(rubric.no_digest)
+    return digest
 
 
 def _own_fingerprint(thing: Any) -> str:

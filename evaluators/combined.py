@@ -63,9 +63,10 @@ class CascadeEvaluationStrategy:
         return _models(self.stages)
 
     @property
-    def digest(self) -> str:
-        """Digest of the criteria of its stages, in their order."""
-        return digest_of(_digests(self.stages))
+    def digest(self) -> str | None:
+        """Digest of the criteria of its stages, in their order; None where one has none."""
+        digests = _digests(self.stages)
+        return None if None in digests else digest_of(digests)
 
     @property
     def vacuous(self) -> bool:
@@ -136,9 +137,10 @@ class _Together:
         return _models(self._strategies)
 
     @property
-    def digest(self) -> str:
-        """Digest of their criteria, in whatever order."""
-        return digest_of(sorted(_digests(self._strategies)))
+    def digest(self) -> str | None:
+        """Digest of their criteria, in whatever order; None where one has none."""
+        digests = [digest for digest in _digests(self._strategies) if digest is not None]
+        return digest_of(sorted(digests)) if len(digests) == len(self._strategies) else None
 
     @property
     def vacuous(self) -> bool:
@@ -213,8 +215,8 @@ def _preflight(strategies: Iterable[EvaluationStrategy], *, judge: bool, gate: b
     return _distinct(problem for ask in asked if ask is not None for problem in ask(judge=judge, gate=gate))
 
 
-def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str]:
-    return [criteria_digest(strategy) or "" for strategy in strategies]
+def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str | None]:
+    return [criteria_digest(strategy) for strategy in strategies]
 
 
 def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...] | None:

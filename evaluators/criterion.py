@@ -69,6 +69,8 @@ class Criterion:
     """"quote": a judge's answer above the worst level counts only with a quote that stands in the artifact."""
     applies: Applies | None = None
     """Says, before anything else is asked, whether the criterion is one for this artifact. None is always."""
+    version: str | None = None
+    """Stands for what `check` and `applies` decide by where their state cannot be read; see `Rubric.digest`."""
 
     def __post_init__(self) -> None:
         check_id(self.id)
@@ -90,6 +92,14 @@ class Criterion:
             raise ValueError(f"{owner}: a {self.by} decides it, so it takes no check: make that a criterion of its own")
         if self.applies is not None and not callable(self.applies):
             raise ValueError(f"{owner}: applies must be a function or None, not {self.applies!r}")
+        for name, function in (("check", self.check), ("applies", self.applies)):
+            if _makes_checks(function):
+                made: Any = function
+                raise ValueError(
+                    f"{owner}: {made.__name__} makes a check and is none itself: call it, {name}={made.__name__}(...)"
+                )
+        if self.version is not None and (not isinstance(self.version, str) or not self.version.strip()):
+            raise ValueError(f"{owner}: version must be a text that is not blank, or None, not {self.version!r}")
         if self.evidence not in ("none", "quote"):
             raise ValueError(f"{owner}: evidence must be 'none' or 'quote', not {self.evidence!r}")
         if self.evidence == "quote" and self.by != "judge":
@@ -127,6 +137,11 @@ def is_async(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed
+
+
+def _makes_checks(function: Any) -> bool:
+    """Say whether a function is one that ships and makes a check, or says by its annotation that it does."""
+    return inspect.isfunction(function) and function.__annotations__.get("return") in ("Made", "checks.Made")
 
 
 def _levels(owner: str, levels: Any) -> tuple[str, ...]:

@@ -42,6 +42,18 @@ def data_digest(labelled: Iterable[LabelledArtifact]) -> str:
     return digest_of(sorted(digest_of(asdict(one)) for one in labelled))
 
 
+def without_doubles(labelled: Iterable[LabelledArtifact]) -> list[LabelledArtifact]:
+    """Return labelled examples, each once: a double tells nothing new, and would count as another draw.
+
+    Raises `ValueError` where the same artifact is labelled both ways.
+    """
+    found = dict.fromkeys(labelled)
+    for one in found:
+        if one.passed and LabelledArtifact(one.artifact, one.task, passed=False, attempt=one.attempt) in found:
+            raise ValueError(f"the artifact {one.artifact!r:.60} is labelled both ways: take one of the two out")
+    return list(found)
+
+
 def read_labelled(text: str) -> list[LabelledArtifact]:
     """Read JSON Lines: objects with `artifact`, `task`, `passed` and, where it is not the first, `attempt`.
 

@@ -6,6 +6,8 @@ import unicodedata
 from functools import cache
 from typing import Final
 
+from kairo_team.evaluators.unseen import is_ignored
+
 _STRAIGHT: Final = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u02bc", "'"),
@@ -29,8 +31,8 @@ def plain(text: str) -> str:
 @cache
 def _as_seen() -> dict[int, str | None]:
     """Map what looks alike to one form, and what nobody sees to nothing."""
-    places = (*range(0x20000), *range(0xE0000, 0xE1000))  # where format characters are
-    unseen = {place: None for place in places if unicodedata.category(chr(place)) == "Cf"}
+    places = (*range(0x20000), *range(0xE0000, 0xE1000))  # where characters are that nobody sees
+    unseen = {place: None for place in places if is_ignored(place) or unicodedata.category(chr(place)) == "Cf"}
     return {**unseen, **_STRAIGHT}
 
 

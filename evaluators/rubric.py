@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kairo_team.errors import known
 from kairo_team.evaluators.checks.text import not_blank
 from kairo_team.evaluators.criterion import Answer, By, Criterion
-from kairo_team.evaluators.fingerprint import digest_of, fingerprint
+from kairo_team.evaluators.fingerprint import NoFingerprint, digest_of, fingerprint, name_of
 from kairo_team.evaluators.intervals import Decision, Number, exact, items_of
 from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, rule
 from kairo_team.evaluators.rounds import history_of
@@ -21,6 +22,8 @@ from kairo_team.verdicts import Cause
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
+
+_logger = logging.getLogger("kairo_team")
 
 
 @known_arguments
@@ -112,14 +115,30 @@ class Rubric:
         """All that can fail here is a blank artifact."""
         return all(criterion.kind == "info" or criterion.check is not_blank for criterion in self.criteria)
 
-    @cached_property
-    def digest(self) -> str:
+    @property
+    def digest(self) -> str | None:
         """SHA-256, in hex, of all that decides: the threshold and every criterion, in whatever order.
 
-        A check counts by its name, arguments and source; what else it reads is not in it.
+        A check counts by its source, arguments and state, and by what it names of its own module; files and services it
+        reads are not in it. None where a state cannot be read (`no_digest` says which): then no certificate can be
+        made for the rubric, and its criteria are not frozen while a task is worked on. `Criterion.version` mends that.
         """
-        criteria = sorted((_described(criterion) for criterion in self.criteria), key=lambda one: str(one["id"]))
-        return digest_of({"threshold": str(self._threshold), "criteria": criteria})
+        return self._digested[0]
+
+    @property
+    def no_digest(self) -> str:
+        """Why there is no digest, in a sentence; "" where there is one."""
+        return self._digested[1]
+
+    @cached_property
+    def _digested(self) -> tuple[str | None, str]:
+        try:
+            criteria = sorted((_described(criterion) for criterion in self.criteria), key=lambda one: str(one["id"]))
+        except NoFingerprint as error:
+            why = f"the rubric has no digest, so its criteria are not frozen and no certificate is made for it: {error}"
+            _logger.warning("%s", why)
+            return None, why
+        return digest_of({"threshold": str(self._threshold), "criteria": criteria}), ""
 
     def __repr__(self) -> str:
         return f"Rubric({[criterion.id for criterion in self.criteria]})"
@@ -160,6 +179,20 @@ def _described(criterion: Criterion) -> Mapping[str, Any]:
         "weight": str(exact(criterion.weight)),
         "levels": list(criterion.levels),
         "evidence": criterion.evidence,
-        "check": fingerprint(criterion.check),
-        "applies": fingerprint(criterion.applies),
+        "version": criterion.version,
+        "check": _told_apart(criterion, "check", criterion.check),
+        "applies": _told_apart(criterion, "applies", criterion.applies),
     }
+
+
+def _told_apart(criterion: Criterion, what: str, function: Any) -> Any:
+    """Describe a function of a criterion; its name alone where the author says by a version when it changes."""
+    try:
+        return fingerprint(function)
+    except NoFingerprint as error:
+        if criterion.version is not None:
+            return name_of(function)
+        raise NoFingerprint(
+            f"nothing tells the {what} of criterion {criterion.id!r} from others of its class ({error}); give "
+            "Criterion(version=...) a text that changes with what it decides by"
+        ) from None

@@ -43,15 +43,15 @@ def accepted_by(
             return _sentence(error)
         return _accepted(said, errors) if inspect.isawaitable(said) else True
 
-    return _made("accepted_by", function, check, "", timeout)
+    return _made("accepted_by", function, check, errors, timeout)
 
 
-def _made(owner: str, function: Any, check: Callable[..., Any], says: str, timeout: float | None) -> Made:
+def _made(owner: str, function: Any, check: Callable[..., Any], given: Any, timeout: float | None) -> Made:
     if not callable(function):
         raise ValueError(f"{owner} takes a function of the artifact, not {function!r}")
     shown = f"{owner}({getattr(function, '__name__', type(function).__name__)})"
     in_place, wants_context = is_async(function), takes_context(function)
-    source = (function, says)
+    source = (function, given)
     return Made(shown, check, source=source, in_place=in_place, wants_context=wants_context, timeout=timeout)
 
 

@@ -42,7 +42,7 @@ def language(*codes: str, sure: float = 0.5) -> Made:
             return f"it is written in {best!r} instead of {' or '.join(map(repr, codes))}"
         return Answer(None, f"no language is sure: {best!r} has a probability of {likely[best]:.2f}")
 
-    return Made(f"language({', '.join(map(repr, codes))}, sure={sure:g})", check, in_place=False)
+    return Made(f"language({', '.join(map(repr, codes))}, sure={sure!r})", check, in_place=False)
 
 
 def _likely(text: str) -> dict[str, float]:

@@ -63,7 +63,7 @@ def regex(pattern: str, says: str = "") -> Made:
     def check(artifact: Artifact) -> Said:
         return wanted.found_in(artifact.text) or says or f"nothing in the text matches {pattern!r}"
 
-    return Made(f"regex({pattern!r})", check)
+    return Made(f"regex({pattern!r})", check, source=says or None)
 
 
 def forbidden_regex(pattern: str, says: str = "") -> Made:
@@ -78,7 +78,7 @@ def forbidden_regex(pattern: str, says: str = "") -> Made:
         where = "" if number is None else f" in line {number}"
         return f"{says or f'the text must not match {pattern!r}'}{where}"
 
-    return Made(f"forbidden_regex({pattern!r})", check)
+    return Made(f"forbidden_regex({pattern!r})", check, source=says or None)
 
 
 def _encodable(text: str) -> str:

@@ -63,7 +63,7 @@ def pydantic_model(kind: Any) -> Made:
             return f"it is no {name}: {'; '.join(_faults(error))}"
         return True
 
-    return Made(f"pydantic_model({name})", check, source=kind_adapter.json_schema(), in_place=False)
+    return Made(f"pydantic_model({name})", check, source=(kind, kind_adapter.json_schema()), in_place=False)
 
 
 def _faults(error: ValidationError) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kairo_team.evaluators.checks.made import Made, Said
 from kairo_team.evaluators.quotes import plain
+from kairo_team.evaluators.unseen import is_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,16 +15,11 @@ if TYPE_CHECKING:
 
 
 def _is_not_blank(artifact: Artifact) -> Said:
-    return any(map(_is_seen, artifact.text)) or "the artifact is blank"
-
-
-def _is_seen(letter: str) -> bool:
-    """Tell whether a character shows: white space, control characters and those of no width do not."""
-    return letter.isprintable() and not letter.isspace()
+    return any(map(is_seen, artifact.text)) or "the artifact is blank"
 
 
 not_blank = Made("not_blank", _is_not_blank)
-"""Check that there is text that a reader sees: more than white space and characters of no width."""
+"""Check that there is text that a reader sees: more than white space and characters that show nothing."""
 
 
 def max_words(limit: int) -> Made:

@@ -57,6 +57,27 @@ async def test_kf_e17_where_no_threshold_keeps_the_promise_there_is_no_certifica
     assert (verdict.outcome, verdict.cause) == (kt.VerdictOutcome.ESCALATE, kt.Cause.LOW_CONFIDENCE)
 
 
+async def test_audit_g09_a_double_counts_once_whoever_calls() -> None:
+    """One lucky example, a hundred times over, is no evidence."""
+    strategy, alone = Told(), labels((1, "pass 0.9", True), (1, "revise 0.9", False))
+    found = await calibrate(strategy, alone * 100)
+    assert found.certificates == []
+    assert len(strategy.asked) == 2
+    assert "and there are 1: label more" in found.shortfalls[0]
+    once = await calibrate(Told(), SURE)
+    assert (await calibrate(Told(), [*SURE, *SURE[::-1]])).certificates == once.certificates
+    assert (await score_judge(Told(), alone * 100)).report.examples == 2
+    assert [len(stage) for stage in await fit_path(Told(), alone * 100)] == [2]
+
+
+async def test_audit_g09_an_artifact_that_is_labelled_both_ways_is_refused() -> None:
+    both = labels((1, "pass 0.9", True))
+    both = [*both, replace(both[0], passed=False)]
+    for ask in (calibrate, score_judge, fit_path):
+        with pytest.raises(ValueError, match=r"the artifact 'pass 0\.9 #0\.0' is labelled both ways"):
+            await ask(Told(), both)
+
+
 async def test_too_few_labels_are_told_with_the_number_it_takes_and_nothing_is_relaxed() -> None:
     found = await calibrate(Told(), labels((28, "pass 0.9", True)), {"pass": 0.1}, 0.05)
     assert found.certificates == []

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team.evaluators import Criterion, Rubric, checks
+from kairo_team.evaluators.artifact_view import obvious_defect, view_of
 from kairo_team.evaluators.checks.markdown import headings
 from kairo_team.evaluators.checks.patterns import LONGEST, Pattern
+from kairo_team.evaluators.quotes import stands_in
 
 pytestmark = pytest.mark.real_time  # some of them work in a thread
 
@@ -203,3 +205,22 @@ async def test_a_revision_must_change_something_a_reader_notices() -> None:
     assert (await rubric.evaluate(same)).outcome is kt.VerdictOutcome.REVISE
     other = replace(same, artifact=kt.Artifact("The sun."))
     assert (await rubric.evaluate(other)).outcome is kt.VerdictOutcome.PASS
+
+
+HIDDEN = "\u3164\u2800\u115f\u1160\u034f\ufe0f\ufe00\uffa0\u17b4\u180b\U000e0100\U0001d173\u200d\u00ad\u202e\ufeff"
+
+
+@pytest.mark.parametrize("letter", [*HIDDEN, f" {HIDDEN}\n\t\u00a0\u3000"])
+async def test_audit_g09_what_nobody_sees_is_blank(says: Any, letter: str) -> None:
+    assert await says(checks.not_blank, letter * 3) == "the artifact is blank"
+    assert await says(checks.not_blank, f"{letter}x") == ""
+    view = view_of(kt.Artifact(f"{letter}x"))
+    assert view.hidden == sum(one in HIDDEN for one in letter)
+    assert not set(HIDDEN) & set(view.text)
+    assert obvious_defect(kt.Artifact(letter * 3)) == "it says nothing"
+    assert stands_in("pay nothing", f"pay{HIDDEN} not{HIDDEN}hing")
+
+
+@pytest.mark.parametrize("text", ["\u2764\ufe0f", "\u2801", "\u1100", "\u0301x", "-", "\U0001f44d\U0001f3fd", "\u6f6e"])
+async def test_what_a_reader_sees_is_not_blank(says: Any, text: str) -> None:
+    assert await says(checks.not_blank, text) == ""
