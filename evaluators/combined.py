@@ -64,9 +64,9 @@ class CascadeEvaluationStrategy:
 
     @property
     def digest(self) -> str | None:
-        """Digest of the criteria of its stages, in their order; None where one has none."""
+        """Digest of the criteria of its stages, in their order; None where the criteria of one have none."""
         digests = _digests(self.stages)
-        return None if None in digests else digest_of(digests)
+        return None if digests is None else digest_of(digests)
 
     @property
     def vacuous(self) -> bool:
@@ -138,9 +138,9 @@ class _Together:
 
     @property
     def digest(self) -> str | None:
-        """Digest of their criteria, in whatever order; None where one has none."""
-        digests = [digest for digest in _digests(self._strategies) if digest is not None]
-        return digest_of(sorted(digests)) if len(digests) == len(self._strategies) else None
+        """Digest of their criteria, in whatever order; None where the criteria of one have none."""
+        digests = _digests(self._strategies)
+        return None if digests is None else digest_of(sorted(digests))
 
     @property
     def vacuous(self) -> bool:
@@ -215,8 +215,16 @@ def _preflight(strategies: Iterable[EvaluationStrategy], *, judge: bool, gate: b
     return _distinct(problem for ask in asked if ask is not None for problem in ask(judge=judge, gate=gate))
 
 
-def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str | None]:
-    return [criteria_digest(strategy) for strategy in strategies]
+def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str] | None:
+    """Return the digests of criteria, "" for a strategy that says nothing of any; None where some cannot be read."""
+    digests: list[str] = []
+    for strategy in strategies:
+        said: Any = getattr(strategy, "rubric", None) or strategy
+        digest = criteria_digest(strategy)
+        if digest is None and hasattr(said, "digest"):
+            return None
+        digests.append(digest or "")
+    return digests
 
 
 def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...] | None:
