@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,13 @@ from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
 from kairo_team.evaluators.judging import Judge
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.frozen import known_arguments
+from kairo_team.tracebacks import log_raised
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel
     from kairo_team.evaluators.review import Review
     from kairo_team.verdicts import EvaluationContext
-
-_logger = logging.getLogger("kairo_team")
 
 
 @known_arguments
@@ -61,7 +59,7 @@ class AgentEvaluationStrategy(JudgedStrategy):
             error = failure_of(raised)
             if error is None or context.context is None:
                 raise
-            _logger.warning("the judge %r failed on task %r", self.judge, context.task.id, exc_info=True)
+            log_raised(f"the judge {self.judge!r}", f"on task {context.task.id!r}", error)
             why = f"the judge {self.judge!r}: {words_of(innermost(error))}"
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
 

@@ -14,6 +14,7 @@ from kairo_team.borders import failure_of, problem_of
 from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.criterion import Answer, Criterion, is_async, takes_context
 from kairo_team.evaluators.plain_call import PATIENCE, PlainCall
+from kairo_team.tracebacks import log_raised
 from kairo_team.verdicts import Finding
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Asker:
             error = failure_of(raised)
             if error is None or isinstance(innermost(error), HaltError | InsufficientBudget):
                 raise
-            _logger.warning("%s raised", self._what, exc_info=True)
+            log_raised(self._what, "", error)
             return Answer(None, f"{self._what} raised {problem_of(error, MAX_SAID)}")
         _logger.warning("%s took longer than %g seconds", self._what, self._timeout)
         return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")

@@ -154,6 +154,7 @@ async def run_attempt(
         if error is None:  # every other end of an attempt has a value
             raise
         cause = _cause(context, timeout, error)
+        context.raised = cause
         end, failed = _explain_failure(context, cause), type(cause)
     warnings = () if constraints is None else constraints.warnings
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
@@ -256,7 +257,10 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
     if constraints is not None and constraints.refusal is not None:  # however the agent passed it on
         kept = Artifact(context.kept, partial=True)
         return _judge_text(context, context.output(kept, AgentStatus.GRACEFUL_EXIT, str(constraints.refusal)))
-    _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
+    if isinstance(error, KairoError):
+        _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
+    else:
+        context.services.tracebacks.log(f"member {context.member!r}", f"on task {context.task_id!r}", error)
     return _failed(context, problem_of(error, None), final=isinstance(error, ConstraintExit))
 
 
@@ -283,6 +287,8 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
 def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     """Decide it by what the artifact says."""
     artifact = output.artifact
+    if output.status is AgentStatus.TURN_LIMIT_REACHED:
+        output = replace(output, error=_say_turns(output))
     if not artifact.text.strip() and artifact.data is None:
         return _end(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
@@ -293,6 +299,13 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         return _end(_typed(output, context.output_type))
     except InvalidReply as error:
         return _end(_cut(output), str(error))
+
+
+def _say_turns(output: AgentOutput) -> str:
+    """Say which limit an agent stopped at, and how far it came."""
+    most = "" if output.max_turns is None else f" of {output.max_turns}"
+    said = f" ({output.error})" if output.error else ""
+    return f"the agent reached its turn limit: {output.turns_completed}{most} turns{said}"
 
 
 def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:

@@ -454,7 +454,9 @@ class TeamCoordinator(Protocol):
     C19. A person decides what a review left open: approve accepts, reject fails, revise buys one more attempt, silence
         approves nothing. More than `max_human_rounds` revisions are not made: the risk decides, as for
         `rounds_exhausted`. What is put off suspends the run when all else is done; resumed, it repeats nothing.
-    C20. Unless it sets another, its output is the artifacts of the accepted tasks without an accepted dependent.
+    C20. Unless it sets another, its output is the artifacts of the accepted tasks without an accepted dependent. Only a
+        run that is COMPLETED or DEGRADED has one; what there is of any other is its partial output, and every end but
+        COMPLETED says why: in `error`, or where it is DEGRADED in `warnings`.
 
     Optional: `preview(request, team)`, the plan it will run where that is known without asking anybody (else None), for
     `kairo_team.check`; it raises `PlanRefused` for what `execute` would refuse. `preflight(request, team)`, sentences

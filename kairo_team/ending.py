@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team import events
@@ -134,6 +134,11 @@ class Ending:
         skipped = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
         return self.cut_short_by(halt) or next(iter(skipped), "nothing was planned")
 
+    def exception(self, outcomes: Sequence[TaskOutcome]) -> BaseException | None:
+        """Return what was raised: by planning, binding or the coordinator, else by the work on the first lost task."""
+        own = None if isinstance(self.error, TeamAborted) else self.error
+        return own or next((one.exception for one in outcomes if one.exception is not None), self.error)
+
     def all_warnings(
         self, error: str | None, stubborn: Sequence[str], outcomes: Sequence[TaskOutcome]
     ) -> tuple[str, ...]:
@@ -183,7 +188,18 @@ def _is_blemished(record: TaskRecord) -> bool:
 def join_output(records: Sequence[TaskRecord]) -> Artifact | None:
     """Return the accepted tasks without an accepted dependent, in plan order, each under its id if several."""
     ends = [record for record in records if record.entry.accepted and not _led_on(record.entry)]
-    artifacts = [(record.task.id, record.artifact) for record in ends if record.artifact is not None]
+    return _join([(record.task.id, record.artifact) for record in ends if record.artifact is not None])
+
+
+def join_partial(records: Sequence[TaskRecord], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
+    """Return what there is: as `join_output`, with the artifacts of tasks that were not accepted."""
+    both = zip(records, outcomes, strict=True)
+    there = [one for record, one in both if not (record.entry.accepted and _led_on(record.entry))]
+    artifact = _join([(one.task_id, one.artifact) for one in there if one.artifact is not None])
+    return artifact and replace(artifact, partial=True)
+
+
+def _join(artifacts: Sequence[tuple[str, Artifact]]) -> Artifact | None:
     if len(artifacts) <= 1:
         return artifacts[0][1] if artifacts else None
     text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
@@ -246,14 +262,17 @@ def finish(
     status = ending.status(halt, records, run.config, waiting=waiting)
     run.governor.close()
     outcomes = tuple(map(TaskRecord.outcome, records))
-    error = None
-    if status not in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
+    error = artifact = partial = None
+    if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
+        artifact = run.output or join_output(records)
+    else:
         error = ending.explain(halt, outcomes, waiting=waiting)
+        partial = replace(run.output, partial=True) if run.output else join_partial(records, outcomes)
     return TeamResult(
         run_id=run.request.run_id,
         status=status,
         outcomes=outcomes,
-        artifact=run.output or join_output(records),
+        artifact=artifact,
         plan=plan,
         usage=usage,
         budget=run.governor.tree(),
@@ -262,7 +281,18 @@ def finish(
         error=error,
         halt=halt,
         refused=ending.refused and halt is None,
+        partial_artifact=partial,
+        exception=None if status is TeamStatus.COMPLETED else ending.exception(outcomes),
     )
+
+
+def log_end(result: TeamResult, team: str) -> None:
+    """Log why a run has no output, in one line: whoever reads `output` alone finds None, and no reason."""
+    if result.status in (TeamStatus.FAILED, TeamStatus.TIMEOUT):
+        how = "was refused, and nothing was started" if result.refused else f"ended {result.status.value}"
+        then = "" if result.refused else "; result.partial_output has what there is, result.check() raises the error"
+        said = (result.run_id, team, how, result.error, then)
+        _logger.error("run %r of team %r %s: %s%s", *said, extra={"result": result})
 
 
 def _final_halt(run: TeamRun, ending: Ending) -> HaltReason | None:

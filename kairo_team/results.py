@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, overload
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, Field, InstanceOf, ValidationError
 from pydantic_core import to_json
 
 from kairo_team.budget import HaltReason, Usage
@@ -124,7 +125,7 @@ class AgentOutput:
     transcript: Annotated[Sequence[Message], AfterValidator(tuple)] = ()
     """The conversation, where the agent keeps one."""
     error: str | None = None
-    """Why it did not complete, for statuses other than COMPLETED."""
+    """Why it did not complete, for statuses other than COMPLETED; else why the artifact is partial, where it is."""
 
     @property
     def text(self) -> str:
@@ -142,6 +143,27 @@ class TeamStatus(StrEnum):
     CANCELLED = "cancelled"
     SUSPENDED = "suspended"
     """A person is to decide something; the run can be resumed."""
+
+
+Raised = Annotated[InstanceOf[BaseException] | None, Field(exclude=True)]
+"""An error of this process; None where there was none, or where it was made in another."""
+
+
+def _state(self: Any) -> list[Any]:
+    """Return what is pickled: all but the exception, which may hold anything."""
+    return [None if one.name == "exception" else getattr(self, one.name) for one in fields(self)]
+
+
+def _copied(self: T) -> T:
+    made: T = replace(cast("Any", self))
+    return made
+
+
+def _deep_copied(self: T, memo: dict[int, Any]) -> T:
+    """Copy all but the exception, whose copy would have no traceback."""
+    names = [one.name for one in fields(cast("Any", self)) if one.name != "exception"]
+    made: T = replace(cast("Any", self), **{name: deepcopy(getattr(self, name), memo) for name in names})
+    return made
 
 
 @quick
@@ -168,6 +190,15 @@ class TaskOutcome:
     usage: Usage = Usage()
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    exception: Raised = field(default=None, compare=False, repr=False)
+    """What was raised, with its traceback, where that is why it was not accepted: by its last attempt or review.
+
+    It is for this process: two outcomes that differ in it alone are equal, and JSON and pickles leave it out.
+    """
+
+    __getstate__ = _state
+    __copy__ = _copied
+    __deepcopy__ = _deep_copied
 
 
 @known_arguments
@@ -180,7 +211,7 @@ class TeamResult:
     outcomes: tuple[TaskOutcome, ...] = ()
     """In plan order."""
     artifact: Artifact | None = None
-    """The run's output."""
+    """The run's output; None unless it ended COMPLETED or DEGRADED."""
     plan: TaskGraph | None = None
     usage: Usage = Usage()
     budget: BudgetNode | None = None
@@ -194,11 +225,27 @@ class TeamResult:
     """Why the team's governor stopped, when it did."""
     refused: bool = False
     """True when the plan, the team or the budget was refused and no member was called."""
+    partial_artifact: Artifact | None = None
+    """What there is of a run that has no output: what the coordinator set, else, in plan order, the artifacts of the
+    accepted tasks without an accepted dependent, and of those that were not accepted. Always `partial`. None where
+    there is an output, or nothing."""
+    exception: Raised = field(default=None, compare=False, repr=False)
+    """What was raised, with its traceback, where that is why it did not complete: by planner or coordinator, else by
+    the work on the first task that failed. `check` raises its error from it. Kept as `TaskOutcome.exception` is."""
+
+    __getstate__ = _state
+    __copy__ = _copied
+    __deepcopy__ = _deep_copied
 
     @property
     def output(self) -> str | None:
-        """The text of the run's output; None when nothing was accepted."""
+        """The text of the run's output; None unless it ended COMPLETED or DEGRADED: see `partial_output`."""
         return self.artifact.text if self.artifact else None
+
+    @property
+    def partial_output(self) -> str | None:
+        """The text of what there is of a run without an output; perhaps no review passed it. Else None."""
+        return self.partial_artifact.text if self.partial_artifact else None
 
     def __getitem__(self, task_id: str) -> TaskOutcome:
         """Return the outcome of a task; `KeyError` lists the ids there are."""
@@ -219,5 +266,5 @@ class TeamResult:
     def check(self) -> TeamResult:
         """Return the result itself when the run COMPLETED; raise `TeamFailed`, which holds it, otherwise."""
         if self.status is not TeamStatus.COMPLETED:
-            raise TeamFailed(self)
+            raise TeamFailed(self) from self.exception
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,13 +14,17 @@ from kairo_team.verdicts import Cause, EvaluationVerdict
 if TYPE_CHECKING:
     from kairo_team.leash import Leashes
     from kairo_team.task_record import TaskRecord
+    from kairo_team.tracebacks import Tracebacks
     from kairo_team.verdicts import EvaluationContext
-
-_logger = logging.getLogger("kairo_team")
 
 
 async def review_artifact(
-    evaluator: Any, context: EvaluationContext, timeout: float | None, leashes: Leashes, record: TaskRecord
+    evaluator: Any,
+    context: EvaluationContext,
+    timeout: float | None,
+    leashes: Leashes,
+    record: TaskRecord,
+    tracebacks: Tracebacks,
 ) -> EvaluationVerdict:
     """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
 
@@ -34,7 +37,7 @@ async def review_artifact(
     try:
         if (changed := _changed_criteria(evaluator, record)) is not None:
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {changed}")
-        with anyio.move_on_after(timeout) as scope:
+        with anyio.move_on_after(timeout) as scope, tracebacks.here():
             record.wait = within = Within(scope)
             verdict = await leashes.hold(evaluator.evaluate(context), name, within)
             late = anyio.current_time() > scope.deadline  # nothing could cancel it while it blocked the event loop
@@ -44,7 +47,8 @@ async def review_artifact(
         error = failure_of(raised)
         if error is None:
             raise
-        _logger.warning("the evaluator %s failed on task %r", name, context.task.id, exc_info=True)
+        record.exception = error
+        tracebacks.log(f"the evaluator {name}", f"on task {context.task.id!r}", error)
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
     if scope.cancel_called or late:  # a verdict that came of it all the same is late
         return EvaluationVerdict.review_exceeded(

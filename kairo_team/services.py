@@ -14,6 +14,7 @@ from kairo_team.models.admission import RULES, CallRules
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.connections import Connections
 from kairo_team.tools.permissions import ToolPermissions, joint_permissions
+from kairo_team.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Journal, Models
@@ -35,7 +36,7 @@ class Services:
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "around", "clock",
         "constraints", "journal", "models", "nest", "permissions", "prices", "prompts", "questions", "rules", "run_id",
-        "secrets", "steering", "withheld",
+        "secrets", "steering", "tracebacks", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +87,7 @@ class Services:
         """Knows the directives given to the run; None where there is no run around."""
         self.constraints: RunConstraints | None = None
         """None where neither the team nor a member has any: then they cost nothing."""
+        self.tracebacks = Tracebacks()
         self.withheld: set[tuple[str, str | None]] = set()
         """Tool sources, and the members that were told that they get nothing of them."""
         self._emit = emit

@@ -61,6 +61,8 @@ class TaskRecord:
     """Digest of what its first review judged by."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    exception: BaseException | None = None
+    """What its last attempt, its last review or its body raised."""
     top_ups: int = 0
     before: Usage | None = None
     """What was spent with members that handed it over."""
@@ -184,7 +186,7 @@ class TaskRecord:
         artifact = self.artifact or self._kept()
         return _make_outcome(
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
-            self.error,
+            self.error, None if status is TaskStatus.COMPLETED else self.exception,
         )  # fmt: skip
 
 

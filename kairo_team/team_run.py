@@ -21,7 +21,7 @@ from kairo_team.budget import Usage
 from kairo_team.carving import Carving, Earlier, open_governor, root_budget
 from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
-from kairo_team.ending import LAST_EVENT, Ending, end_early, finish
+from kairo_team.ending import LAST_EVENT, Ending, end_early, finish, log_end
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.leash import Leashes
@@ -31,7 +31,7 @@ from kairo_team.planning import Planning
 from kairo_team.prompts import Prompts
 from kairo_team.questions import Inbox, Questions
 from kairo_team.recorded import MISSING
-from kairo_team.results import Artifact, TeamResult, TeamStatus
+from kairo_team.results import AgentStatus, Artifact, TeamResult, TeamStatus
 from kairo_team.runners import Runners, beside
 from kairo_team.runs import Suspension
 from kairo_team.runtime import Runtime
@@ -173,6 +173,7 @@ class TeamRun:
         result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = self._masker.value(result)
+        log_end(result, self.team.name)
         self._move(RunState(result.status))
         self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
@@ -377,7 +378,7 @@ class TeamRun:
             if error is None:
                 raise
             _logger.exception("the coordinator's body of task %r raised", record.task.id)
-            problem = f"the coordinator raised {problem_of(error, None)}"
+            problem, record.exception = f"the coordinator raised {problem_of(error, None)}", error
         else:
             if record.ended:
                 return
@@ -465,6 +466,10 @@ class TeamRun:
         """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status. `by`: who did."""
         record = self._record(task)
         record.artifact, record.verdict = attempt.artifact, verdict
+        output = attempt.output
+        if output is not None and output.artifact.partial and not _is_told(attempt):
+            why = f": {output.error}" if output.error else ""
+            record.warnings += (f"what was accepted was cut short{why}",)
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
             whose = f" by {by}" if by else ""
             record.warnings += (f"accepted{whose} without a PASS: {verdict.cause or verdict.outcome.value}",)
@@ -514,3 +519,8 @@ class TeamRun:
             return self._records[task.id]
         except KeyError:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
+
+
+def _is_told(attempt: Attempt) -> bool:
+    """Say whether a constraint that ended an attempt warned of it."""
+    return attempt.output is not None and attempt.output.status is AgentStatus.GRACEFUL_EXIT and bool(attempt.warnings)

@@ -220,6 +220,7 @@ class Tries:
         if record.attempts > 1:
             own = difference(own, record.usage, self._timeouts.clock() - began)
         record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
+        record.exception = None if record.context is None or attempt.error is None else record.context.raised
         record.context = None
         record.artifact = attempt.artifact or record.artifact
         record.for_halt = attempt.halt is not None
@@ -280,7 +281,8 @@ class Tries:
         )
         try:
             if record.interrupted is None:
-                verdict = await review_artifact(evaluator, context, self._config.review_timeout, self._leashes, record)
+                timeout, tracebacks = self._config.review_timeout, self._services.tracebacks
+                verdict = await review_artifact(evaluator, context, timeout, self._leashes, record, tracebacks)
                 record.wait = None
                 if record.interrupted is None:
                     return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))

@@ -57,8 +57,8 @@ class WorkContext:
 
     __slots__ = (
         "_brought", "_calls", "_pipeline", "_step", "_uses", "constraints", "denied", "foreign",
-        "governor", "interrupted", "kept", "member", "output_type", "role", "scope", "services", "spent_before",
-        "task_id", "told", "turns",
+        "governor", "interrupted", "kept", "member", "output_type", "raised", "role", "scope", "services",
+        "spent_before", "task_id", "told", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,8 @@ class WorkContext:
         """Model calls answered so far."""
         self.denied: GuardrailDenied | None = None
         """The last refusal of a model call by a guardrail."""
+        self.raised: Exception | None = None
+        """What made the work fail, with its traceback."""
         self.spent_before = spent_before
         self.told = 0 if services.steering is None else len(services.steering.directives)
         """How many directives the prompt has already."""

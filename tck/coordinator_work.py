@@ -235,6 +235,37 @@ class WorkTests(CoordinatorStage):
         result = await self.stage(fail).play()
         assert result.output is None, f"nothing was accepted, and the output is {result.output!r}"
 
+    @clause("C20", needs="joins_output")
+    async def test_c20_a_run_that_failed_has_a_partial_output_and_says_why(self) -> None:
+        """What was finished, or kept, is there, and does not look like a success."""
+
+        async def keep_and_fail(assignment: Assignment, context: MemberContext) -> str:
+            context.keep("half a page")
+            return await fail(assignment, context)
+
+        result = await self.stage(keep_and_fail).play()
+        assert result.output is None, f"it failed, and its output is {result.output!r}"
+        there = result.partial_output or ""
+        assert "half a page" in there, f"a member kept 'half a page', and the partial output is {there!r}"
+        assert result.error, "it failed, and there is no reason"
+
+    @clause("C20", needs="supports_plan joins_output")
+    async def test_c20_what_was_finished_is_no_output_where_the_run_failed(self) -> None:
+        tasks = [Task("a", "Do a."), Task("b", "Do b.", depends_on=["a"])]
+        result = await self.stage(fail_at("b"), tasks=tasks, risk_profile=RiskProfile.MEDIUM).play()
+        if result.status is TeamStatus.FAILED:
+            found = (result.output, result.partial_output)
+            assert found == (None, "text of a"), f"output and partial output of a failed run are {found}"
+        assert result.warnings, "a task was lost, and nothing says so"
+
+    @clause("C20", needs="joins_output")
+    async def test_c20_what_was_cut_short_says_why(self) -> None:
+        """Also where it was accepted: the run's warnings name the limit."""
+        result = await self.stage(_run_out_of_turns).play()
+        if result.status is not TeamStatus.COMPLETED:
+            said = "; ".join([*result.warnings, result.error or ""])
+            assert "3 of 3" in said, f"an agent stopped at 3 of 3 turns, and the result says {said!r}"
+
 
 async def _waver(assignment: Assignment, context: MemberContext) -> str:
     """Fail at every first sight of a task, if it is tried again."""

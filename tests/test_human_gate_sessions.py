@@ -106,7 +106,8 @@ async def test_a_resumed_run_that_is_killed_at_once_keeps_what_was_finished(plan
     desk.runtime.subscribers += (kill,)
     result = await desk.resume()
     assert statuses(result) == {"done": "completed", "asked": "cancelled", "after": "skipped"}
-    assert (result.status, result.output) == (kt.TeamStatus.CANCELLED, "done 1")
+    assert (result.status, result.output) == (kt.TeamStatus.CANCELLED, None)
+    assert result.partial_output == "done:\ndone 1\n\nasked:\nasked 1"
     assert result["asked"].artifact == kt.Artifact("asked 1")
     assert ends(desk) == {"done": "task.completed", "asked": "task.cancelled", "after": "task.skipped"}
 

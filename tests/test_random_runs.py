@@ -361,11 +361,24 @@ def check_result(result: kt.TeamResult, played: Played) -> None:
     if result.status not in {kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED}:
         assert result.error
         assert result.warnings[0] == result.error
-    accepted = kt.TaskStatus.COMPLETED in statuses
-    assert (result.output is not None) is accepted
+    check_output(result)
     last = played.recorder.events[-1]
     assert isinstance(last, events.TeamEnded)
     assert (last.status, last.usage, last.error) == (result.status, result.usage, result.error)
+
+
+def check_output(result: kt.TeamResult) -> None:
+    """Nothing looks like a success that is none, and every other end says why."""
+    made = [outcome for outcome in result.outcomes if outcome.artifact is not None]
+    succeeded = result.status in {kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED}
+    assert (result.output is not None) is succeeded
+    assert (result.partial_output is not None) is (bool(made) and not succeeded)
+    assert result.partial_artifact is None or result.partial_artifact.partial
+    assert result.status is kt.TeamStatus.COMPLETED or result.warnings
+    for outcome in result.outcomes:
+        cut = outcome.artifact is not None and outcome.artifact.partial
+        plain = outcome.status is kt.TaskStatus.COMPLETED and not cut
+        assert plain or outcome.error or outcome.warnings, f"{outcome.task_id!r} ended {outcome.status} without a word"
 
 
 def check_outcome(outcome: kt.TaskOutcome, world: World) -> None:

@@ -101,7 +101,7 @@ async def test_a_kill_brings_back_what_was_kept_and_what_was_finished() -> None:
         )
         assert [outcome.status.value for outcome in result.outcomes] == ["completed", "cancelled", "skipped"]
         assert result["slow"].artifact == kt.Artifact("half of it", partial=True)
-        assert result.output == "done"
+        assert (result.output, result.partial_output) == (None, "quick:\ndone\n\nslow:\nhalf of it")
 
 
 # ---------------------------------------------------------------- U07

@@ -339,7 +339,8 @@ async def test_crossing_the_teams_budget_stops_everybody_and_keeps_what_was_done
         )
         result = await TaskDispatchCoordinator().execute(request, team)
         assert (result.status, result.halt) == (status, kt.HaltReason.TOKEN_BUDGET_EXCEEDED)
-        assert (result.output, result.usage.tokens) == ("done", 150)
+        low = risk is kt.RiskProfile.LOW
+        assert (result.output, result.usage.tokens) == ("done" if low else None, 150)
         assert result["slow"].artifact == kt.Artifact("half of it", partial=True)
         assert result["slow"].status is not kt.TaskStatus.COMPLETED
         recorder.assert_lawful()

@@ -65,14 +65,15 @@ class TeamAgent:
         runtime = context.runtime if context is not None else None
         team = self.team if runtime is None else replace(self.team, runtime=runtime)
         result = await self._execute(team, request, budget)
-        if context is not None and result.output is not None:
-            context.keep(result.output)
+        made = result.output or result.partial_output
+        if context is not None and made is not None:
+            context.keep(made)
         if context is not None and runtime is not None and result.status is TeamStatus.SUSPENDED:
             for question in runtime.pending(request.run_id)[:1]:
                 await context.put_off(question)
         if context is not None and result.status is TeamStatus.FAILED:
             context.governor.can_proceed()  # the budget around it is used up: that halt is how it ended
-        return _output(result)
+        return _output(result, self.team.name)
 
     async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
         """Begin the inner run, or go on with it: the attempt is made again when one of its questions was answered."""
@@ -112,13 +113,18 @@ def _told(assignment: Assignment) -> dict[str, Any]:
     return told
 
 
-def _output(result: TeamResult) -> AgentOutput:
-    artifact = result.artifact
+def _output(result: TeamResult, name: str) -> AgentOutput:
+    artifact, error = result.artifact, None
     if result.status is TeamStatus.DEGRADED and artifact is not None:
         artifact = replace(artifact, partial=True)
+        error = ": ".join([f"the run of team {name!r} is degraded", *result.warnings[:1]])
     elif result.status is not TeamStatus.COMPLETED:
         raise TeamFailed(result)
     usage = result.usage
     return AgentOutput(
-        artifact or Artifact(""), turns_completed=usage.loops, tool_calls_executed=usage.tool_calls, usage=usage
+        artifact or Artifact(""),
+        turns_completed=usage.loops,
+        tool_calls_executed=usage.tool_calls,
+        usage=usage,
+        error=error,
     )

@@ -6,7 +6,8 @@ Always the same keys, whatever became of the run:
 - `status`: "completed", "degraded", "failed", "timeout", "cancelled" or "suspended"; "refused" when nothing was
   started
 - `exit_code`: the program's
-- `output`: the text the run gives back, or null; `error`: why it did not complete, or null
+- `output`: the text the run gives back, null unless it is completed or degraded; `partial_output`: what there is of a
+  run without an output, or null; `error`: why it did not complete, or null
 - `outcomes`: one per task in plan order, each with `task_id`, `status`, `member`, `attempts`, `usage`, `warnings`,
   `error`, `artifact` (`text`, `data`, `media_type`, `partial`) and `verdict` (`outcome`, `cause`, `score`, `feedback`,
   `findings`, `criteria` ...)
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from kairo_team.cli.job import Job
 
 _KEYS: Final = (
-    "run_id", "team", "goal", "status", "exit_code", "output", "error", "outcomes", "usage", "budget", "duration",
-    "warnings", "halt", "note",
+    "run_id", "team", "goal", "status", "exit_code", "output", "partial_output", "error", "outcomes", "usage", "budget",
+    "duration", "warnings", "halt", "note",
 )  # fmt: skip
 _LISTS: Final = {"outcomes", "warnings"}
 
@@ -39,7 +40,7 @@ def write_result(job: Job, result: TeamResult, exit_code: int) -> str:
     """Write the document of a run."""
     body: dict[str, Any] = adapter(TeamResult).dump_python(result, mode="json", fallback=repr)
     body |= {"team": job.team.name, "goal": job.request.goal, "note": job.note}
-    body |= {"output": result.output, "exit_code": exit_code}
+    body |= {"output": result.output, "partial_output": result.partial_output, "exit_code": exit_code}
     if result.refused:
         body["status"] = "refused"
     return _write(body)

@@ -181,6 +181,7 @@ def plain_log() -> Generator[None]:
         return
     handler = _ToStderr()
     handler.setFormatter(_OneLine())
+    handler.addFilter(lambda record: not hasattr(record, "result"))  # the command itself shows how the run ended
     logger.addHandler(handler)
     try:
         yield

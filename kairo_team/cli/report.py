@@ -55,7 +55,8 @@ def show_result(result: TeamResult, screen: Screen) -> None:
     """Print a run's result; its status comes last, next to the prompt."""
     _show_output(result, screen)
     _show_tasks(result, screen)
-    _show_kept(result.outcomes, screen)
+    if result.partial_output is None:
+        _show_kept(result.outcomes, screen)
     _show_warnings(result, screen)
     if result.budget is not None:
         _show_budget(result.budget, screen)
@@ -68,10 +69,11 @@ def _head(title: str, screen: Screen) -> None:
 
 
 def _show_output(result: TeamResult, screen: Screen) -> None:
-    if result.output is None:
+    text = result.output if result.partial_output is None else result.partial_output
+    if text is None:
         return
-    _head("Output", screen)
-    text = clean(result.output.rstrip("\n"))
+    _head("Output" if result.partial_output is None else "Partial output", screen)
+    text = clean(text.rstrip("\n"))
     if screen.watched:  # it is wrapped here, so that each line on the screen has its bar
         lines = Text(text).wrap(screen, max(1, screen.width - len(BAR)), tab_size=4)
         text = "\n".join(line.plain for line in lines)
@@ -124,12 +126,7 @@ def _task_line(outcome: TaskOutcome, longest: int) -> Text:
 
 
 def _remarks(outcome: TaskOutcome) -> list[str]:
-    partial = outcome.status is TaskStatus.COMPLETED and outcome.artifact is not None and outcome.artifact.partial
-    return [
-        *([outcome.error] if outcome.error else []),
-        *outcome.warnings,
-        *(["what was accepted was cut short"] if partial else []),
-    ]
+    return [*([outcome.error] if outcome.error else []), *outcome.warnings]
 
 
 def _indented(text: str, screen: Screen) -> None:

@@ -71,8 +71,7 @@ def test_ctrl_c_once_stops_the_run_and_shows_what_there_is(team_file: TeamFile) 
         out, err = process.communicate(timeout=20)
     assert process.returncode == 6
     assert err == NOTICE
-    assert "Output\n  | the first page\n" in out
-    assert "Kept of what was cut short\n  slow\n      half a page\n" in out
+    assert "Partial output\n  | quick:\n  | the first page\n  |\n  | slow:\n  | half a page\n" in out
     assert out.splitlines()[-2].startswith("CANCELLED  after ")
     assert out.splitlines()[-1].strip() == "interrupted"
 

@@ -216,7 +216,7 @@ def test_partial_work_of_a_task_that_was_cut_short_is_shown(kairo: Any, team_fil
     text += 'team = kt.Team("t", [kt.Member("a", slow)])'
     said = kairo("run", team_file(text), "x", "--budget", "seconds=0.2")
     assert said.code == 5
-    assert "Kept of what was cut short\n  a\n      half a page\n" in said.out
+    assert "Partial output\n  | half a page\n" in said.out
 
 
 def test_a_thread_that_was_left_to_itself_neither_holds_nor_spoils_the_end(program: Any, team_file: TeamFile) -> None:

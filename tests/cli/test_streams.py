@@ -43,8 +43,8 @@ def test_the_document_has_the_documented_keys(kairo_json: Any) -> None:
     said = kairo_json("run", NEWSROOM, "--json")
     document = said.document
     assert list(document) == [
-        "run_id", "team", "goal", "status", "exit_code", "output", "error", "outcomes", "usage", "budget", "duration",
-        "warnings", "halt", "note",
+        "run_id", "team", "goal", "status", "exit_code", "output", "partial_output", "error", "outcomes", "usage",
+        "budget", "duration", "warnings", "halt", "note",
     ]  # fmt: skip
     assert (document["team"], document["goal"]) == ("newsroom", "Explain tides.")
     assert (document["status"], document["exit_code"], document["error"]) == ("completed", 0, None)
@@ -82,7 +82,7 @@ def test_without_json_the_log_is_sentences_on_stderr(program: Any, team_file: Te
     text += '    coordinator=ExpertTeamCoordinator(evaluator=Rubric([Criterion("c", "is c", broken)])))'
     said = program("run", team_file(text), "x")
     assert said.code == 4
-    assert said.err.startswith("warning: the check of criterion 'c' raised: KeyError")
+    assert said.err.startswith("warning: the check of criterion 'c' raised (team_file.py, line 4): KeyError")
     assert said.err.count("\n") == 1
 
 

@@ -94,7 +94,7 @@ async def test_kf_t01_a_failed_task_is_an_outcome_and_the_rest_goes_on(
     assert "'a'" in result["b"].error
     tolerant = kind is TaskDispatchCoordinator or risk is kt.RiskProfile.LOW
     assert result.status is (kt.TeamStatus.DEGRADED if tolerant else kt.TeamStatus.FAILED)
-    assert result.output == "made c"
+    assert (result.output if tolerant else result.partial_output) == "made c"
 
 
 async def test_kf_t02_a_timeout_of_an_attempt_is_a_failure_and_no_verdict(kind: Coordinator) -> None:
@@ -358,7 +358,8 @@ async def test_kf_t21_branches_are_independent_and_results_are_kept(kind: Coordi
     result = await bench.run(kind(failure_policy=ONCE), plan)
     assert list(statuses(result).values()) == [COMPLETED, FAILED, SKIPPED, SKIPPED, COMPLETED, COMPLETED, SKIPPED]
     assert result["slow"].artifact == kt.Artifact("slept")
-    assert result.output == "made after"
+    tolerant = kind is TaskDispatchCoordinator
+    assert (result.output if tolerant else result.partial_output) == "made after"
 
 
 async def test_kf_t22_outcomes_come_in_plan_order_also_on_timeout(kind: Coordinator) -> None:
@@ -376,7 +377,7 @@ async def test_kf_t22_outcomes_come_in_plan_order_also_on_timeout(kind: Coordina
     assert list(statuses(result).items()) == [
         ("a", COMPLETED), ("b", CANCELLED), ("c", COMPLETED), ("d", SKIPPED), ("e", COMPLETED)
     ]  # fmt: skip
-    assert result.output == "a:\na\n\ne:\ne"
+    assert result.partial_output == "a:\na\n\ne:\ne"
 
 
 async def test_kf_t23_retries_wait_with_backoff_and_jitter(kind: Coordinator) -> None:
