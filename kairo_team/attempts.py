@@ -23,7 +23,7 @@ from kairo_team.errors import (
     innermost,
     kinds_of,
 )
-from kairo_team.frozen import maker
+from kairo_team.frozen import maker, plain_text
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.units import DIMENSIONS
 from kairo_team.leash import BLOCKING
@@ -201,16 +201,41 @@ class TimedOut(KairoError, TimeoutError):
 
 def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     if isinstance(raw, AgentOutput):
-        return raw
+        return _plain_output(raw, member)
     if type(raw) is str:
         raw = _make_artifact(raw)
     elif isinstance(raw, str):
         raw = Artifact(raw)
     if isinstance(raw, Artifact):
+        raw = _plain_artifact(raw)
         tokens, dollars, _, tool_calls = context.governor.spent
         return context.output(raw) if context.turns or tokens or dollars or tool_calls else _make_output(raw)
     what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
+
+
+def _plain_output(given: AgentOutput, member: str) -> AgentOutput:
+    """Return an output whose parts are what they must be: nobody after this looks again."""
+    artifact, status, error = given.artifact, given.status, given.error
+    if not isinstance(artifact, Artifact):
+        raise BadOutput(member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {artifact!r:.100}")
+    plain = (type(given), type(artifact), type(status)) == (AgentOutput, Artifact, AgentStatus)
+    if plain and (error is None or type(error) is str):
+        return given
+    try:
+        status = AgentStatus(status)
+        error = None if error is None else plain_text("AgentOutput.error must be a text or None", error)
+    except ValueError as problem:
+        raise BadOutput(member, f"returned an AgentOutput that is none: {problem}") from None
+    rest = (given.turns_completed, given.max_turns, given.tool_calls_executed, given.usage, given.transcript)
+    return AgentOutput(_plain_artifact(artifact), status, *rest, error)
+
+
+def _plain_artifact(given: Artifact) -> Artifact:
+    """Return an artifact that stays as it is, whatever a subclass makes of it."""
+    if type(given) is Artifact:
+        return given
+    return Artifact(given.text, given.data, given.media_type, given.partial)
 
 
 _End = tuple[AgentOutput | None, str | None, HaltReason | None, str | None, bool]
@@ -244,10 +269,11 @@ def _failed(
 
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
     """Describe the try that ended with an exception."""
-    if isinstance(error, HaltError):
-        return _failed(context, _why_halted(context, error.reason, str(error)), error.reason, error.origin)
-    if isinstance(error, InsufficientBudget):
-        return _failed(context, str(error), _HALT_OF[error.dimension], error.origin)
+    halt = _halt_of(error)
+    if halt is not None:
+        reason, origin = halt
+        why = _why_halted(context, reason, str(error)) if isinstance(error, HaltError) else str(error)
+        return _failed(context, why, reason, origin)
     if isinstance(error, TimedOut | InvalidReply | BadOutput | UnpricedModel):
         return _failed(context, str(error), final=isinstance(error, BadOutput | UnpricedModel))
     denied = error if isinstance(error, GuardrailDenied) else context.denied
@@ -262,6 +288,17 @@ def _explain_failure(context: WorkContext, error: Exception) -> _End:
     else:
         context.services.tracebacks.log(f"member {context.member!r}", f"on task {context.task_id!r}", error)
     return _failed(context, problem_of(error, None), final=isinstance(error, ConstraintExit))
+
+
+def _halt_of(error: Exception) -> tuple[HaltReason, str] | None:
+    """Return why and whose budget, the clock or a kill ended it; None for what only looks like that."""
+    reason: Any = None
+    if isinstance(error, HaltError):
+        reason = error.reason
+    elif isinstance(error, InsufficientBudget) and error.dimension in DIMENSIONS:
+        reason = _HALT_OF[error.dimension]
+    origin: Any = getattr(error, "origin", None)
+    return (reason, origin) if isinstance(reason, HaltReason) and type(origin) is str else None
 
 
 _NEVER_REVIEWED = {AgentStatus.HALTED: "was halted", AgentStatus.BLOCKED: "was blocked by a guardrail"}

@@ -23,6 +23,9 @@ from kairo_team.frozen import maker
 BUFFER: Final = 10_000
 """Events an async subscriber may fall behind before the oldest are dropped for it."""
 
+_LAST_WORD: Final = 0.1
+"""The share of the grace that is kept for saying what did not reach a subscriber that is cut off."""
+
 Listener = Callable[[Event], object]
 
 _MILLISECOND: Final = 0.001
@@ -53,7 +56,7 @@ def _is_async(subscriber: Subscriber) -> bool:
 class _Mailbox:
     """An async subscriber with its bounded buffer."""
 
-    __slots__ = ("_missed", "_news", "_subscriber", "buffer", "closed", "done", "scope")
+    __slots__ = ("_missed", "_news", "_subscriber", "buffer", "closed", "done", "last_word", "scope")
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = cast("Callable[[Event], Awaitable[None]]", subscriber)
@@ -63,6 +66,9 @@ class _Mailbox:
         self.closed = False
         self.done = anyio.Event()
         self.scope = anyio.CancelScope(shield=True)
+        """Around what it is given; cancelled when it has to catch up no more."""
+        self.last_word = anyio.CancelScope(shield=True)
+        """Around what it is given after that."""
 
     def put(self, event: Event) -> None:
         if self.closed:
@@ -83,6 +89,8 @@ class _Mailbox:
             with self.scope:
                 while self.buffer or not self.closed:
                     await self._hand_over()
+            if self.scope.cancelled_caught:
+                await self._cut_off()
         except BaseException as raised:
             if failure_of(raised) is None:
                 raise
@@ -90,6 +98,20 @@ class _Mailbox:
             self.closed = True
         finally:
             self.done.set()
+
+    async def _cut_off(self) -> None:
+        """Log that the subscriber was too slow, and give it a `Lagged` in the place of what it did not get."""
+        missed = self._missed + len(self.buffer)
+        _logger.warning(
+            "subscriber %r was too slow: at the end of the run it was cut off, %d events did not reach it; let it work "
+            "in a task of its own, or give the run more TeamConfig.cancel_grace",
+            self._subscriber,
+            missed,
+        )
+        if missed:
+            last = self.buffer[-1]
+            with self.last_word:
+                await self._subscriber(Lagged(last.run_id, last.seq, last.at, missed))
 
     async def _hand_over(self) -> None:
         if not self.buffer:
@@ -236,7 +258,7 @@ class Bus:
 
     @asynccontextmanager
     async def pumping(self, grace: float) -> AsyncGenerator[None]:
-        """Serve the async subscribers; at the end they get `grace` seconds to catch up."""
+        """Serve the async subscribers; at the end they get `grace` seconds to catch up, then a `Lagged`."""
         if not self._mailboxes:
             yield
             return
@@ -251,8 +273,14 @@ class Bus:
     async def _drain(self, grace: float) -> None:
         for mailbox in self._mailboxes:
             mailbox.close()
-        with anyio.move_on_after(grace, shield=True):
-            for mailbox in self._mailboxes:
-                await mailbox.done.wait()
+        await self._wait_for_mailboxes(grace * (1 - _LAST_WORD))
         for mailbox in self._mailboxes:
             mailbox.scope.cancel()
+        await self._wait_for_mailboxes(grace * _LAST_WORD)
+        for mailbox in self._mailboxes:
+            mailbox.last_word.cancel()
+
+    async def _wait_for_mailboxes(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds, shield=True):
+            for mailbox in self._mailboxes:
+                await mailbox.done.wait()

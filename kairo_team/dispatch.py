@@ -66,6 +66,8 @@ class Dispatcher:
         """Of those, the ones that a replay leaves as they were when the recorded run was cut short."""
         self.over: Callable[[], None] = _nothing
         """Called when no task can start any more."""
+        self.on_cut: Callable[[TaskRecord, int, str | None], None] | None = None
+        """Called for an attempt that is cut short, with its number and the reason."""
         self._governors = governors
         self._emit = emit
         self._recorded = recorded
@@ -234,6 +236,8 @@ class Dispatcher:
     def end(self, record: TaskRecord, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
         """Book a task's end: give everything back, tell, skip what can no longer start, and wake the ready loop."""
         in_flight, pending = record.in_flight, record.state is PENDING
+        if record.trying is not None:
+            self.cut(record, reason)
         record.move(to)
         record.error = reason
         if in_flight:
@@ -244,6 +248,12 @@ class Dispatcher:
         for entry, cause in self.board.end(record.entry, accepted=to is COMPLETED):
             self._skip(entry, self._say_lack(entry, cause))
         self.wake()
+
+    def cut(self, record: TaskRecord, reason: str | None) -> None:
+        """Emit the end of the attempt that is cut short, if one was begun."""
+        if record.trying is not None and self.on_cut is not None:
+            self.on_cut(record, record.trying[0], reason)
+        record.trying = None
 
     def _say_lack(self, entry: Entry, last: Entry) -> str:
         """Say why a task can no longer start: what it needs, and what was not accepted, `last` being the last of it."""

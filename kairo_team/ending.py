@@ -322,6 +322,7 @@ def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None
         if waiting and record.state is SUSPENDED:
             dispatcher.tell_end(record)
         elif not record.ended and not waiting:
+            dispatcher.cut(record, reason)
             dispatcher.end(record, *_end_of(record, ending, reason))
 
 

@@ -38,7 +38,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Lagged(Event):
-    """An async subscriber fell behind: the `missed` events before this one were not delivered to it."""
+    """An async subscriber fell behind: the `missed` events before this one were not delivered to it.
+
+    One that is cut off at the end of a run gets it in the place of all that it did not get.
+    """
 
     type: ClassVar[str] = "lagged"
     missed: int
@@ -238,7 +241,7 @@ class AttemptProgress(WorkEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class AttemptFinished(TaskEvent):
-    """An attempt ended; `error` is None when it gave an artifact."""
+    """An attempt ended; `error` is None when it gave an artifact, and says what cut it short where that happened."""
 
     type: ClassVar[str] = "attempt.finished"
     attempt: int
@@ -341,7 +344,10 @@ class ConstraintViolated(WorkEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class ModelCalled(WorkEvent):
-    """A governed model call ended; `held` are the tokens set aside for it before it was made."""
+    """A governed model call ended; `held` are the tokens set aside for it before it was made.
+
+    "unknown": nobody knows what it used, for it was cut short, or the reply says nothing; it is charged what was held.
+    """
 
     type: ClassVar[str] = "model.called"
     model: str

@@ -182,6 +182,15 @@ class FrozenDict(dict[str, Any]):
 EMPTY: FrozenDict = FrozenDict()
 
 
+def plain_text(what: str, text: Any) -> str:
+    """Return a text as a string and nothing more, whatever its class makes of itself; `ValueError` for what is none."""
+    if type(text) is str:
+        return text
+    if not isinstance(text, str):
+        raise ValueError(f"{what}, not {text!r:.200}")
+    return str.__str__(text)
+
+
 def freeze(value: Any) -> Any:
     """Copy nested dicts, lists and sets into their read-only kin; leave everything else as it is."""
     if isinstance(value, FrozenDict):

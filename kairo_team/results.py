@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import TeamFailed, known
-from kairo_team.frozen import freeze, freeze_json, known_arguments, quick
+from kairo_team.frozen import freeze, freeze_json, known_arguments, plain_text, quick
 from kairo_team.messages import Message
 from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.verdicts import EvaluationVerdict
@@ -71,8 +71,10 @@ class Artifact:
     """It was cut short: by a limit, a deadline or a kill."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise ValueError(f"Artifact.text must be a string, not {self.text!r}")
+        if type(self.text) is not str:
+            object.__setattr__(self, "text", plain_text("Artifact.text must be a string", self.text))
+        if type(self.media_type) is not str:
+            object.__setattr__(self, "media_type", plain_text("Artifact.media_type must be a string", self.media_type))
         if self.data is not None:
             object.__setattr__(self, "data", freeze(self.data))
 

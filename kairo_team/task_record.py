@@ -54,6 +54,8 @@ class TaskRecord:
     context: WorkContext | None = None
     """Of the attempt in flight."""
     attempts: int = 0
+    trying: tuple[int, float | None] | None = None
+    """The number of the attempt that was begun and has not ended, and when it began; None for the task's first."""
     usage: Usage = _NOTHING
     artifact: Artifact | None = None
     verdict: EvaluationVerdict | None = None

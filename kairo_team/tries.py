@@ -10,12 +10,13 @@ import anyio
 
 from kairo_team import events
 from kairo_team.attempts import Attempt, Worker, cancelled_attempt, run_attempt
-from kairo_team.budget import difference
+from kairo_team.budget import Usage, difference
 from kairo_team.carving import EVALUATE
 from kairo_team.errors import Interrupted, Misuse
 from kairo_team.frozen import maker
 from kairo_team.human import HumanRequest
 from kairo_team.recorded import MISSING, CutShort, TaskCancelled
+from kairo_team.results import AgentStatus
 from kairo_team.reviews import review_artifact
 from kairo_team.states import GENERATING, TaskState
 from kairo_team.task_record import upstream_of
@@ -75,6 +76,7 @@ class Tries:
         self._earlier = earlier
         self._timeouts = timeouts
         self._leashes = leashes
+        dispatcher.on_cut = self._tell_cut
         self._workers = {member.id: Worker.of(member) for member in team.everyone}
 
     async def attempt(
@@ -93,7 +95,7 @@ class Tries:
             await self._dispatcher.reach(record, key)
         record.move(GENERATING)
         record.attempts += 1
-        began = self._timeouts.clock() if record.attempts > 1 else 0.0
+        record.trying = (number, self._timeouts.clock() if record.attempts > 1 else None)
         self._emit(events.AttemptStarted, task.id, member, number)
         attempt: Any = await self._replay(record, key) if steps.replaying else MISSING
         if attempt is MISSING:
@@ -102,7 +104,7 @@ class Tries:
         else:
             self._dispatcher.release_lease(record)
         made: Attempt = attempt
-        self._take_over(record, made, began)
+        self._take_over(record, made)
         return made
 
     async def _make(
@@ -214,11 +216,10 @@ class Tries:
             return False
         return record.steps.cancelled(record.task.id) is None and self._services.is_answered(question)
 
-    def _take_over(self, record: TaskRecord, attempt: Attempt, began: float) -> None:
-        """Book what an attempt brought; `began` is when it started, which is looked at after the first."""
-        own = attempt.usage
-        if record.attempts > 1:
-            own = difference(own, record.usage, self._timeouts.clock() - began)
+    def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
+        """Book what an attempt brought."""
+        own = self._own_usage(record, attempt.usage)
+        record.trying = None
         record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
         record.exception = None if record.context is None or attempt.error is None else record.context.raised
         record.context = None
@@ -229,6 +230,16 @@ class Tries:
             self._emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
         status = attempt.output.status if attempt.output else "failed"
         self._emit(events.AttemptFinished, record.task.id, record.member, attempt.number, status, own, attempt.error)
+
+    def _tell_cut(self, record: TaskRecord, number: int, reason: str | None) -> None:
+        """Emit the end of an attempt that the end of its task cuts short."""
+        own, status = self._own_usage(record, record.cut_short().usage), AgentStatus.HALTED.value
+        self._emit(events.AttemptFinished, record.task.id, record.member, number, status, own, reason)
+
+    def _own_usage(self, record: TaskRecord, spent: Usage) -> Usage:
+        """Return what of `spent` is this try's: all of the first, and of a later one what came since it began."""
+        began = None if record.trying is None else record.trying[1]
+        return spent if began is None else difference(spent, record.usage, self._timeouts.clock() - began)
 
     # ------------------------------------------------------------------ reviews
 

@@ -13,7 +13,7 @@ from anyio import sleep_forever
 from kairo_team.budget import Usage, difference
 from kairo_team.errors import known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
-from kairo_team.frozen import FrozenDict, freeze_json
+from kairo_team.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.member_model import ConstrainedModel, MemberModel
@@ -225,11 +225,12 @@ class WorkContext:
         return made
 
     def keep(self, text: str) -> None:
-        """Put partial work in safety; the last text kept counts."""
-        self.kept = text
+        """Put partial work in safety; the last text kept counts. `ValueError` for what is no text."""
+        self.kept = text if type(text) is str else plain_text("keep takes a text", text)
 
     def emit(self, text: str, **data: Any) -> None:
-        """Report progress, from the event loop or from a worker thread; `ValueError` for what JSON cannot hold."""
+        """Report progress, from the event loop or a thread; `ValueError` for no text, or data that JSON cannot hold."""
+        text = plain_text("emit takes a text", text)
         self.services.emit(AttemptProgress, self.task_id, self.member, text, freeze_json(data))
 
     def call_key(self, request: ModelRequest, model: str) -> str:

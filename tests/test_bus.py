@@ -260,6 +260,49 @@ async def test_falling_behind_again_while_being_told_is_told_again_before_the_ne
     assert seq == bus.seq == 9
 
 
+@pytest.mark.parametrize("grace", [0.0, 0.5])
+@pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
+async def test_audit_g32_a_subscriber_that_is_cut_off_gets_a_lagged_and_is_logged(
+    grace: float, cancelled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its `Lagged` comes in the place of all that did not reach it: with those that did it adds up."""
+    begun: list[events.Event] = []
+    recorder = EventRecorder()
+
+    async def slow(event: events.Event) -> None:
+        begun.append(event)
+        await anyio.sleep(0.2)
+
+    async def hang(assignment: kt.Assignment) -> str:
+        await anyio.sleep(1 if cancelled else 0)
+        return "made"
+
+    began = anyio.current_time()
+    with caplog.at_level("WARNING"), anyio.move_on_after(0.1 if cancelled else 60):
+        team = make_team(slow, recorder, agent=hang)
+        await TaskDispatchCoordinator().execute(make_request(3, cancel_grace=grace), team)
+    assert anyio.current_time() - began <= grace + (0.1 if cancelled else 0.0) + 1e-6
+    lagged = begun[-1]
+    assert isinstance(lagged, events.Lagged)
+    assert lagged.missed == len(recorder.events) - (len(begun) - 1)
+    assert lagged.seq == recorder.events[-1].seq
+    (said,) = [record.getMessage() for record in caplog.records if "too slow" in record.getMessage()]
+    assert f"{lagged.missed} events did not reach it" in said
+
+
+async def test_audit_g32_a_last_word_that_takes_too_long_is_cut_off_too() -> None:
+    begun: list[str] = []
+
+    async def stuck(event: events.Event) -> None:
+        begun.append(event.type)
+        await anyio.sleep_forever()
+
+    began = anyio.current_time()
+    await TaskDispatchCoordinator().execute(make_request(1, cancel_grace=2.0), make_team(stuck))
+    assert begun == ["team.started", "lagged"]
+    assert anyio.current_time() - began <= 2.0 + 1e-6
+
+
 @pytest.mark.parametrize("grace", [0.0, 3.0])
 async def test_a_cancelled_caller_still_gets_its_async_subscribers_drained(grace: float) -> None:
     async def hang(assignment: kt.Assignment) -> str:

@@ -24,7 +24,7 @@ E = TypeVar("E", bound=Event)
 
 _FOLLOWERS: dict[type[Event], tuple[type[Event], ...]] = {
     TaskAssigned: (AttemptStarted, TaskEnded),
-    AttemptStarted: (AttemptFinished, TaskEnded),
+    AttemptStarted: (AttemptFinished,),
     AttemptFinished: (AttemptStarted, EvaluationStarted, TaskEnded),
     EvaluationStarted: (EvaluationResult, TaskEnded),
     EvaluationResult: (AttemptStarted, EvaluationStarted, TaskEnded),
