@@ -10,13 +10,14 @@ from kairo_team.errors import KairoError, known
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.models.fallback import single_models
 from kairo_team.output_types import output_type_problem
+from kairo_team.tasks import TaskGraph
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Models, Planner
     from kairo_team.governance.pricing import PriceBook
-    from kairo_team.tasks import Task, TaskGraph
+    from kairo_team.tasks import Task
     from kairo_team.team import Member, Team, TeamConfig
 
 
@@ -46,7 +47,7 @@ def _is_able(task: Task, member: Member) -> bool:
     return not task.requires or set(task.requires) <= set(member.role.capabilities)
 
 
-def bind(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
+def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, ...]]:
     """Find who may do each task, by task id, in time linear in tasks and members.
 
     Tasks that ask for the same are looked up once, a member by its name, and those of a role by the role.
@@ -57,7 +58,7 @@ def bind(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
     in_role: dict[str, list[Member]] = {}
     for member in team.members:
         in_role.setdefault(member.role.id, []).append(member)
-    for task in graph.tasks:
+    for task in _tasks(graph):
         need = (task.member, task.role, task.requires)
         if need not in found:
             found[need] = _able(task, _candidates(task, team, named, in_role))
@@ -65,14 +66,18 @@ def bind(graph: TaskGraph, team: Team) -> dict[str, tuple[str, ...]]:
     return bound
 
 
-def plan_problems(graph: TaskGraph, team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
+def plan_problems(graph: TaskGraph | Sequence[Task], team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Return one sentence for each task that nobody can do, or that names something the team does not have."""
     return [
         problem
-        for task in graph.tasks
+        for task in _tasks(graph)
         if task.evaluator is not None or task.output_type is not None or not bound[task.id]
         for problem in _task_problems(task, team, bound[task.id])
     ]
+
+
+def _tasks(graph: TaskGraph | Sequence[Task]) -> Sequence[Task]:
+    return graph.tasks if isinstance(graph, TaskGraph) else graph
 
 
 def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[str]:

@@ -126,6 +126,13 @@ class TaskBoard:
                 heappush(self._ready, entry.queued)
         return added
 
+    def lost_need(self, entry: Entry) -> Entry | None:
+        """Return a dependency that was not accepted, if that keeps the task from ever being ready."""
+        if entry.accepted_needs + entry.open_needs >= entry.needed:
+            return None
+        needs = (self.entries[name] for name in entry.task.depends_on)
+        return next(need for need in needs if need.ended and not need.accepted)
+
     def _book_end(self, entry: Entry, accepted: bool) -> Entry:
         entry.ended, entry.accepted = True, accepted
         self.unended -= 1

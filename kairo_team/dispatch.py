@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team import events
 from kairo_team.budget import HaltReason
@@ -62,7 +63,7 @@ class Dispatcher:
         self.records = {task_id: TaskRecord(entry, recorded) for task_id, entry in board.entries.items()}
         self.active = 0
         """Tasks dispatched and not ended."""
-        self.stuck = 0
+        self._stuck: set[str] = set()
         """Of those, the ones that a replay leaves as they were when the recorded run was cut short."""
         self.over: Callable[[], None] = _nothing
         """Called when no task can start any more."""
@@ -70,7 +71,10 @@ class Dispatcher:
         """Called for an attempt that is cut short, with its number and the reason."""
         self._governors = governors
         self._emit = emit
-        self._recorded = recorded
+        self._early_end = recorded.early_end
+        """How the run that is replayed was cut short or concluded, if it was."""
+        self._concluding = False
+        self._stopped = False
         self._reserve = config.budget_policy.reserve
         self._weight_left = sum(record.task.weight for record in self.records.values())
         self._slots = config.max_parallel_tasks
@@ -95,20 +99,23 @@ class Dispatcher:
             record = self._next()
             if record is not None:
                 return record.task
-            if self.active > self.stuck:
+            if self._stopped:
+                await anyio.sleep_forever()
+            if self.active > len(self._stuck):
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
             elif self._short:
                 self._requeue(len(self._short))
-            elif self._resting or self.stuck:
+            elif self._resting or self._stuck:
                 break
             elif self.board.unended:
                 raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
         self.over()
+        await checkpoint_if_cancelled()  # where that was the end, nothing behind the loop is reached
         raise StopAsyncIteration
 
     def _next(self) -> TaskRecord | None:
-        while self._slots is None or self._slots_taken < self._slots:
+        while not self._stopped and (self._slots is None or self._slots_taken < self._slots):
             taken = self.board.take()
             if taken is None:
                 return None
@@ -223,13 +230,56 @@ class Dispatcher:
                 self.board.retire(record.entry)
                 self._skip(record.entry, "another plan took its place")
         self._short = deque(record for record in self._short if not record.superseded)
-        self._recorded = recorded
-        for entry in self.board.extend(tasks, recorded.bound(bound)):
+        added = self.board.extend(tasks, recorded.bound(bound))
+        for entry in added:
             self.records[entry.task.id] = TaskRecord(entry, recorded)
             self._weight_left += entry.task.weight
+        for entry in added:
+            lost = None if entry.ended else self.board.lost_need(entry)
+            if lost is not None:  # in a replay what it needs may have failed by now
+                self.end(self.records[entry.task.id], TaskState.SKIPPED, self._say_lack(entry, lost))
         if recorded.replaying:
             self.skip_cancelled()
         self.wake()
+
+    def call_off(self, reason: str) -> list[str]:
+        """Skip what has not started, because it is no longer needed; return which tasks that are."""
+        waiting = (record for record in self.records.values() if record.state is PENDING and record.earlier is None)
+        found = [record for record in waiting if record.steps.had_in_flight(record.task.id) is None]
+        for record in found:
+            self.board.retire(record.entry)
+            self._skip(record.entry, reason)
+        return [record.task.id for record in found]
+
+    def stop(self) -> None:
+        """Hand out no further task: the run is about to end."""
+        self._stopped = True
+
+    def conclude_again(self) -> None:
+        """In a replay, end the run once all has come as far as it had when the recorded one ended.
+
+        Whoever concludes may hold a slot that others had in the meantime: from now on nobody needs one.
+        """
+        self._concluding = True
+        self._slots = None
+        while self._slot_waiters:
+            self._slots_taken += 1
+            self._slot_waiters.popleft().set()
+        self.look_for_end()
+        self.wake()
+
+    def look_for_end(self) -> None:
+        """In a replay that came to the conclusion of the recorded run, end it if all is there."""
+        early = self._early_end
+        if not self._concluding or early is None or len(self.records) - self.board.unended < early.ended:
+            return
+        if all(task_id in self.records and self._is_as_far(self.records[task_id]) for task_id in early.unended):
+            self.over()
+
+    def _is_as_far(self, record: TaskRecord) -> bool:
+        """Say whether a task that had not ended in the recorded run has come as far as it did there."""
+        suspended = record.state is SUSPENDED
+        return suspended or record.task.id in self._stuck or not record.steps.was_tried(record.task.id)
 
     # ------------------------------------------------------------------ back
 
@@ -247,6 +297,8 @@ class Dispatcher:
         self.tell_end(record, verdict)
         for entry, cause in self.board.end(record.entry, accepted=to is COMPLETED):
             self._skip(entry, self._say_lack(entry, cause))
+        if self._concluding:
+            self.look_for_end()
         self.wake()
 
     def cut(self, record: TaskRecord, reason: str | None) -> None:
@@ -437,14 +489,21 @@ class Dispatcher:
             await self.stay(record)
 
     async def stay(self, record: TaskRecord) -> NoReturn:
-        """Leave a task in flight as it is until the end, out of the others' way: the recorded run ended there."""
-        self.stuck += 1
+        """Leave a task in flight as it is until the end: the recorded run ended there."""
+        self.leave(record)
+        await anyio.sleep_forever()
+        raise AssertionError("the end interrupts it")
+
+    def leave(self, record: TaskRecord) -> None:
+        """Put a task in flight out of the others' way: a replay leaves it as it is."""
+        if record.task.id in self._stuck:
+            return
+        self._stuck.add(record.task.id)
         self.release_lease(record)
         if record.has_slot:
             self._release_slot(record)
+        self.look_for_end()
         self.wake()
-        await anyio.sleep_forever()
-        raise AssertionError("the end interrupts it")
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.records.values() if not r.ended)

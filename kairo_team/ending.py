@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -14,6 +14,7 @@ from kairo_team.borders import failure_of, words_of
 from kairo_team.budget import HaltReason
 from kairo_team.dispatch import Dispatcher
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
+from kairo_team.frozen import FrozenDict
 from kairo_team.journal import MemoryJournal
 from kairo_team.recorded import EarlyEnd, TaskRecords
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
@@ -68,6 +69,10 @@ class Ending:
     """The run goes on with less than was asked for, such as a plan that stands in for one that could not be made."""
     aborted: bool = False
     """The failure policy, or the coordinator, ended it."""
+    concluded: str | None = None
+    """Why its coordinator needed nothing more."""
+    called_off: Collection[str] = ()
+    """Ids of the tasks that it was concluded without."""
     question: HumanRequest | None = None
     """What is asked about the plan and waits for an answer."""
 
@@ -93,7 +98,9 @@ class Ending:
 
     def recall(self, early: EarlyEnd) -> None:
         """Take over what ended the recorded run."""
-        if early.aborted:
+        if early.concluded:
+            self.concluded = early.reason
+        elif early.aborted:
             self.aborted, self.error = True, TeamAborted(early.reason or "")
         else:
             self.reason = early.reason
@@ -115,6 +122,8 @@ class Ending:
             return "the caller was cancelled"
         if self.reason is not None and halt is not HaltReason.TIME_BUDGET_EXCEEDED:
             return self.reason
+        if self.concluded is not None:
+            return self.concluded
         error = self.error
         if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
             error = HaltError(halt, error.usage, error.origin)
@@ -128,11 +137,19 @@ class Ending:
             asleep = [f"task {o.task_id!r} {o.error}" for o in outcomes if o.status is TaskStatus.SUSPENDED]
             return "; ".join(asleep) or "the plan waits for a person"
         failed = [outcome for outcome in outcomes if outcome.status is TaskStatus.FAILED]
-        if failed and self.cut_short_by(None) is None:
+        if failed and (self.concluded is not None or self.cut_short_by(None) is None):
             more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
             return f"task {failed[0].task_id!r} failed: {failed[0].error}{more}"
-        skipped = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
-        return self.cut_short_by(halt) or next(iter(skipped), "nothing was planned")
+        lost = next(self._lost(outcomes), None)
+        if self.concluded is not None:
+            return lost or self.concluded
+        return self.cut_short_by(halt) or lost or "nothing was planned"
+
+    def _lost(self, outcomes: Sequence[TaskOutcome]) -> Iterator[str]:
+        """Say of each task that was needed and not accepted what became of it."""
+        for one in outcomes:
+            if one.error is not None and one.task_id not in self.called_off:
+                yield f"task {one.task_id!r} {one.status.value}: {one.error}"
 
     def exception(self, outcomes: Sequence[TaskOutcome]) -> BaseException | None:
         """Return what was raised: by planning, binding or the coordinator, else by the work on the first lost task."""
@@ -144,7 +161,7 @@ class Ending:
     ) -> tuple[str, ...]:
         """Return each warning once: the error first, then what was warned of, then what was lost."""
         of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
-        lost = [f"task {o.task_id!r} {o.status.value}: {o.error}" for o in outcomes if o.error is not None]
+        lost = self._lost(outcomes)
         return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *stubborn, *of_tasks, *lost]))
 
     def status(
@@ -152,7 +169,7 @@ class Ending:
     ) -> TeamStatus:
         """Decide the status; `waiting`: a person is to decide something."""
         accepted = [record for record in records if record.state is COMPLETED]
-        missing = [record for record in records if record.state is not COMPLETED]
+        missing = [one for one in records if one.state is not COMPLETED and one.task.id not in self.called_off]
         suspects = [one for one in accepted if one.verdict is not None or (one.artifact and one.artifact.partial)]
         dispensable = sum(map(_is_dispensable, missing))
         facts = RunFacts(
@@ -248,14 +265,14 @@ def finish(
     run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn: Sequence[str], earlier: Earlier
 ) -> TeamResult:
     """End every task, decide the status, and put the result together."""
-    halt = _final_halt(run, ending)
+    halt = _final_halt(run, ending, dispatcher)
     dispatcher, plan = _catch_up(run, dispatcher, earlier)
     waiting = ending.question is not None
     if dispatcher is None:
         records = skip_unbound(plan, run.emit)
     else:
-        records = list(dispatcher.records.values())
-        waiting = waiting or any(record.state is SUSPENDED for record in records)
+        records = [dispatcher.records[task.id] for task in plan.tasks] if plan else []
+        waiting = waiting or (ending.concluded is None and any(record.state is SUSPENDED for record in records))
         waiting = waiting and ending.status(halt, records, run.config, waiting=True) is TeamStatus.SUSPENDED
         _end_tasks(dispatcher, ending, halt, waiting=waiting)
     usage = run.governor.usage
@@ -295,35 +312,52 @@ def log_end(result: TeamResult, team: str) -> None:
         _logger.error("run %r of team %r %s: %s%s", *said, extra={"result": result})
 
 
-def _final_halt(run: TeamRun, ending: Ending) -> HaltReason | None:
+def _final_halt(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None) -> HaltReason | None:
     """Return why the run's governor stopped; recorded, for a replay spends nothing and nobody kills it."""
     governor, error, journal = run.governor, ending.error, run.journal
     early: Any = journal.get("end", None)
     if isinstance(early, EarlyEnd):
         ending.recall(early)
+        run.output = run.output or early.output
         return early.halt or cast("HaltReason | None", journal.get("halt", None))
     halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
     if halt in EXHAUSTED:
         journal.put("halt", halt)
     stopped = governor.stopped is not None or isinstance(error, HaltError)
-    if stopped or ending.aborted:
-        why = ending.reason or ending.cut_short_by(halt)
-        journal.put("end", EarlyEnd(halt if stopped else None, why, ending.aborted))
+    if stopped or error is not None or ending.caller_cancelled:
+        ending.concluded = None  # what came while it ended counts
+    if stopped or ending.aborted or ending.concluded is not None:
+        records = () if dispatcher is None else dispatcher.records.values()
+        left = {record.task.id: record.member for record in records if not record.ended}
+        ended = len(records) - len(left)
+        if ending.concluded is None:
+            why = ending.reason or ending.cut_short_by(halt)
+            end = EarlyEnd(halt if stopped else None, why, ending.aborted, unended=FrozenDict(left), ended=ended)
+        else:
+            end = EarlyEnd(None, ending.concluded, False, True, FrozenDict(left), ended, run.output)
+        journal.put("end", end)
     return halt or cast("HaltReason | None", journal.get("halt", None))
 
 
 def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None, *, waiting: bool) -> None:
-    """End what has not ended: never started is SKIPPED, in flight is cut short.
+    """End what has not ended: never started is SKIPPED, in flight is cut short; remember what was called off.
 
     When the run waits for a person, what waits and what depends on it stays as it is.
     """
     reason = ending.cut_short_by(halted) or "the run ended"
+    called_off: set[str] = set()
+    if ending.concluded is not None:
+        called_off.update(dispatcher.call_off(reason))
     for record in list(dispatcher.records.values()):
         if waiting and record.state is SUSPENDED:
             dispatcher.tell_end(record)
         elif not record.ended and not waiting:
             dispatcher.cut(record, reason)
-            dispatcher.end(record, *_end_of(record, ending, reason))
+            end = _end_of(record, ending, reason)
+            dispatcher.end(record, *end)
+            if ending.concluded is not None and end[1] == reason:
+                called_off.add(record.task.id)
+    ending.called_off = called_off
 
 
 def _end_of(record: TaskRecord, ending: Ending, reason: str) -> tuple[TaskState, str | None]:
@@ -334,6 +368,10 @@ def _end_of(record: TaskRecord, ending: Ending, reason: str) -> tuple[TaskState,
         record.remember(earlier)
         if over:
             return TaskState(earlier.status), earlier.error
+    member = record.steps.had_in_flight(record.task.id) if record.state is PENDING else None
+    if member is not None:  # the recorded run had begun with it, and not made a try
+        record.member = member
+        record.move(TaskState.IN_FLIGHT)
     return (TaskState.SKIPPED if record.state is PENDING else ending.end_of_cut_short()), reason
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
+from pydantic import ValidationError
 
 from kairo_team.binding import bind, plan_problems, team_problems
 from kairo_team.borders import CALLING, failure_of, words_of
 from kairo_team.budget import Usage
 from kairo_team.carving import PLAN
-from kairo_team.errors import ContractBreach, Outcome, PlanRefused, innermost, known
+from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
 from kairo_team.places import within
-from kairo_team.recorded import MISSING, EarlyEnd, PlanFailed, TaskRecords
+from kairo_team.recorded import MISSING, Added, EarlyEnd, PlanFailed, TaskRecords
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kairo_team.team_run import TeamRun
 
 Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
+MakeTasks = Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]
 
 
 class Replan(NamedTuple):
@@ -38,6 +40,8 @@ class Replan(NamedTuple):
     """What stayed, with the new tasks; None when no new plan was to be had."""
     problem: str = ""
     """Why there was none."""
+    number: int = 0
+    """The how many-th change of the plan it was."""
 
 
 class Planning:
@@ -70,11 +74,21 @@ class Planning:
         """Ids of the tasks that a model may have written."""
         self._over = over
         self._replanned = False
+        self._changing = anyio.Lock()
+        """Held while the plan that stands is changed."""
+        self._parts: dict[int, tuple[Task, ...]] = {}
+        """What the plan was made of at first, under 0, and what each change of it added, by number."""
+        self._first = 0
+        """The number of the plan it began as."""
+        self._added: set[int] = set()
+        """Numbers of the changes that were additions."""
+        self._asked: dict[str, int] = {}
+        """How many additions were asked for, by the id of the task in flight, or "" where there was none."""
 
     async def plan(self, make: Make) -> tuple[TaskGraph, Bound]:
         """Make a plan and bind it; `PlanRefused` says what is wrong with it, the team, or the budget."""
         run = self._run
-        self._earlier.book(run.governor, self._spent_on(self.number + 1))
+        self._earlier.book(run.governor, self._spent(f"plan:{self.number + 1}"))
         await self.reach(f"plan:{self.number + 1}")
         problems = team_problems(run.team, run.config, self._services.models, self._services.prices)
         if self._unfunded or problems:
@@ -82,6 +96,7 @@ class Planning:
         self._carving.set_aside(run.team, self._earlier)
         self.number += 1
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
+        self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
         if not self.recorded.replaying:  # a plan nobody has seen may bring back what was cancelled in the last one
             run.bus.told = frozenset()
@@ -112,12 +127,19 @@ class Planning:
         if self._replanned or failing.interrupted is not None or whose != failing.task.id:
             return None
         self._replanned = True
-        kept = self.graph
-        assert kept is not None
+        self._earlier.book(self._run.governor, self._spent(f"plan:{self.number + 1}"))
+        await dispatcher.reach(failing, f"plan:{self.number + 1}")
+        async with self._changing:
+            return await self._replan(failing, dispatcher, make)
+
+    async def _replan(
+        self,
+        failing: TaskRecord,
+        dispatcher: Dispatcher,
+        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
+    ) -> TaskGraph | None:
         self.number += 1
-        self._earlier.book(self._run.governor, self._spent_on(self.number))
-        await dispatcher.reach(failing, f"plan:{self.number}")
-        self._run.journal.put(f"plan:{self.number}:for", whose)
+        self._run.journal.put(f"plan:{self.number}:for", failing.task.id)
         made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
         change = cast("Replan", made)
         if change.graph is None:
@@ -125,11 +147,99 @@ class Planning:
             self._run.warn(f"no new plan in the place of {which}: {change.problem}")
             return None
         new = [task for task in change.graph.tasks if task.id not in dispatcher.records]
-        self.graph = graph = TaskGraph([*kept.tasks, *new])
-        self.foreign = self._written_by_models(graph)
+        graph = self._grow(change.number, new)
         failing.superseded = True
         dispatcher.replace(change.replaced, new, bind(change.graph, self._run.team), self.recorded)
         return graph
+
+    async def add(self, by: TaskRecord | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
+        """Add tasks to the plan that stands; see `TeamRun.add`."""
+        who = "" if by is None else by.task.id
+        self._asked[who] = nth = self._asked.get(who, 0) + 1
+        key, journal = f"add:{who}:{nth}", self._run.journal
+        self._earlier.book(self._run.governor, self._spent(key))
+        await (self.reach(key) if by is None else dispatcher.reach(by, key))
+        if by is not None:
+            by.recall_cancel(key)
+            if by.interrupted is not None:
+                raise Interrupted(str(by.interrupted))
+        async with self._changing:
+            made: object = journal.get(key, MISSING)
+            recalled = made is not MISSING
+            if not recalled:
+                made = await self._make_addition(key, dispatcher, make)
+            if isinstance(made, PlanFailed):
+                raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
+            last = cast("int", made)
+            for number in range(1, last + 1):
+                self._apply(number, dispatcher, replaying=recalled or number < last)
+        dispatcher.look_for_end()
+        assert self.graph is not None
+        return self.graph
+
+    async def _make_addition(self, key: str, dispatcher: Dispatcher, make: MakeTasks) -> object:
+        """Ask for more tasks and record them; return the number of the change."""
+        spent = self._spent(key)
+        try:
+            return await self._make(key, lambda: self._ask_for_tasks(dispatcher, make))
+        finally:
+            more = self._carving.close_purpose(PLAN)
+            if more != Usage():
+                self._run.journal.put(f"{key}:usage", spent + more)
+
+    async def _ask_for_tasks(self, dispatcher: Dispatcher, make: MakeTasks) -> int:
+        with CALLING:
+            given: Any = make()
+        if inspect.isawaitable(given):
+            given = await self._leashes.hold(given, "who adds tasks")
+        new = _tasks_of(given)
+        assert self.graph is not None
+        problems = _addition_problems(new, self.graph, dispatcher.records)
+        problems = problems or plan_problems(new, self._run.team, bind(new, self._run.team))
+        if problems:
+            raise PlanRefused(problems)
+        number = self._next_change()
+        self._run.journal.put(f"change:{number}", Added(self.number, new))
+        return number
+
+    def _next_change(self) -> int:
+        """Return the number of a change of the plan: no recorded one has it."""
+        number = max(self._parts) + 1
+        while self._run.journal.get(f"change:{number}", None) is not None:
+            number += 1
+        return number
+
+    def _apply(self, number: int, dispatcher: Dispatcher, *, replaying: bool) -> None:
+        """Put the tasks of an addition on the board, where they are not yet; other changes are put there elsewhere."""
+        run, change = self._run, self._run.journal.get(f"change:{number}", None)
+        if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
+            return
+        earlier = self._earlier.outcomes
+        steps = TaskRecords(run.journal, change.plan, replaying=replaying, earlier=earlier)
+        self._added.add(number)
+        self._grow(number, change.tasks)
+        dispatcher.replace((), change.tasks, bind(change.tasks, run.team), steps)
+
+    def _grow(self, number: int, tasks: Sequence[Task]) -> TaskGraph:
+        """Take the tasks of a change into the plan that stands, in the order of changes."""
+        self._parts[number] = tuple(tasks)
+        self.graph = graph = TaskGraph([task for part in sorted(self._parts) for task in self._parts[part]])
+        self.foreign = self._written_by_models(graph)
+        return graph
+
+    @property
+    def grows_further(self) -> bool:
+        """Whether a replay has not come to all recorded additions yet."""
+        number = max(self._parts) + 1
+        while (change := self._run.journal.get(f"change:{number}", None)) is not None:
+            if isinstance(change, Added):
+                return True
+            number += 1
+        return False
+
+    def _spent(self, key: str) -> Usage:
+        """Return what a step has cost so far: a replay asks nobody and books the same."""
+        return cast("Usage", self._run.journal.get(f"{key}:usage", Usage()))
 
     def hold_back(self, dispatcher: Dispatcher) -> None:
         """In a replay, keep tasks from being started that a later plan replaced."""
@@ -145,14 +255,10 @@ class Planning:
         found = self._run.journal.get(f"plan:{first + 1}", None)
         return found if isinstance(found, Replan) else None
 
-    def _spent_on(self, number: int) -> Usage:
-        """Return what a plan has cost so far: a replay asks nobody and books the same."""
-        return cast("Usage", self._run.journal.get(f"plan:{number}:usage", Usage()))
-
     async def _step(self, make: Callable[[], Awaitable[object]]) -> object:
         """Make a plan, or take the recorded one, and record what it cost."""
         run, key = self._run, f"plan:{self.number}"
-        earlier = self._spent_on(self.number)
+        earlier = self._spent(f"plan:{self.number}")
         made: object = run.journal.get(key, MISSING)
         self.recorded = TaskRecords(
             run.journal, self.number, replaying=made is not MISSING, earlier=self._earlier.outcomes
@@ -185,11 +291,15 @@ class Planning:
         return made
 
     def _written_by_models(self, graph: TaskGraph) -> frozenset[str]:
-        """Return the ids of tasks that a model may have written: the plan cost tokens, and the words are not given."""
-        if not any(self._spent_on(number).tokens for number in range(1, self.number + 1)):
-            return frozenset()
+        """Return the ids of tasks that a model may have written, and whose words are not given.
+
+        Of a plan that cost tokens these are all, else those that were added: they may repeat what a member wrote.
+        """
         request = self._run.request
         given = {request.goal} | {task.description for task in (request.plan.tasks if request.plan else ())}
+        if not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
+            parts = (part for number, part in self._parts.items() if number not in self._added)
+            given.update(task.description for part in parts for task in part)
         return frozenset(task.id for task in graph.tasks if task.description not in given)
 
     async def _ask(self, make: Make) -> TaskGraph:
@@ -224,7 +334,9 @@ class Planning:
                 raise
             return Replan(failing_id, (), None, words_of(innermost(error)))
         replaced = tuple(one.task.id for one in dispatcher.records.values() if not one.begun)
-        return Replan(failing_id, replaced, graph)
+        number = self._next_change()
+        run.journal.put(f"change:{number}", True)
+        return Replan(failing_id, replaced, graph, number=number)
 
 
 def _replan_problems(
@@ -236,9 +348,40 @@ def _replan_problems(
     changed = [task.id for task in graph.tasks if task.id in kept and task != kept[task.id]]
     reused = [task.id for task in new if task.id in records]
     lost = {name for name in kept if name == failing or records[name].lost}
-    hopeless = [task.id for task in new if sum(name not in lost for name in task.depends_on) < task.needed]
     problems = [] if new else ["the new plan has no new task"]
     problems += [f"it changes tasks that have started: {known(changed)}"] if changed else []
     problems += [f"it uses ids again: {known(reused)}; new tasks need ids of their own"] if reused else []
-    problems += [f"tasks need what was not accepted: {known(hopeless)}"] if hopeless else []
-    return problems
+    return problems + _hopeless(new, lost)
+
+
+def _tasks_of(given: Any) -> tuple[Task, ...]:
+    """Return tasks that were to be added; `ContractBreach` for anything else."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ContractBreach(f"tasks are added as a list of kt.Task, not as {given!r:.200}")
+    tasks = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise ContractBreach(f"tasks are added as a list of kt.Task, and {task!r:.200} is none")
+    return tasks
+
+
+def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[str, TaskRecord]) -> list[str]:
+    """Say what is wrong with tasks that are to be added to a plan."""
+    if not new:
+        return ["there is no task to add"]
+    reused = [task.id for task in new if task.id in records]
+    if reused:
+        return [f"ids are used again: {known(reused)}; tasks that are added need ids of their own"]
+    try:
+        TaskGraph([*graph.tasks, *new])
+    except ValidationError as error:
+        return [one["msg"].removeprefix("Value error, ") for one in error.errors(include_url=False)]
+    except ValueError as error:
+        return [str(error)]
+    return _hopeless(new, {name for name, record in records.items() if record.lost})
+
+
+def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:
+    """Say which tasks could never start."""
+    hopeless = [task.id for task in tasks if sum(name not in lost for name in task.depends_on) < task.needed]
+    return [f"tasks need what was not accepted: {known(hopeless)}"] if hopeless else []

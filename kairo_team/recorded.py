@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import HaltReason, Usage
     from kairo_team.contracts import Journal
     from kairo_team.results import Artifact, TaskOutcome
+    from kairo_team.tasks import Task
 
 MISSING: Final = object()
 """Nothing is recorded."""
@@ -55,8 +56,24 @@ class EarlyEnd(NamedTuple):
 
     halt: HaltReason | None
     reason: str | None
-    """Why it was killed or aborted, in words."""
+    """Why it was killed, aborted or concluded, in words."""
     aborted: bool
+    concluded: bool = False
+    """Its coordinator needed nothing more."""
+    unended: Mapping[str, str | None] = EMPTY
+    """The tasks that had not ended by then, and who had them in flight."""
+    ended: int = 0
+    """How many tasks had ended by then."""
+    output: Artifact | None = None
+    """What its coordinator had set as the run's output by then."""
+
+
+class Added(NamedTuple):
+    """Tasks that were added to a plan while its run went on; a recorded step."""
+
+    plan: int
+    """The number of the plan they were added to."""
+    tasks: tuple[Task, ...]
 
 
 class TaskRecords:
@@ -123,7 +140,22 @@ class TaskRecords:
             return False
         if task_id in self.replaced:
             return True
+        if self.concluded and not self.is_called_off(task_id):
+            return False  # its coordinator ended it without a try
         return self.early_end is not None and self.unpaid(task_id) is None and not self.was_tried(task_id)
+
+    @property
+    def concluded(self) -> bool:
+        """Whether the recorded run was ended by its coordinator, that needed nothing more."""
+        return isinstance(self.early_end, EarlyEnd) and self.early_end.concluded
+
+    def is_called_off(self, task_id: str) -> bool:
+        """Say whether the recorded run was concluded without the task."""
+        return self.concluded and task_id in self.early_end.unended
+
+    def had_in_flight(self, task_id: str) -> str | None:
+        """Return the member that had the task in flight when the recorded run came to an early end; None otherwise."""
+        return None if self.early_end is None else self.early_end.unended.get(task_id)
 
     def unpaid(self, task_id: str) -> Unpaid | None:
         """Return why the task could not be paid for, if that is recorded."""

@@ -6,8 +6,9 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
@@ -30,7 +31,7 @@ from kairo_team.places import Places, within
 from kairo_team.planning import Planning
 from kairo_team.prompts import Prompts
 from kairo_team.questions import Inbox, Questions
-from kairo_team.recorded import MISSING
+from kairo_team.recorded import MISSING, EarlyEnd
 from kairo_team.results import AgentStatus, Artifact, TeamResult, TeamStatus
 from kairo_team.runners import Runners, beside
 from kairo_team.runs import Suspension
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
+_BODY_OF: ContextVar[TaskRecord] = ContextVar("_BODY_OF")
+"""The task whose body runs here."""
 
 
 class TeamRun:
@@ -191,6 +194,11 @@ class TeamRun:
     def _end_early(self) -> None:
         end_early(self, self._ending, self._group)
 
+    def _end_loop(self) -> None:
+        """End a replay where no task can start any more, unless tasks are still to be added."""
+        if not self._planning.grows_further:
+            self._end_early()
+
     def _move(self, to: RunState) -> None:
         check_move(self.request.run_id, self._history, to, RUN_MOVES)
 
@@ -203,12 +211,39 @@ class TeamRun:
         """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""
         if failed is not None and self._record(failed).state is not FAILED:
             return
-        if self._ending.aborted or self.journal.get("end", None) is not None:  # a replay comes to it in time
+        ended = self._ending.aborted or self._ending.concluded is not None
+        if ended or self.journal.get("end", None) is not None:  # a replay comes to it in time
             return
         self._ending.error = self._ending.error or TeamAborted(reason)
         self._ending.aborted = True
         if self._group is not None:
             self._group.cancel_scope.cancel()
+
+    async def conclude(self, reason: str) -> NoReturn:
+        """End the run here, for a coordinator that needs nothing more: a debate that is decided. Recorded.
+
+        What has not started is SKIPPED with the reason, what is in flight is cancelled, and neither counts against the
+        run: it is COMPLETED or DEGRADED by what was accepted, and FAILED only if that is nothing, or a task had failed
+        before. Nothing behind it in the block or body is reached: accept the task, and set `output`, before.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"conclude takes a reason in words, not {reason!r}")
+        if isinstance(self.journal.get("end", None), EarlyEnd):  # a replay: what had ended by then ends first
+            dispatcher, record = self._dispatcher, _BODY_OF.get(None)
+            if dispatcher is None:
+                self._end_early()
+            else:
+                if record is not None and record.in_flight:
+                    dispatcher.leave(record)
+                dispatcher.conclude_again()
+        elif not self._ending.aborted:
+            self._ending.concluded = self._ending.concluded or reason
+            if self._dispatcher is not None:
+                self._dispatcher.stop()
+            if self._group is not None:
+                self._group.cancel_scope.cancel()
+        await anyio.sleep_forever()
+        raise AssertionError("the end interrupts it")
 
     @property
     def result(self) -> TeamResult:
@@ -343,6 +378,23 @@ class TeamRun:
         assert self._dispatcher is not None
         return await self._planning.replan(self._record(failing), self._dispatcher, make)
 
+    async def add(self, make: Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]) -> TaskGraph:
+        """Add tasks to the plan while the run goes on, behind those it has, and return the whole plan. Recorded.
+
+        `make` returns new tasks, under ids of their own, which may depend on any task of the plan. They are checked and
+        bound like a plan: `PlanRefused` says what is wrong with them, and nothing is added. In the body of a task it is
+        called before that task ends; in the block itself between two loops over `ready`.
+        """
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            raise Misuse("plan first: `add` adds tasks to a plan")
+        record = _BODY_OF.get(None)
+        if record is not None and not record.in_flight:
+            raise Misuse(f"task {record.task.id!r} is {record.state}: add tasks before it ends")
+        graph = await self._planning.add(record, dispatcher, make)
+        self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
+        return graph
+
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
         governor, step = self._carving.purpose(purpose), self._places.name(purpose)
@@ -351,12 +403,16 @@ class TeamRun:
     # ------------------------------------------------------------------ tasks
 
     def ready(self, graph: TaskGraph) -> AsyncIterator[Task]:
-        """Iterate over tasks as their needs, a slot, a member and budget are there, until all have ended."""
+        """Iterate over tasks as their needs, a slot, a member and budget are there, until all have ended.
+
+        What `add` adds on the way is among them; after the end, iterate again over the plan that it returns.
+        """
         if self._dispatcher is None or graph is not self._planning.graph:
-            raise Misuse("plan first: `ready` takes the graph that `plan` returned")
-        self._move(RunState.RUNNING)
-        self._planning.hold_back(self._dispatcher)
-        self._dispatcher.over = self._end_early
+            raise Misuse("plan first: `ready` takes the graph that `plan`, or `add`, returned last")
+        if self._history[-1] != RunState.RUNNING:
+            self._move(RunState.RUNNING)
+            self._planning.hold_back(self._dispatcher)
+            self._dispatcher.over = self._end_loop
         return self._dispatcher
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
@@ -368,6 +424,7 @@ class TeamRun:
         raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 
     async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        _BODY_OF.set(record)
         try:
             with within(record.steps.key("body", record.task.id, 1)):
                 await body(*args)
@@ -456,6 +513,8 @@ class TeamRun:
         record = self._record(task)
         assert self._dispatcher is not None
         if record.interrupted is None and not record.steps.was_made("attempt", task.id, record.attempts + 1):
+            if record.steps.early_end is not None:
+                await self._dispatcher.stay(record)
             await self._dispatcher.without_slot(record, anyio.sleep, seconds)
 
     # ------------------------------------------------------------------ ends
@@ -498,6 +557,9 @@ class TeamRun:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
+        if record.steps.is_called_off(record.task.id):  # the recorded run was concluded before it came to this
+            dispatcher.leave(record)
+            return
         if record.steps.replaying:
             record.recall_cancel()
         if isinstance(record.interrupted, HumanRequest):
