@@ -426,7 +426,8 @@ class TeamCoordinator(Protocol):
         all who watch the run get the same.
     C6. Every planned task has exactly one terminal event, after its other events in their order; what is said of a
         task there is what the result says.
-    C7. The result has one outcome for each planned task, in plan order, and a status that follows from them.
+    C7. The result has one outcome for each planned task, in plan order, those added on the way behind them, and a
+        status that follows from them. What it ends the run without, by `TeamRun.conclude`, does not count.
     C8. A task starts when what it depends on is accepted, and no later for want of anything but a slot, a lease or
         money; it is handed those artifacts.
     C9. Never more attempts of a member at once than its `max_concurrency`, nor tasks than `max_parallel_tasks`.

@@ -318,7 +318,8 @@ def _final_halt(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None) -> 
     early: Any = journal.get("end", None)
     if isinstance(early, EarlyEnd):
         ending.recall(early)
-        run.output = run.output or early.output
+        if run.output is None and early.output is not None:
+            run.output = early.output
         return early.halt or cast("HaltReason | None", journal.get("halt", None))
     halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
     if halt in EXHAUSTED:

@@ -74,8 +74,8 @@ class Planning:
         """Ids of the tasks that a model may have written."""
         self._over = over
         self._replanned = False
-        self._changing = anyio.Lock()
-        """Held while the plan that stands is changed."""
+        self._changing = anyio.Lock(fast_acquire=True)
+        """Held while the plan that stands is changed; who has it to himself comes at once, as if there were none."""
         self._parts: dict[int, tuple[Task, ...]] = {}
         """What the plan was made of at first, under 0, and what each change of it added, by number."""
         self._first = 0
@@ -127,8 +127,9 @@ class Planning:
         if self._replanned or failing.interrupted is not None or whose != failing.task.id:
             return None
         self._replanned = True
-        self._earlier.book(self._run.governor, self._spent(f"plan:{self.number + 1}"))
-        await dispatcher.reach(failing, f"plan:{self.number + 1}")
+        self.number += 1
+        self._earlier.book(self._run.governor, self._spent(f"plan:{self.number}"))
+        await dispatcher.reach(failing, f"plan:{self.number}")
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
 
@@ -138,7 +139,6 @@ class Planning:
         dispatcher: Dispatcher,
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> TaskGraph | None:
-        self.number += 1
         self._run.journal.put(f"plan:{self.number}:for", failing.task.id)
         made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
         change = cast("Replan", made)

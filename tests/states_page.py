@@ -97,7 +97,8 @@ def page() -> str:
             *status_rows(),
             "",
             "A task that is missing was dispensable when it has dependents and all of them met their `needs` without",
-            "it, or when a later plan does without it.",
+            "it, or when a later plan does without it. What a coordinator ended the run without",
+            "(`TeamRun.conclude`) counts as if it had not been planned.",
             "",
         ]
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -13,6 +15,7 @@ from kairo_team import events
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.journal import MemoryJournal
+from kairo_team.tck import TeamCoordinatorTCK
 from kairo_team.testing import EventRecorder
 from tests.test_recorded_steps import Broken, Replay, comparable
 
@@ -74,7 +77,9 @@ async def play(coordinator: Any, **config: Any) -> kt.TeamResult:
     request = kt.TeamExecutionRequest("g", config=kt.TeamConfig(**config), run_id="r")
     runtime = Replay(journal, subscribers=[recorder])
     with anyio.fail_after(10_000):
-        first = await coordinator.execute(request, kt.Team("team", [kt.Member("a", work)], runtime=runtime))
+        first: kt.TeamResult = await coordinator.execute(
+            request, kt.Team("team", [kt.Member("a", work)], runtime=runtime)
+        )
     recorder.assert_lawful()
     assert (
         [outcome.task_id for outcome in first.outcomes] == [one.id for one in first.plan.tasks] if first.plan else True
@@ -282,7 +287,7 @@ async def test_audit_g14_rounds_are_added_between_two_loops() -> None:
             async for one in run.ready(graph):
                 run.go(body, run, one)
             if number < 3:
-                graph = await run.add(lambda number=number: more(run, number))
+                graph = await run.add(partial(more, run, number))
 
     async def more(run: kt.TeamRun, number: int) -> Sequence[kt.Task]:
         await anyio.sleep(1)
@@ -450,3 +455,34 @@ async def test_audit_g14_a_debate_goes_on_until_it_is_decided(rounds: int) -> No
     result = await kt.run(team, "Shall we swim?", coordinator=Debate())
     recorder.assert_lawful()
     assert (result.status, result.output, len(result.outcomes)) == (kt.TeamStatus.COMPLETED, "pro", 3 * rounds)
+
+
+class TwoRounds(Debate):
+    """A debate of two rounds, whatever is said: on any team of three."""
+
+    def round(self, number: int) -> list[kt.Task]:
+        return [replace(one, member=None, description=f"{one.description} {one.id}") for one in super().round(number)]
+
+    async def one(self, run: kt.TeamRun, one: kt.Task) -> None:
+        attempt = await run.attempt(one, 1)
+        if attempt.error:
+            run.fail(one, attempt.error)
+            return
+        if one.id == "vote-1":
+            await run.add(lambda: self.round(2))
+        run.accept(one, attempt)
+        if one.id == "vote-2":
+            await run.conclude("the debate is decided")
+
+
+class TestTwoRounds(TeamCoordinatorTCK):
+    """A coordinator whose runs grow, and end when it says so, keeps its contract."""
+
+    supports_plan = False
+    supports_review = False
+    supports_revision = False
+    supports_gate = False
+
+    @classmethod
+    def make_coordinator(cls, *, evaluator: kt.EvaluationStrategy | None = None) -> kt.TeamCoordinator:
+        return TwoRounds()

@@ -196,14 +196,14 @@ async def play(growing: Growing, records: dict[str, object] | None = None) -> tu
 def test_audit_g14_a_replay_of_a_run_that_grew_and_was_concluded_gives_the_same(backend: str, growing: Growing) -> None:
     result, records = run_in_virtual_time(play, growing, backend=backend)
     end: Any = records.get("end")
-    concluded = end is not None and end.concluded
+    concluded, reason = (False, None) if end is None else (end.concluded, end.reason)
     event(f"{result.status}, concluded: {concluded}, grew: {'change:1' in records}")
     if concluded:
         accepted = [outcome for outcome in result.outcomes if outcome.status is kt.TaskStatus.COMPLETED]
         lost = [
             outcome
             for outcome in result.outcomes
-            if outcome.status is not kt.TaskStatus.COMPLETED and outcome.error != end.reason
+            if outcome.status is not kt.TaskStatus.COMPLETED and outcome.error != reason
         ]
         assert result.status in COUNTS or not accepted or lost
         assert result.status is kt.TeamStatus.COMPLETED or lost or not accepted

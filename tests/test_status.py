@@ -159,6 +159,20 @@ def mixes() -> Iterator[tuple[tuple[TaskRecord, TaskEnd], ...]]:
     return chain.from_iterable(combinations(ENDS, size) for size in range(MOST + 1))
 
 
+def test_audit_g14_what_a_run_was_ended_without_counts_as_if_it_had_not_been_planned() -> None:
+    config = TeamConfig()
+    for mix in mixes():
+        kept = [one for one, _ in mix]
+        off = [record(state) for state in (SKIPPED, TaskState.CANCELLED, FAILED)]
+        for one in off:
+            one.task = Task("off", "do")
+        ending = Ending(tolerate_failures=False, concluded="enough", called_off={"off"})
+        plain = Ending(tolerate_failures=False)
+        assert ending.status(None, [*kept, *off], config, waiting=False) is plain.status(
+            None, kept, config, waiting=False
+        )
+
+
 @pytest.mark.slow
 def test_every_way_a_run_can_end_has_the_status_the_design_says() -> None:
     """Coordinator x risk x cause of the end x mix of task ends x fallback x a plan that waits: none is undefined."""
