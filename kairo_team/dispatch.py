@@ -237,7 +237,8 @@ class Dispatcher:
         for entry in added:
             lost = None if entry.ended else self.board.lost_need(entry)
             if lost is not None:  # in a replay what it needs may have failed by now
-                self.end(self.records[entry.task.id], TaskState.SKIPPED, self._say_lack(entry, lost))
+                record = self.records[entry.task.id]
+                self.end(record, TaskState.SKIPPED, record.reason_told(self._say_lack(entry, lost)))
         if recorded.replaying:
             self.skip_cancelled()
         self.wake()

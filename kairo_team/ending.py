@@ -21,7 +21,7 @@ from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.states import COMPLETED, PENDING, SUSPENDED, TaskState
 from kairo_team.status import EXHAUSTED, RunFacts, decide_status
 from kairo_team.task_record import TaskRecord
-from kairo_team.tasks import TaskStatus
+from kairo_team.tasks import TaskGraph, TaskStatus
 from kairo_team.verdicts import VerdictOutcome
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from kairo_team.carving import Earlier
     from kairo_team.human import HumanRequest
-    from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamConfig
     from kairo_team.team_run import TeamRun
 
@@ -257,8 +256,9 @@ def _catch_up(
     new = [task for task in plan.tasks if task.id not in dispatcher.records]
     if not new:
         return dispatcher, graph
+    more = [record.task for task_id, record in dispatcher.records.items() if task_id not in nobody]
     dispatcher.replace((), new, nobody, steps)
-    return dispatcher, plan
+    return dispatcher, TaskGraph([*plan.tasks, *more]) if more else plan
 
 
 def finish(
