@@ -7,7 +7,7 @@ import time
 from importlib import import_module
 from importlib.util import find_spec
 
-from benchmarks import contention, deadlines, expert, fanout, import_time, makespan, memory, overhead, tools
+from benchmarks import contention, deadlines, expert, fanout, import_time, makespan, memory, overhead, starving, tools
 from benchmarks.table import Row, draw
 
 
@@ -27,6 +27,7 @@ def main() -> int:
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)
     print("\nDocuments refused under a budget:\n", *fanout.table(), sep="\n")
+    print("\nTasks done of more than a budget can carry:\n", *starving.table(), sep="\n")
     print(f"\n{len(rows) - over} ok, {over} over, {time.perf_counter() - began:.0f} s, Python {sys.version.split()[0]}")
     return 1 if over else 0
 

@@ -166,6 +166,9 @@ class BudgetPolicy:
     """Share guaranteed to nobody: it pays for retries and for tasks that need more."""
     top_ups: int = 1
     """How often a task that ran out gets more, once something came back."""
+    expect: Budget = Budget(tokens=30_000, dollars="0.30", loops=10)
+    """What a task is expected to use, as long as none of its member's has ended. No more tasks are let in at once than
+    the budget can carry like that; two always are. Afterwards what those that ended have used counts instead."""
     allow_unpriced: bool = False
     """Let models without a known price be called under a limit in dollars; their calls are booked at 0 dollars."""
 
@@ -180,6 +183,11 @@ class BudgetPolicy:
                 "nothing for the tasks; together they must be less than 1"
             )
         check_count("BudgetPolicy.top_ups", self.top_ups)
+        if not isinstance(self.expect, Budget) or self.expect.seconds is not None:
+            raise ValueError(
+                "BudgetPolicy.expect must be a Budget without seconds, such as kt.Budget(tokens=2_000), "
+                f"not {self.expect!r}"
+            )
         if not isinstance(self.allow_unpriced, bool):
             raise ValueError(f"BudgetPolicy.allow_unpriced must be True or False, not {self.allow_unpriced!r}")
 

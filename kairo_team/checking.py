@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from kairo_team.agents.alone import tell_nobody
 from kairo_team.binding import bind, plan_problems, team_problems
+from kairo_team.budget import Budget
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.carving import EVALUATE, PLAN, Carving, Earlier, root_budget
 from kairo_team.errors import InsufficientBudget, PlanRefused
 from kairo_team.governance.governor import Governor
+from kairo_team.governance.units import DIMENSIONS
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
@@ -33,10 +35,15 @@ class PlanCheck:
     """What would be set aside for each member, for planning and for reviews where these ask a model, and, if the plan
     is known, for each task when all of them are dispatched with nothing spent; `reserve` is what stays back for
     retries, seniors and top-ups. None when the members' budgets do not even add up."""
+    carries: int | None = None
+    """How many of the plan's tasks the budget can be expected to carry to their end, if each takes what
+    `BudgetPolicy.expect` says; None when the plan is not known."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what may surprise, such as a budget that is not expected to carry all tasks."""
 
     def __str__(self) -> str:
         lines = [f"cannot start: {problem}" for problem in self.problems] or ["can start"]
-        return "\n".join([*lines, *([str(self.split)] if self.split else [])])
+        return "\n".join([*lines, *([str(self.split)] if self.split else []), *self.notes])
 
 
 def check_request(
@@ -88,16 +95,52 @@ def _split(
     *,
     judged: bool,
 ) -> PlanCheck:
-    policy = request.config.budget_policy
-    root = Governor(root_budget(request.config), name=team.name, clock=_at_rest)
-    carving = Carving(root, policy, tell_nobody)
-    carving.set_aside(team, Earlier(carving.root, None))
-    for purpose, wired in ((PLAN, plan is None), (EVALUATE, judged)):
-        if wired:
-            carving.purpose(purpose)
+    policy, root_limit = request.config.budget_policy, root_budget(request.config)
+    carving = _carve_team(root_limit, policy, team, planned=plan is not None, judged=judged)
     problems = () if plan is None else _carve_tasks(carving, policy, plan, bound)
     carving.hold_back(policy.reserve)
-    return PlanCheck(not problems, problems, root.tree())
+    carries: int | None = None
+    notes: tuple[str, ...] = ()
+    if plan is not None and not problems:
+        anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
+        carries, notes = _count_carried(anew, policy, plan, bound)
+    return PlanCheck(not problems, problems, carving.root.tree(), carries, notes)
+
+
+def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: bool, judged: bool) -> Carving:
+    """Carve what is set aside before the first task."""
+    carving = Carving(Governor(limit, name=team.name, clock=_at_rest), policy, tell_nobody)
+    carving.set_aside(team, Earlier(carving.root, None))
+    for purpose, wired in ((PLAN, not planned), (EVALUATE, judged)):
+        if wired:
+            carving.purpose(purpose)
+    return carving
+
+
+def _count_carried(
+    carving: Carving, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
+) -> tuple[int, tuple[str, ...]]:
+    """Return how many tasks get to their end if each takes what is expected, and say so if these are not all."""
+    carried, scarce = 0, ""
+    for task in plan.tasks:
+        expected = policy.expect if task.budget is None else _least(policy.expect, task.budget)
+        try:
+            carving.members[bound[task.id][0]].carve(task.id, guarantee=expected)
+            carried += 1
+        except InsufficientBudget as short:
+            scarce = scarce or short.dimension
+    if not scarce:
+        return carried, ()
+    amount = getattr(policy.expect, scarce)
+    takes = f"${amount}" if scarce == "dollars" else f"{amount:,} {scarce.replace('_', ' ')}"
+    note = f"the budget can be expected to carry {carried} of {len(plan.tasks)} tasks, if each takes {takes}"
+    return carried, (f"{note} (BudgetPolicy.expect); once one has ended, what it took counts instead",)
+
+
+def _least(one: Budget, other: Budget) -> Budget:
+    """Return the lower of two limits, in each dimension."""
+    pairs = ((getattr(one, name), getattr(other, name)) for name in DIMENSIONS)
+    return Budget(*(mine if its is None or (mine is not None and mine < its) else its for mine, its in pairs))
 
 
 def _carve_tasks(

@@ -13,7 +13,8 @@ from kairo_team import events
 from kairo_team.budget import HaltReason
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
-from kairo_team.governance.units import DIMENSIONS
+from kairo_team.governance.units import DIMENSIONS, NOTHING
+from kairo_team.needs import Needs
 from kairo_team.states import CANCELLED, COMPLETED, FAILED, IN_FLIGHT, PENDING, SUSPENDED, TaskState
 from kairo_team.task_record import TaskRecord
 
@@ -76,6 +77,7 @@ class Dispatcher:
         self._concluding = False
         self._stopped = False
         self._reserve = config.budget_policy.reserve
+        self._needs = Needs(governors, config.budget_policy)
         self._weight_left = sum(record.task.weight for record in self.records.values())
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
@@ -161,23 +163,37 @@ class Dispatcher:
         record.has_slot = True
         self._emit(events.TaskAssigned, record.task.id, member)
         self._emit(events.BudgetCarved, record.task.id, member, got[0] or None, got[1] or None)
+        if self._short:  # what was learned may let more than a few of them in
+            self._requeue(1)
         return True
 
     def _carve(self, record: TaskRecord, member: str, *, free: bool) -> Units | InsufficientBudget:
         """Set the task's budget aside with a member: its guarantee, or what is lacking.
 
-        `free`: nothing has to be set aside, for a replay spends nothing.
+        One that has not started gets at least what it is expected to need. It gets less only when nothing is in flight
+        that could give back, or when one is and nobody knows yet what one needs. `free`: nothing has to be set aside,
+        for a replay spends nothing.
         """
-        task, governor = record.task, self._governors[member]
-        ceiling = task.budget if record.spent_by is None else record.ceiling_with(member)
-        weight_left = self._weight_left if record.state is PENDING else self._weight_left + task.weight
+        task = record.task
+        starting = record.state is PENDING
+        weight_left = self._weight_left if starting else self._weight_left + task.weight
+        part = task.weight / weight_left
+        least = self._needs.of(member) if starting and not free else NOTHING
+        got = self._carve_part(record, member, part, least)
+        if starting and isinstance(got, InsufficientBudget) and self._needs.start_with_less(member, self.active):
+            got = self._carve_part(record, member, part, NOTHING)
+        if free and isinstance(got, InsufficientBudget):
+            got = self._carve_part(record, member, 0.0, NOTHING)
+        return got
+
+    def _carve_part(self, record: TaskRecord, member: str, part: float, least: Units) -> Units | InsufficientBudget:
+        ceiling = record.task.budget if record.spent_by is None else record.ceiling_with(member)
         try:
-            part = task.weight / weight_left
-            record.governor, guarantee = governor.carve_share(task.id, ceiling, part, self._reserve)
+            record.governor, guarantee = self._governors[member].carve_share(
+                record.task.id, ceiling, part, self._reserve, least
+            )
         except InsufficientBudget as short:
-            if not free:
-                return short
-            record.governor, guarantee = governor.carve_share(task.id, ceiling, 0.0, self._reserve)
+            return short
         return guarantee
 
     def _fail_unpaid(self, record: TaskRecord, error: str, *, halted: bool) -> None:
@@ -292,6 +308,8 @@ class Dispatcher:
         record.move(to)
         record.error = reason
         if in_flight:
+            if record.governor is not None and record.member is not None and to is not CANCELLED:
+                self._needs.learn(record.member, record.governor.took, ran_out=record.for_halt and to is FAILED)
             self._give_back(record, to)
         elif pending:
             self._weight_left -= record.task.weight

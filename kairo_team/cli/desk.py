@@ -79,7 +79,7 @@ class Desk:
         for problem in found.problems:
             self.say(f"cannot start: {problem}")
         if found.ok and self._write is None:
-            self.screen.tell("can start")
+            self.screen.tell("\n".join([*found.notes, "can start"]))
         return code
 
     def graph(self, job: Job, svg: Path | None) -> int:

@@ -10,7 +10,7 @@ from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance import halts
 from kairo_team.governance.holds import Reservation, holds_already, refusal, reservation
-from kairo_team.governance.ledger import COMMITTED, Node, plant
+from kairo_team.governance.ledger import COMMITTED, PEAK, Node, plant
 from kairo_team.governance.report import guarantee_of, write_down
 from kairo_team.governance.scope import GovernorScope
 from kairo_team.governance.sessions import charge, restore
@@ -25,9 +25,11 @@ from kairo_team.governance.units import (
     TOKENS,
     TOOL_CALLS,
     UNLIMITED,
+    Limits,
     Units,
     budget_of,
     check_within,
+    cut,
     finite,
     limits_of,
     shown,
@@ -244,13 +246,17 @@ class Governor:
             restore(child._node, spent)  # noqa: SLF001 - one of its own kind
         return child
 
-    def carve_share(self, name: str, ceiling: Budget | None, part: float, reserve: float) -> tuple[Governor, Units]:
+    def carve_share(
+        self, name: str, ceiling: Budget | None, part: float, reserve: float, least: Units = NOTHING
+    ) -> tuple[Governor, Units]:
         """Make a child guaranteed a part of what is not allotted yet; return it and its guarantee in ledger units.
 
         `part` and `reserve` are shares (0 to 1) of what is left and of the limit, which is left aside. Rounded down,
         but at least one unit of each limited dimension that is not limited to 0; more than the ceiling is cut to it;
-        a part of 0 is nothing. Ledger units are tokens, picodollars, loops, tool calls. Raises `InsufficientBudget`
-        and `GovernorClosed` like `carve`; of a halted governor it makes a halted child: the attempt finds out.
+        a part of 0 is nothing. Where the part is less than `least` the child gets `least`, in ledger units too, and
+        nothing is carved where that much is not there beside the reserve. Ledger units are tokens, picodollars, loops,
+        tool calls. Raises `InsufficientBudget` and `GovernorClosed` like `carve`; of a halted governor it makes a
+        halted child: the attempt finds out.
         """
         budget, limit = (FREE, UNLIMITED) if ceiling is None else (ceiling, limits_of(ceiling))
         node = self._node
@@ -259,12 +265,9 @@ class Governor:
         try:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
-            guarantee = node.share(part, reserve) if node.limited and part else NOTHING
-            if limit is not UNLIMITED:
-                tokens, dollars, loops, tool_calls = (
-                    asked if most is None else min(asked, most) for asked, most in zip(guarantee, limit, strict=True)
-                )
-                guarantee = (tokens, dollars, loops, tool_calls)
+            least = least if limit is UNLIMITED or least is NOTHING else cut(least, limit)
+            guarantee = node.share(part, reserve, least) if node.limited and part else NOTHING
+            guarantee = guarantee if limit is UNLIMITED else cut(guarantee, limit)
             carved = node.carve(name, budget, limit, guarantee)
         finally:
             tree.release()
@@ -404,6 +407,27 @@ class Governor:
             tokens, dollars, loops, tool_calls = map(node.unallotted, ALL_DIMENSIONS)
         return budget_of((tokens, dollars, loops, tool_calls))
 
+    def allottable(self, reserve: float) -> Limits:
+        """Return what could be guaranteed to children now beside a reserve, in ledger units; `None` is unlimited.
+
+        `reserve` is a share (0 to 1) of the limit of the nearest governor limited in each dimension.
+        """
+        node = self._node
+        with node.tree.lock:
+            tokens, dollars, loops, tool_calls = (node.allottable(dim, reserve) for dim in ALL_DIMENSIONS)
+        return (tokens, dollars, loops, tool_calls)
+
+    @property
+    def unspent(self) -> Limits:
+        """Limit minus spent, at the nearest governor limited in each dimension, in ledger units; `None`: unlimited."""
+        tokens, dollars, loops, tool_calls = map(self._node.unspent, ALL_DIMENSIONS)
+        return (tokens, dollars, loops, tool_calls)
+
+    @property
+    def limited(self) -> bool:
+        """Whether it or a governor above it has a limit other than seconds."""
+        return bool(self._node.limited)
+
     @property
     def guarantee(self) -> Budget:
         """What was set aside for it, top-ups included; `None` in dimensions without a guarantee."""
@@ -440,6 +464,17 @@ class Governor:
     def spent(self) -> list[int]:
         """What it and everything below it spent, in ledger units: tokens, picodollars, loops, tool calls."""
         return self._node.cells[:4]
+
+    @property
+    def took(self) -> Units:
+        """What it and everything below it spent, in ledger units; of tokens and dollars the most that was claimed.
+
+        That is spent and held together, at the hold made here that had to fit in beside most.
+        """
+        cells = self._node.cells
+        most, most_picos = cells[PEAK], cells[PEAK + DOLLARS]
+        tokens, picos = cells[TOKENS], cells[DOLLARS]
+        return (most if most > tokens else tokens, most_picos if most_picos > picos else picos, cells[2], cells[3])  # noqa: FURB136 - `max` is slow
 
     def status(self) -> tuple[Usage, HaltReason | None]:
         """Return what it and everything below it spent, and why it halted (or `None`)."""

@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from kairo_team.governance.tree import Tree
 
 # A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then by
-# dimension what is committed, and what is used. Of a closed node only what is spent still means anything.
+# dimension what is committed, and what is used, then the most tokens and dollars that were committed when a hold was
+# made. Of a closed node only what is spent, and that most, still mean anything.
 COMPLETION: Final = 4
 COMMITTED: Final = 5
 USED: Final = 9
+PEAK: Final = 13
 NO_DIMENSION: Final = len(ALL_DIMENSIONS)  # above every dimension
 
 
@@ -154,6 +156,11 @@ class Node:
             self.move(TOKENS, -tokens, 0)
             self.move(DOLLARS, -picos, 0)
             return False
+        cells = self.cells
+        if cells[5] > cells[13]:  # noqa: PLR1730 - `max` is slow
+            cells[13] = cells[5]
+        if cells[6] > cells[14]:  # noqa: PLR1730 - `max` is slow
+            cells[14] = cells[6]
         return True
 
     def settle(self, held: Units, used: Units, completion: int = 0) -> None:
@@ -311,8 +318,27 @@ class Node:
                 return max(0, limit - node.cells[COMMITTED + dim])
         return None
 
-    def share(self, part: float, reserve: float) -> Units:
-        """Return a part of what is not allotted; at least one unit of each dimension with a limit above 0."""
+    def unspent(self, dim: int) -> int | None:
+        """Return limit minus spent of the nearest node limited in `dim`."""
+        for node in self.limited:
+            limit = node.limit[dim]
+            if limit is not None:
+                return max(0, limit - node.cells[dim])
+        return None
+
+    def allottable(self, dim: int, reserve: float) -> int | None:
+        """Return what can be guaranteed now beside a share of the limit, of the nearest node limited in `dim`."""
+        for node in self.limited:
+            limit = node.limit[dim]
+            if limit is not None:
+                return max(0, limit - node.cells[COMMITTED + dim] - int(limit * reserve))
+        return None
+
+    def share(self, part: float, reserve: float, least: Units) -> Units:
+        """Return a part of what is not allotted, at least one unit where there is a limit above 0.
+
+        Where the part is less than `least` it is `least`, or `InsufficientBudget` where the reserve leaves less.
+        """
         units = [0, 0, 0, 0]
         for dim in ALL_DIMENSIONS:
             for node in self.limited:
@@ -321,8 +347,14 @@ class Node:
                     continue
                 if limit:
                     left = limit - node.cells[COMMITTED + dim]
-                    amount = int((left - int(limit * reserve)) * part)
-                    units[dim] = 1 if amount < 1 else amount if amount < left else left  # noqa: FURB136 - `min` is slow
+                    free = left - int(limit * reserve)
+                    amount = int(free * part)
+                    amount = 1 if amount < 1 else amount if amount < left else left  # noqa: FURB136 - `min` is slow
+                    if least[dim] > amount:
+                        amount = least[dim]
+                        if amount > free:
+                            raise self.insufficient(dim, amount)
+                    units[dim] = amount
                 break
         tokens, dollars, loops, tool_calls = units
         return (tokens, dollars, loops, tool_calls)
@@ -484,7 +516,7 @@ def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Lim
     node.budget = budget
     node.limit = limit
     node.guarantee = NOTHING
-    node.cells = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    node.cells = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     node.children = node.ended = node.deadline = None
     node.started = tree.clock()
     if parent is None:

@@ -60,6 +60,14 @@ def finite(limits: Limits) -> Units:
     return (tokens or 0, picos or 0, loops or 0, tool_calls or 0)
 
 
+def cut(amounts: Units, limits: Limits) -> Units:
+    """Return amounts that are no more than the limits."""
+    tokens, picos, loops, tool_calls = (
+        amount if most is None or amount < most else most for amount, most in zip(amounts, limits, strict=True)
+    )
+    return (tokens, picos, loops, tool_calls)
+
+
 def beyond(floor: int, committed: int, change: int) -> int:
     """Return what of a change that led to `committed` is beyond a guarantee of `floor`."""
     if not floor:

@@ -196,17 +196,18 @@ class GovernorLaw(RuleBasedStateMachine):
         ceiling=limits,
         part=st.sampled_from([0.25, 0.5, 1.0]),
         reserve=st.sampled_from([0.0, 0.25, 0.5]),
+        least=st.just(ZERO) | amounts,
     )
-    def carve_share(self, at: Pair, ceiling: Limits, part: float, reserve: float) -> Pairs:
+    def carve_share(self, at: Pair, ceiling: Limits, part: float, reserve: float, least: Vector) -> Pairs:
         governor, model = at
         if model.depth() >= DEEPEST:
             return multiple()
-        call = partial(governor.carve_share, f"n{len(self.governors)}", budget(ceiling), part, reserve)
+        call = partial(governor.carve_share, f"n{len(self.governors)}", budget(ceiling), part, reserve, least)
         if model.closed:
             self.refuses(GovernorClosed, call)
             return multiple()
-        wanted = model.share(part, reserve, ceiling)
-        if model.fits_for_child(wanted):
+        wanted = model.share(part, reserve, ceiling, least)
+        if wanted is not None and model.fits_for_child(wanted):
             child, share = self.do(call)
             assert share == wanted
             return self.adopt(child, model, ceiling, wanted, None)

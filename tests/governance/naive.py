@@ -186,14 +186,20 @@ class Naive:
             granted[dim] = want
         return ("waits", ZERO) if waits else ("granted", vector(granted))
 
-    def share(self, part: float, reserve: float, ceiling: Limits) -> Vector:
-        """Return what a child of that part is guaranteed, if it is there."""
+    def share(self, part: float, reserve: float, ceiling: Limits, least: Vector) -> Vector | None:
+        """Return what a child of that part is guaranteed, if it is there; None where `least` is more than is free."""
         share = [0, 0, 0, 0]
         for dim in DIMENSIONS:
             limit = next((node.limit[dim] for node in self.line() if node.limit[dim] is not None), None)
             left = self.unallotted(dim)
             if limit and left is not None:
-                share[dim] = max(1, int(Fraction(part) * (left - int(Fraction(reserve) * limit))))
+                free = left - int(Fraction(reserve) * limit)
+                share[dim] = max(1, min(left, int(Fraction(part) * free)))
+                need = least[dim] if ceiling[dim] is None else min(least[dim], ceiling[dim] or 0)
+                if need > share[dim]:
+                    if need > free:
+                        return None
+                    share[dim] = need
             most = ceiling[dim]
             share[dim] = share[dim] if most is None else min(most, share[dim])
         return vector(share)
