@@ -17,7 +17,7 @@ from kairo_team.governance.pricing import FREE, PriceBook
 from kairo_team.messages import ToolCall
 from kairo_team.models.chat_model import ModelResponse
 from kairo_team.models.fallback import Fallback, single_models
-from kairo_team.models.limits import ModelLimits
+from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.retries import ModelRetry
 
 if TYPE_CHECKING:
@@ -165,16 +165,17 @@ class GovernedModel:
         tariff = self._tariff(model, request)
         gate = self._rules.limits.gate(model.name)
         if gate is None:
-            return await self._hold(model, request, tariff, telling)
-        async with gate.turn():
-            return await self._hold(model, request, tariff, telling)
+            return await self._hold(model, request, tariff, telling, Turn())
+        most = await _count(model, request) + _wanted(model, request) if gate.counts_tokens else 0
+        async with gate.turn(most) as turn:
+            return await self._hold(model, request, tariff, telling, turn)
 
     async def _hold(
-        self, model: ChatModel, request: ModelRequest, tariff: Tariff, telling: _Telling | None
+        self, model: ChatModel, request: ModelRequest, tariff: Tariff, telling: _Telling | None, turn: Turn
     ) -> ModelResponse:
         """Hold the most the call can use, make it no larger than that, and settle."""
         prompt = await _count(model, request)
-        wanted = request.max_tokens or getattr(model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
+        wanted = _wanted(model, request)
         dollars = tariff.most(prompt, wanted)
         least = Budget(prompt + 1, tariff.most(prompt, 1) if dollars else None)
         hold = await self._governor.hold(tokens=prompt + wanted, dollars=dollars, minimum=least)
@@ -184,11 +185,14 @@ class GovernedModel:
                 most = _affordable(tariff, prompt, most, hold.dollars)
             if most < wanted:  # what is charged if nobody learns the outcome is what the call can use now
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
-            response = await self._call(model, replace(request, max_tokens=most), hold, telling)
+            turn.tokens = hold.tokens
+            response = await self._call(model, replace(request, max_tokens=most), hold, telling, turn)
+            if response.usage is not None:
+                turn.tokens = response.usage.tokens
             return self._settle(model, hold, response, tariff)
 
     async def _call(
-        self, model: ChatModel, request: ModelRequest, hold: Reservation, telling: _Telling | None
+        self, model: ChatModel, request: ModelRequest, hold: Reservation, telling: _Telling | None, turn: Turn
     ) -> ModelResponse:
         try:
             if telling is not None:
@@ -196,6 +200,7 @@ class GovernedModel:
             return _checked(model, await model.complete(request))
         except (ModelUnavailable, MissingExtra):
             hold.release()
+            turn.tokens = 0
             raise
         except BaseException as raised:
             error = failure_of(raised)
@@ -203,6 +208,7 @@ class GovernedModel:
             if isinstance(error, ModelCallError) and error.unspent:
                 hold.release()
                 spent = Usage()
+                turn.tokens = 0
             self._report(model.name, "unknown" if error is None else "error", hold.tokens, spent)
             if error is None or error is raised:
                 raise
@@ -287,6 +293,11 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
         return prompt_bound(request)
     with AWAITING:
         return int(await count(request))
+
+
+def _wanted(model: ChatModel, request: ModelRequest) -> int:
+    """Return how long a reply may get, in tokens."""
+    return request.max_tokens or getattr(model, "max_output_tokens", None) or DEFAULT_MAX_TOKENS
 
 
 def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:

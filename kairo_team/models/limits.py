@@ -1,4 +1,4 @@
-"""`ModelLimit`: how many calls of a model may be in flight, and how many may begin in a minute."""
+"""`ModelLimit`: how many calls of a model may be in flight, and how many calls and tokens may begin in a minute."""
 
 from __future__ import annotations
 
@@ -34,9 +34,15 @@ class ModelLimit:
     """Calls in flight at once."""
     per_minute: int | None = None
     """Calls begun in any 60 seconds; every try of a call counts."""
+    tokens_per_minute: int | None = None
+    """Tokens of the calls begun in any 60 seconds, prompts and replies together.
+
+    A call counts as the most it can use until it has ended, then as what it used. One that can use more than the limit
+    waits until nothing counts any more, and goes alone.
+    """
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "per_minute"):
+        for name in ("concurrency", "per_minute", "tokens_per_minute"):
             value = getattr(self, name)
             if value is None:
                 continue
@@ -75,12 +81,29 @@ def _checked(pattern: object, limit: object) -> ModelLimit:
     return limit
 
 
+class Turn:
+    """One call that a limit has let in, or that has none to wait for."""
+
+    __slots__ = ("at", "counts", "held", "tokens")
+
+    def __init__(self, at: float = 0.0, held: int = 0) -> None:
+        self.at = at
+        """When it began."""
+        self.held = held
+        """Tokens it counts as."""
+        self.counts = False
+        """It began in the last minute, as far as anybody has looked."""
+        self.tokens = 0
+        """Tokens it has used, when it ends: its caller says so."""
+
+
 class _Waiter:
-    """A caller in line."""
+    """A caller in line, and the most tokens that its call can use."""
 
-    __slots__ = ("_event", "_loop")
+    __slots__ = ("_event", "_loop", "tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
         self._event = anyio.Event()
         self._loop = current_loop()
 
@@ -97,71 +120,105 @@ class _Waiter:
 
 
 class Gate:
-    """One limit: who is inside, who waits, and when calls began."""
+    """One limit: who is inside, who waits, and what began in the last minute."""
 
     def __init__(self, limit: ModelLimit) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._inside = 0
-        self._begun: deque[float] = deque()
+        self._begun: deque[Turn] = deque()
+        self._tokens = 0  # of those that have begun in the last minute
         self._line: deque[_Waiter] = deque()
         self._clock = _Clock()
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whoever wants a turn has to know the most tokens that its call can use."""
+        return self._limit.tokens_per_minute is not None
+
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it inside the block; cancelled while it waits, a caller leaves the line."""
-        await self._enter()
+    async def turn(self, tokens: int = 0) -> AsyncGenerator[Turn]:
+        """Wait for a turn, and have it inside the block; cancelled while it waits, a caller leaves the line.
+
+        `tokens` are the most that the call can use. What stands in `Turn.tokens` at the end is what it used.
+        """
+        turn = await self._enter(tokens)
         try:
-            yield
+            yield turn
         finally:
             with self._lock:
                 self._inside -= 1
+                if turn.counts:
+                    self._tokens += turn.tokens - turn.held
+                    turn.held = turn.tokens
                 self._call_next()
 
-    async def _enter(self) -> None:
+    async def _enter(self, tokens: int) -> Turn:
         with self._lock:
-            if not self._line and self._due() == 0:
-                self._begin()
-                return
-            waiter = _Waiter()
+            if not self._line and self._due(tokens) == 0:
+                return self._begin(tokens)
+            waiter = _Waiter(tokens)
             self._line.append(waiter)
         try:
-            while (seconds := self._seconds(waiter)) != 0:
-                await waiter.sleep(seconds)
+            while isinstance(turn := self._let_in(waiter), float | None):
+                await waiter.sleep(turn)
         except BaseException:
             with self._lock:
                 self._line.remove(waiter)
                 self._call_next()
             raise
+        return turn
 
-    def _seconds(self, waiter: _Waiter) -> float | None:
-        """Let the first in line in (0), or say how long it is to wait; None: until it is woken."""
+    def _let_in(self, waiter: _Waiter) -> Turn | float | None:
+        """Let the first in line in, or say how many seconds it is to wait; None: until it is woken."""
         with self._lock:
             if self._line[0] is not waiter:
                 return None
-            due = self._due()
-            if due == 0:
-                self._line.popleft()
-                self._begin()
-                self._call_next()
-            return due
+            due = self._due(waiter.tokens)
+            if due != 0:
+                return due
+            self._line.popleft()
+            turn = self._begin(waiter.tokens)
+            self._call_next()
+            return turn
 
-    def _due(self) -> float | None:
+    def _due(self, tokens: int) -> float | None:
         """Return in how many seconds a call may begin; None: once another has ended. Needs the lock."""
         limit = self._limit
         if limit.concurrency is not None and self._inside >= limit.concurrency:
             return None
-        if limit.per_minute is None:
-            return 0
+        if limit.per_minute is None and limit.tokens_per_minute is None:
+            return 0.0
         now, begun = self._clock(), self._begun
-        while begun and not now - _MINUTE + _SLACK < begun[0] <= now + _SLACK:
-            begun.popleft()
-        return 0 if len(begun) < limit.per_minute else begun[0] + _MINUTE - now
+        while begun and not now - _MINUTE + _SLACK < begun[0].at <= now + _SLACK:
+            turn = begun.popleft()
+            turn.counts = False
+            self._tokens -= turn.held
+        last = self._last_in_the_way(tokens)
+        return 0.0 if last is None else last.at + _MINUTE - now
 
-    def _begin(self) -> None:
+    def _last_in_the_way(self, tokens: int) -> Turn | None:
+        """Return the last of those begun that must be a minute old before a call of so many tokens may begin."""
+        limit, last = self._limit, None
+        if limit.per_minute is not None and len(self._begun) >= limit.per_minute:
+            last = self._begun[len(self._begun) - limit.per_minute]
+        if limit.tokens_per_minute is not None:
+            over = self._tokens + min(tokens, limit.tokens_per_minute) - limit.tokens_per_minute
+            for turn in self._begun:
+                if over <= 0:
+                    break
+                over -= turn.held
+                last = turn if last is None or turn.at > last.at else last
+        return last
+
+    def _begin(self, tokens: int) -> Turn:
         self._inside += 1
-        if self._limit.per_minute is not None:
-            self._begun.append(self._clock())
+        turn = Turn(self._clock(), tokens)
+        if self._limit.per_minute is not None or self.counts_tokens:
+            turn.counts = True
+            self._begun.append(turn)
+            self._tokens += tokens
+        return turn
 
     def _call_next(self) -> None:
         if self._line:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.errors import HaltError
+from kairo_team.errors import HaltError, ModelCallError, ModelUnavailable
 from kairo_team.governance import Governor
 from kairo_team.models.admission import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
@@ -98,6 +100,130 @@ async def test_any_crowd_keeps_both_limits_and_all_get_through(
     assert concurrency is None or provider.most <= concurrency
     windows = zip(provider.began, provider.began[per_minute:], strict=False)
     assert all(later - earlier >= 60 - 1e-3 for earlier, later in windows)
+
+
+def spends(prompt: int, completion: int) -> kt.ModelResponse:
+    return kt.ModelResponse("Fine.", usage=kt.Usage(prompt_tokens=prompt, completion_tokens=completion))
+
+
+class Metered(Provider):
+    """Says what a reply has used; raises what it is given instead."""
+
+    def __init__(self, *replies: kt.ModelResponse | Exception, seconds: float = 1.0) -> None:
+        super().__init__(seconds)
+        self.replies = list(replies)
+
+    async def __call__(self, request: kt.ModelRequest) -> Any:
+        await super().__call__(request)
+        reply = self.replies[min(len(self.began), len(self.replies)) - 1]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+MOST = 2 + 8
+"""The most tokens that the call `ASK` can use: this model counts words."""
+
+
+async def test_audit_g21_no_more_tokens_are_asked_for_in_any_minute_than_the_limit() -> None:
+    provider = Provider(90)  # until it has ended a call counts as the most it can use
+    model = govern(provider, any=kt.ModelLimit(tokens_per_minute=2 * MOST))
+    began = anyio.current_time()
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(model.complete, ASK)
+    assert [round(at - began) for at in provider.began] == [0, 0, 60, 60, 120]
+
+
+async def test_audit_g21_a_call_that_has_ended_counts_as_what_it_used() -> None:
+    provider = Metered(spends(2, 1), spends(MOST, 0), spends(1, 1))
+    model = govern(provider, any=kt.ModelLimit(tokens_per_minute=MOST + 3))
+    began = anyio.current_time()
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(model.complete, ASK)
+    assert [round(at - began) for at in provider.began] == [0, 1, 61, 62]
+
+
+@pytest.mark.parametrize(
+    ("reply", "later"),
+    [
+        (ModelCallError("overloaded", "openai:m", "not reached", unspent=True), 1),
+        (ModelUnavailable("openai:m", "not installed"), 1),
+        (ModelCallError("overloaded", "openai:m", "broke off"), 60),
+        (RuntimeError("broke off"), 60),
+        (kt.ModelResponse("Fine."), 60),
+        (spends(MOST, 100), 60),
+    ],
+)
+async def test_audit_g21_what_may_have_been_used_counts_and_what_was_not_does_not(reply: Any, later: int) -> None:
+    provider = Metered(reply, spends(1, 1))
+    rules = CallRules(kt.ModelRetry(retries=0), ModelLimits({"*": kt.ModelLimit(tokens_per_minute=MOST)}))
+    unmetered = FunctionModel(provider, name="openai:m")
+    model = GovernedModel(unmetered, Governor(), lambda *_: None, rules=rules)
+    began = anyio.current_time()
+    with suppress(Exception):
+        await model.complete(ASK)
+    await model.complete(ASK)
+    assert [round(at - began) for at in provider.began] == [0, later]
+
+
+async def test_audit_g21_a_call_that_no_budget_allowed_counts_nothing() -> None:
+    provider, rules = Metered(spends(1, 1)), ModelLimits({"*": kt.ModelLimit(tokens_per_minute=MOST)})
+    models = [
+        GovernedModel(FunctionModel(provider, name="a:m"), governor, lambda *_: None, rules=CallRules(limits=rules))
+        for governor in (Governor(kt.Budget(tokens=2)), Governor())
+    ]
+    began = anyio.current_time()
+    with pytest.raises(HaltError):
+        await models[0].complete(ASK)
+    await models[1].complete(ASK)
+    assert anyio.current_time() - began == pytest.approx(1)
+
+
+async def test_audit_g21_a_call_larger_than_the_limit_goes_alone() -> None:
+    provider = Metered(spends(1, 1), spends(9, 9), spends(1, 1))
+    model = govern(provider, any=kt.ModelLimit(tokens_per_minute=10))
+    began = anyio.current_time()
+    for _ in range(3):
+        await model.complete(ASK)
+    assert [round(at - began) for at in provider.began] == [0, 60, 120]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.integers(1, 40), st.integers(0, 100)), min_size=1, max_size=20),
+    st.integers(1, 400),
+    st.one_of(st.none(), st.integers(1, 3)),
+    st.floats(0, 30),
+)
+@settings(max_examples=60)
+async def test_audit_g21_in_any_crowd_what_was_used_stays_within_the_limit_and_all_get_through(
+    calls: Sequence[tuple[float, int, int]], limit: int, concurrency: int | None, seconds: float
+) -> None:
+    used: list[tuple[float, int, int]] = []
+
+    async def answer(request: kt.ModelRequest) -> kt.ModelResponse:
+        at = anyio.current_time()
+        await anyio.sleep(seconds)
+        most = 1 + (request.max_tokens or 0)
+        truth = int(request.messages[0].text) * most // 100
+        used.append((at, truth, most))
+        return spends(truth, 0)
+
+    rules = CallRules(limits=ModelLimits({"*": kt.ModelLimit(concurrency, tokens_per_minute=limit)}))
+    model = GovernedModel(FunctionModel(answer, name="a:m"), Governor(), lambda *_: None, rules=rules)
+
+    async def arrive(after: float, length: int, percent: int) -> None:
+        await anyio.sleep(after)
+        await model.complete(kt.ModelRequest([kt.Message.user(str(percent))], max_tokens=length))
+
+    async with anyio.create_task_group() as group:
+        for call in calls:
+            group.start_soon(arrive, *call)
+    assert len(used) == len(calls)
+    for began, _, most in used:
+        window = [truth for at, truth, _ in used if began - 60 + 1e-3 < at <= began]
+        assert sum(window) <= limit or len([truth for truth in window if truth]) == 1 <= most
 
 
 async def test_a_caller_that_leaves_the_line_keeps_nobody_waiting() -> None:
