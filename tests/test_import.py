@@ -15,7 +15,7 @@ HEAVY = (
         "httpx",
         "hypothesis",
         "jinja2",
-        "jsonschema",
+        "jsonschema_rs",
         "langchain_core",
         "langgraph",
         "mcp",

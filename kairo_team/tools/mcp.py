@@ -113,7 +113,7 @@ class McpServer:
         ones, raise it too. Leaving ends a stdio server's process and all its children: its input is closed, two
         seconds later it is told to terminate, after two more it is killed.
         """
-        if find_spec("mcp") is None or find_spec("jsonschema") is None:
+        if find_spec("mcp") is None or find_spec("jsonschema_rs") is None:
             raise MissingExtra("McpServer", "mcp")
         import_module("mcp")  # takes a second or two, which the server is not to be blamed for
         _hush()

@@ -9,9 +9,10 @@ import logging
 import math
 import os
 import sys
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
@@ -144,9 +145,15 @@ class HttpTransport:
                 timeout=httpx2.Timeout(timeout, read=None),  # the session bounds each request; streams stay open
                 event_hooks={"response": [note]},
             ) as client,
-            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES) as streams,
+            streamable_http_client(self.url, http_client=client, **_event_limit(streamable_http_client)) as streams,
         ):
             yield streams
+
+
+def _event_limit(connect: Callable[..., Any]) -> dict[str, Any]:
+    """Return the argument that bounds an event; before 2.3 the SDK has none, and takes one megabyte at most."""
+    name = "max_sse_event_size"
+    return {name: MAX_EVENT_BYTES} if name in signature(connect).parameters else {}
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -132,6 +133,11 @@ async def test_models_and_agents_that_a_hook_puts_in_while_it_runs_are_governed_
         async def on_start(self, context: Any, agent: Any) -> None:
             agent.handoffs.append(handoff(Agent("b", model=late)))
 
+    if tuple(map(int, version("openai-agents").split(".")[:2])) < (0, 24):  # it has its models before the hook is done
+        for hooks in (Swap(), Grow(), Sneak()):
+            result, _ = await work(Agent("a", model=Scripted([ask("transfer_to_b")]), hooks=hooks))
+            assert (result.output, late.calls) == (None, [])
+        return
     for hooks in (Swap(), Grow()):
         result, _ = await work(Agent("a", model=Scripted([ask("transfer_to_b")]), hooks=hooks))
         assert (result.output, result.usage.loops) == ("late", len(result.outcomes) + isinstance(hooks, Grow))

@@ -242,4 +242,6 @@ def test_the_page_shows_the_matrix() -> None:
     """Written by `python -m tests.agents.matrix_table > docs/wrappers-matrix.md`."""
     if len(list(rigs())) < len(MODULES):
         pytest.skip("a library of the table is not installed")
+    if not PAGE.exists():
+        pytest.skip("runs in the repository only")
     assert PAGE.read_text(encoding="utf-8") == table(rigs())

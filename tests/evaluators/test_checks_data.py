@@ -87,12 +87,15 @@ SCHEMA = {
     ("value", "wrong"),
     [
         ({"id": "AB1", "x-note": "y", "tags": [1, "1", {"a": 1}, {"a": 2}]}, ""),
-        ({"id": "ab1"}, "$.id: 'ab1' does not match '^[A-Z]{2}[0-9]+$'"),
-        ({"x-note": 1}, "$.x-note: 1 is not of type 'string'"),
-        ({"other": 1}, "$: the property 'other' is not allowed"),
-        ({"tags": [{"a": 1, "b": [2]}, {"b": [2.0], "a": 1}]}, "$.tags: it has the same item twice"),
-        ([], "$: [] is not of type 'object'"),
-        ({"tags": [1, 1.0]}, "$.tags: it has the same item twice"),
+        ({"id": "ab1"}, '$.id: "ab1" does not match "^[A-Z]{2}[0-9]+$"'),
+        ({"x-note": 1}, '$.x-note: 1 is not of type "string"'),
+        ({"other": 1}, "$: Additional properties are not allowed ('other' was unexpected)"),
+        (
+            {"tags": [{"a": 1, "b": [2]}, {"b": [2.0], "a": 1}]},
+            '$.tags: [{"a":1,"b":[2]},{"a":1,"b":[2.0]}] has non-unique elements',
+        ),
+        ([], '$: [] is not of type "object"'),
+        ({"tags": [1, 1.0]}, "$.tags: [1,1.0] has non-unique elements"),
     ],
 )
 async def test_a_json_schema(says: Says, value: Any, wrong: str) -> None:
@@ -116,6 +119,7 @@ EVIL = "a" * 40_000
         ),
         ({"uniqueItems": True}, [{"n": n} for n in range(20_000)]),
         ({"propertyNames": {"pattern": "^(a|a)*$"}}, {EVIL: 1}),
+        ({"patternProperties": {"^(a+)+$": True}, "unevaluatedProperties": False}, {EVIL + "!": 1}),
     ],
     ids=lambda part: f"{str(part)[:30]}",
 )
@@ -129,7 +133,6 @@ async def test_no_text_hangs_a_schema(says: Says, schema: Any, value: Any) -> No
         ({"type": "thing"}, "it is no valid JSON Schema"),
         ({"pattern": "(?=a)b"}, "cannot be searched for in linear time"),
         ({"items": [{"not": {"patternProperties": {r"(a)\1": True}}}]}, "linear time|no valid JSON Schema"),
-        ({"patternProperties": {"a": True}, "unevaluatedProperties": False}, "take additionalProperties"),
     ],
 )
 def test_a_schema_that_cannot_be_applied_safely_is_refused(schema: Any, problem: str) -> None:
@@ -141,7 +144,7 @@ async def test_what_is_no_json_meets_no_schema(says: Says) -> None:
     assert (await says(checks.json_schema({}), "not JSON") or "").startswith("the text is no valid JSON")
     rest = {"properties": {"a": True}, "additionalProperties": {"type": "integer"}}
     assert await says(checks.json_schema(rest), '{"a": "x", "b": 1}') == ""
-    assert await says(checks.json_schema(rest), '{"b": "x"}') == "$.b: 'x' is not of type 'integer'"
+    assert await says(checks.json_schema(rest), '{"b": "x"}') == '$.b: "x" is not of type "integer"'
     assert (
         await says(checks.json_schema({"patternProperties": {"a": False}, "additionalProperties": False}), "[]") == ""
     )
@@ -152,7 +155,7 @@ async def test_every_part_of_a_schema_is_applied(says: Says) -> None:
     assert await says(checks.json_schema(odd), '{"(": "(b"}') == ""
     both = {"allOf": [{"pattern": "^a"}, {"pattern": "b$"}]}
     assert await says(checks.json_schema(both), '"ab"') == ""
-    assert await says(checks.json_schema(both), '"a"') == "$: 'a' does not match 'b$'"
+    assert await says(checks.json_schema(both), '"a"') == '$: "a" does not match "b$"'
 
 
 async def test_a_schema_does_not_hang_on_dialects_named_inside(says: Says) -> None:

@@ -45,7 +45,7 @@ async def test_the_tools_of_a_real_server_are_offered_called_and_checked(referen
         assert await called(tools["picture"]) == "Look:\n[image image/png, 12 kB]"
         with pytest.raises(RuntimeError, match="Error executing tool fail"):
             await called(tools["fail"])
-        with pytest.raises(ValueError, match=r"\$\.a: 'x' is not of type 'integer'"):
+        with pytest.raises(ValueError, match=r'\$\.a: "x" is not of type "integer"'):
             await called(add, a="x", b=3)
         assert len(await called(tools["big"], characters=3_000_000)) == 3_000_000
         assert json.loads(await called(add, a=1, b=1)) == {"total": 2}, "and all goes on after an error"
@@ -79,12 +79,12 @@ async def test_kf_g09_arguments_are_checked_before_the_call_and_results_after_it
         pipeline = governed(McpPolicy(McpSecurityPolicy.ALLOW_ALL))
         refused = await pipeline.call(offered[0], {"path": 3})
         assert refused.is_error
-        assert "$.path: 3 is not of type 'string'" in refused.text
+        assert '$.path: 3 is not of type "string"' in refused.text
         assert "tools/call" not in record.read_text(encoding="utf-8"), "the server never saw it"
         lied = await pipeline.call(offered[0], {"path": "a"})
         assert lied.is_error
         assert "breaks its own word" in lied.text
-        assert "$.size: 'big' is not of type 'integer'" in lied.text
+        assert '$.size: "big" is not of type "integer"' in lied.text
 
 
 async def test_kf_g08_lists_name_tools_as_the_server_does() -> None:

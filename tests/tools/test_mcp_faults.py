@@ -129,18 +129,42 @@ async def test_a_tool_whose_schema_is_none_is_left_out_by_name(caplog: pytest.Lo
     assert "'good' is left out: the server has another tool of that name" in caplog.text
 
 
-async def test_a_schema_elsewhere_is_never_fetched(http_url: str) -> None:
+async def test_a_schema_elsewhere_is_never_fetched(http_url: str, caplog: pytest.LogCaptureFixture) -> None:
     elsewhere = {"$ref": f"{http_url}/schema.json"}
     tools = [listed("t", properties={"a": elsewhere}), listed("u") | {"outputSchema": {"type": "object", **elsewhere}}]
-    result: dict[str, Any] = {"content": [], "structuredContent": {"a": 1}}
-    async with raw(tools=tools, results={"u": result}).connect() as offered:
-        with pytest.raises(ValueError, match=r"its schema cannot be applied.*Unresolvable"):
-            await called(by_tool(offered)["t"], a=1)
-        with pytest.raises(RuntimeError, match=r"breaks its own word.*its schema cannot be applied"):
-            await called(by_tool(offered)["u"])
+    async with raw(tools=[*tools, listed("v")]).connect() as offered:
+        assert set(by_tool(offered)) == {"v"}
+    assert caplog.text.count("nothing outside the schema is fetched") == 2
 
 
 async def test_an_endless_schema_harms_nobody() -> None:
     async with raw(tools=[listed("t", **{"$ref": "#"}), listed("u", pattern="(")]).connect() as offered:
-        with pytest.raises(ValueError, match="its schema cannot be applied"):
-            await called(by_tool(offered)["t"])
+        assert set(by_tool(offered)) == {"t"}
+        assert await called(by_tool(offered)["t"]) == "t did {}"
+
+
+EVIL = "a" * 40_000 + "!"
+HOSTILE: list[dict[str, Any]] = [
+    {"pattern": "^(a+)+$"},
+    {"pattern": "^(a|a)*$"},
+    {"pattern": r"^(?=(a+)+$)a*!$"},
+    {"pattern": r"^(a+)+\1$"},
+    {"allOf": [{"anyOf": [{"pattern": "^(a+)+$"}, {"pattern": "(a+)+b"}]}]},
+]
+
+
+@pytest.mark.parametrize("part", HOSTILE, ids=str)
+async def test_audit_g21_no_pattern_of_a_server_hangs_a_call(part: dict[str, Any]) -> None:
+    tools = [
+        listed("in", properties={"a": part}),
+        listed("keys", patternProperties={part.get("pattern", "^(a+)+$"): False}, additionalProperties=False),
+        listed("out") | {"outputSchema": {"type": "object", "properties": {"a": part}}},
+    ]
+    result: dict[str, Any] = {"content": [], "structuredContent": {"a": EVIL}}
+    async with raw(tools=tools, results={"out": result}).connect() as offered:
+        with pytest.raises(ValueError, match=r"\$\.a: "):
+            await called(by_tool(offered)["in"], a=EVIL)
+        with pytest.raises(ValueError, match=r"^\$"):
+            await called(by_tool(offered)["keys"], **{EVIL: 1})
+        with pytest.raises(RuntimeError, match="breaks its own word"):
+            await called(by_tool(offered)["out"])
