@@ -160,12 +160,16 @@ class Leashes:
             self.note_blocking(name, self._clock() - began)
         return cast("T", made) if rest is None else await rest
 
-    def begin(self, work: Awaitable[T], name: str, stopper: Stopper | None) -> tuple[T | None, Awaitable[T] | None]:
+    def begin(
+        self, work: Awaitable[T] | None, name: str, stopper: Stopper | None
+    ) -> tuple[T | None, Awaitable[T] | None]:
         """Do the first step of what `hold` does: return what was made, or else what is to be awaited at once.
 
         What never waits for anything needs no coroutine around it. How long the step took is the caller's to note.
         """
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
+            if work is None:  # whoever called it says what is wrong with that
+                return None, None
             work = _await(work)
         coroutine = cast("Coroutine[Any, Any, Any]", work)
         task, nurseries = None, 0
