@@ -141,7 +141,9 @@ def check_result(result: kt.TeamResult, told: Sequence[events.Event], played: Pl
     if result.status not in CALM:
         assert result.error
         assert result.warnings[0] == result.error
-    assert (result.output is not None) is (COMPLETED in statuses)
+    calm = result.status in CALM
+    assert (result.output is not None) is (calm and COMPLETED in statuses)
+    assert (result.partial_output is not None) or calm or COMPLETED not in statuses
     for outcome in outcomes:
         check_outcome(outcome)
     last = told[-1]
