@@ -299,8 +299,8 @@ MUTANTS = [
         "share takes the reserve",
         "a task's share comes out of what was to be left aside too",
         LEDGER,
-        "int((left - int(limit * reserve)) * part)",
-        "int(left * part)",
+        "free = left - int(limit * reserve)",
+        "free = left",
         (LAW, "test_carving.py::test_a_share_is_a_part_of_what_is_not_allotted_with_the_reserve_aside"),
     ),
     Mutant(
