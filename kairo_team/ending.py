@@ -14,7 +14,7 @@ from kairo_team.borders import failure_of, words_of
 from kairo_team.budget import HaltReason
 from kairo_team.dispatch import Dispatcher
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
-from kairo_team.frozen import FrozenDict
+from kairo_team.frozen import FrozenDict, maker
 from kairo_team.journal import MemoryJournal
 from kairo_team.recorded import EarlyEnd, TaskRecords
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
@@ -45,6 +45,9 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
 }
 """The last event of a run, by its status."""
 
+
+_make_result: Final = maker(TeamResult)
+"""Makes a result of values that were checked before."""
 
 _NO_STEPS: Final = TaskRecords(MemoryJournal(), 0, replaying=False)
 
@@ -285,7 +288,7 @@ def finish(
     else:
         error = ending.explain(halt, outcomes, waiting=waiting)
         partial = replace(run.output, partial=True) if run.output else join_partial(records, outcomes)
-    return TeamResult(
+    return _make_result(
         run_id=run.request.run_id,
         status=status,
         outcomes=outcomes,

@@ -218,6 +218,47 @@ def thaw(value: Any) -> Any:
     return value
 
 
+def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) -> None:
+    """Raise `ValueError` unless `value` is of this kind, or None where that is allowed."""
+    if isinstance(value, kind) or (or_none and value is None):
+        return
+    name = "a string" if kind is str else with_article(kind.__name__)
+    raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}")
+
+
+def with_article(name: str) -> str:
+    """Return the name of a class as a sentence names one of it: "an Artifact", "a Usage"."""
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
+
+
+def check_from_one(where: str, value: object) -> None:
+    """Raise `ValueError` unless `value` is a whole number >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{where} must be a whole number >= 1, not {value!r:.80}")
+
+
+def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:
+    """Return values of one kind as a tuple; `ValueError` for what is no list, or something else in it."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{where} must be a list, not {values!r:.80}")
+    kept = tuple(cast("Iterable[Any]", values))  # type: ignore[redundant-cast]  # pyright needs it
+    for number, one in enumerate(kept):
+        check_kind(f"{where}[{number}]", one, kind)
+    return kept
+
+
+def freeze_named(where: str, values: Any, kind: type | None = None) -> FrozenDict:
+    """Return values by name, of one kind or of any, as a read-only mapping; `ValueError` for anything else."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where} must be a dict, not {values!r:.80}")
+    for name, one in cast("Mapping[Any, Any]", values).items():  # type: ignore[redundant-cast]  # pyright needs it
+        check_kind(f"{where}: a key", name, str)
+        if kind is not None:
+            check_kind(f"{where}[{name!r}]", one, kind)
+    frozen: FrozenDict = freeze(values)
+    return frozen
+
+
 def freeze_json(value: Any) -> Any:
     """Freeze `value` after checking that it can go through JSON and back; raise `ValueError` naming what cannot."""
     _check_json(value, "")

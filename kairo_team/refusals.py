@@ -25,6 +25,8 @@ from typing import (
     get_type_hints,
 )
 
+from kairo_team.frozen import with_article
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
@@ -200,8 +202,7 @@ def _several(hint: Any) -> str:
 
 
 def _article(kind: Any) -> str:
-    name = str(getattr(kind, "__name__", kind))
-    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+    return with_article(str(getattr(kind, "__name__", kind)))
 
 
 def _item_of(hint: Any) -> Any:

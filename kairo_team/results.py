@@ -10,15 +10,15 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, overload
 
-from pydantic import AfterValidator, Field, InstanceOf, ValidationError
+from pydantic import AfterValidator, Field, InstanceOf, Strict, ValidationError
 from pydantic_core import to_json
 
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.budget_tree import BudgetNode
 from kairo_team.errors import TeamFailed, known
-from kairo_team.frozen import freeze, freeze_json, known_arguments, plain_text, quick
+from kairo_team.frozen import checked, freeze, freeze_json, plain_text, quick
 from kairo_team.messages import Message
-from kairo_team.tasks import TaskGraph, TaskStatus
+from kairo_team.tasks import TaskGraph, TaskStatus, check_id
 from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Artifact:
             object.__setattr__(self, "text", plain_text("Artifact.text must be a string", self.text))
         if type(self.media_type) is not str:
             object.__setattr__(self, "media_type", plain_text("Artifact.media_type must be a string", self.media_type))
+        if not isinstance(self.partial, bool):
+            raise ValueError(f"Artifact.partial must be True or False, not {self.partial!r}")
         if self.data is not None:
             object.__setattr__(self, "data", freeze(self.data))
 
@@ -110,18 +112,22 @@ class AgentStatus(StrEnum):
     BLOCKED = "blocked"
 
 
-@quick
+Count = Annotated[int, Strict(), Field(ge=0)]
+"""A whole number, not negative."""
+
+
+@checked
 @dataclass(frozen=True, slots=True)
 class AgentOutput:
     """What an agent gives back."""
 
     artifact: Artifact
     status: AgentStatus = AgentStatus.COMPLETED
-    turns_completed: int = 1
+    turns_completed: Count = 1
     """Model calls made."""
-    max_turns: int | None = None
+    max_turns: Count | None = None
     """Most model calls it would have made; None is no limit."""
-    tool_calls_executed: int = 0
+    tool_calls_executed: Count = 0
     usage: Usage = Usage()
     """A report only: the governor is the ledger."""
     transcript: Annotated[Sequence[Message], AfterValidator(tuple)] = ()
@@ -168,12 +174,12 @@ def _deep_copied(self: T, memo: dict[int, Any]) -> T:
     return made
 
 
-@quick
+@checked
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
     """How one task ended."""
 
-    task_id: str
+    task_id: Annotated[str, AfterValidator(check_id)]
     status: TaskStatus
     artifact: Artifact | None = None
     """The accepted artifact; for a task that was not accepted, the best or partial one there is."""
@@ -185,7 +191,7 @@ class TaskOutcome:
     attempt. Where a person approved what only a person could decide, it is a PASS. An acceptance by LOW risk, or by a
     person where something else was open too, changes nothing in it.
     """
-    attempts: int = 0
+    attempts: Count = 0
     """Every try counts; 0: never started."""
     member: str | None = None
     """Who worked on it last."""
@@ -203,12 +209,12 @@ class TaskOutcome:
     __deepcopy__ = _deep_copied
 
 
-@known_arguments
+@checked
 @dataclass(frozen=True, slots=True)
 class TeamResult:
     """All that came of a run; there is always one."""
 
-    run_id: str
+    run_id: Annotated[str, AfterValidator(check_id)]
     status: TeamStatus
     outcomes: tuple[TaskOutcome, ...] = ()
     """In plan order."""
@@ -218,7 +224,7 @@ class TeamResult:
     usage: Usage = Usage()
     budget: BudgetNode | None = None
     """What every member and task was given, used and returned."""
-    duration: float = field(default=0.0, compare=False)
+    duration: Annotated[float, Field(ge=0)] = field(default=0.0, compare=False)
     """Seconds from the first event to the end."""
     warnings: tuple[str, ...] = ()
     error: str | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kairo_team.budget import HaltReason, Usage, left_of
-from kairo_team.frozen import maker
+from kairo_team.frozen import FrozenDict, maker
 from kairo_team.recorded import MISSING, CutShort
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.states import CANCELLED, FAILED, IN_FLIGHT, NOT_STARTED, PENDING, TASK_MOVES, Path, TaskState
@@ -192,10 +192,12 @@ class TaskRecord:
         )  # fmt: skip
 
 
-def upstream_of(task: Task, records: Mapping[str, TaskRecord]) -> dict[str, Artifact]:
+def upstream_of(task: Task, records: Mapping[str, TaskRecord]) -> Mapping[str, Artifact]:
     """Return the accepted artifacts of a task's dependencies, by task id, in the order of `depends_on`."""
-    return {
-        dependency: record.artifact
-        for dependency in task.depends_on
-        if (record := records[dependency]).artifact is not None and record.entry.accepted
-    }
+    return FrozenDict(
+        {
+            dependency: record.artifact
+            for dependency in task.depends_on
+            if (record := records[dependency]).artifact is not None and record.entry.accepted
+        }
+    )

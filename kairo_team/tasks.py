@@ -14,7 +14,16 @@ from pydantic import AfterValidator, PlainSerializer, Strict
 
 from kairo_team.budget import Budget
 from kairo_team.errors import known, repeated
-from kairo_team.frozen import EMPTY, checked, freeze_json, quick
+from kairo_team.frozen import (
+    EMPTY,
+    check_from_one,
+    check_kind,
+    checked,
+    freeze_json,
+    freeze_named,
+    freeze_several,
+    quick,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -183,3 +192,16 @@ class Assignment:
     """What a reviewer wants changed in `previous`, first what blocks; with status "closed" what is to stay as it is."""
     directives: Sequence[str] = ()
     """What whoever steers the run asked for, oldest first."""
+
+    def __post_init__(self) -> None:
+        from kairo_team.results import Artifact
+        from kairo_team.verdicts import Finding
+
+        check_kind("Assignment.task", self.task, Task)
+        check_kind("Assignment.goal", self.goal, str)
+        check_from_one("Assignment.attempt", self.attempt)
+        check_kind("Assignment.previous", self.previous, Artifact, or_none=True)
+        for name, kind in (("inputs", None), ("context", None), ("upstream", Artifact)):
+            object.__setattr__(self, name, freeze_named(f"Assignment.{name}", getattr(self, name), kind))
+        for name, one in (("findings", Finding), ("directives", str)):
+            object.__setattr__(self, name, freeze_several(f"Assignment.{name}", getattr(self, name), one))

@@ -24,6 +24,7 @@ from kairo_team.clock import LoopClock
 from kairo_team.dispatch import Dispatcher
 from kairo_team.ending import LAST_EVENT, Ending, end_early, finish, log_end
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, TeamAborted
+from kairo_team.frozen import check_kind
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.leash import Leashes
 from kairo_team.opening import begun_with, interruptible, open_services
@@ -259,7 +260,9 @@ class TeamRun:
 
     @output.setter
     def output(self, value: Artifact | str) -> None:
-        self._output = Artifact(value) if isinstance(value, str) else value
+        made = Artifact(value) if isinstance(value, str) else value
+        check_kind("TeamRun.output", made, Artifact)
+        self._output = made
 
     @property
     def graph(self) -> TaskGraph | None:

@@ -13,7 +13,7 @@ from kairo_team.attempts import Attempt, Worker, cancelled_attempt, run_attempt
 from kairo_team.budget import Usage, difference
 from kairo_team.carving import EVALUATE
 from kairo_team.errors import Interrupted, Misuse
-from kairo_team.frozen import maker
+from kairo_team.frozen import EMPTY, maker
 from kairo_team.human import HumanRequest
 from kairo_team.recorded import MISSING, CutShort, TaskCancelled
 from kairo_team.results import AgentStatus
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _make_assignment: Final = maker(Assignment)
 """Makes an assignment of values that were checked before."""
+
+_make_context: Final = maker(EvaluationContext)
 
 _NOTHING: Final = ()
 
@@ -181,7 +183,7 @@ class Tries:
         self, record: TaskRecord, number: int, previous: Artifact | None, findings: Sequence[Finding], told: int
     ) -> Assignment:
         task, request = record.task, self._request
-        upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else {}
+        upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else EMPTY
         directives = self._steering.directives_for(task.id, until=told) if told else _NOTHING
         return _make_assignment(
             task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
@@ -280,7 +282,7 @@ class Tries:
         account = None if work is None or not getattr(evaluator, "models", None) else work.governor
         if attempt.artifact is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
-        context = EvaluationContext(
+        context = _make_context(
             task,
             attempt.artifact,
             len(prior) + 1,

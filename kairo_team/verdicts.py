@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from pydantic import AfterValidator
 
 from kairo_team.budget import Usage
-from kairo_team.frozen import checked, known_arguments
+from kairo_team.frozen import EMPTY, check_from_one, check_kind, checked, freeze_named, freeze_several, known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
@@ -253,9 +253,24 @@ class EvaluationContext:
     prior_verdicts: Sequence[EvaluationVerdict] = ()
     """Oldest first."""
     goal: str = ""
-    upstream: Mapping[str, Artifact] = field(default_factory=dict[str, "Artifact"])
+    upstream: Mapping[str, Artifact] = EMPTY
     """Accepted artifacts of the task's dependencies, by task id."""
     config: TeamConfig | None = None
     """The run's configuration; None outside a run."""
     context: MemberContext | None = None
     """Governed models for the purpose "evaluate"; None outside a run."""
+
+    def __post_init__(self) -> None:
+        from kairo_team.results import Artifact
+        from kairo_team.tasks import Task
+        from kairo_team.team import TeamConfig
+
+        check_kind("EvaluationContext.task", self.task, Task)
+        check_kind("EvaluationContext.artifact", self.artifact, Artifact)
+        check_from_one("EvaluationContext.attempt", self.attempt)
+        check_kind("EvaluationContext.goal", self.goal, str)
+        check_kind("EvaluationContext.config", self.config, TeamConfig, or_none=True)
+        prior = freeze_several("EvaluationContext.prior_verdicts", self.prior_verdicts, EvaluationVerdict)
+        object.__setattr__(self, "prior_verdicts", prior)
+        upstream = freeze_named("EvaluationContext.upstream", self.upstream, Artifact)
+        object.__setattr__(self, "upstream", upstream)

@@ -496,3 +496,157 @@ def test_audit_g31_a_long_list_in_a_message_is_cut() -> None:
     many = [f"n{number:02}" for number in range(40)]
     assert known(many[:30]).endswith("'n28', 'n29'")
     assert known(many).endswith("'n28', 'n29' and 10 more")
+
+
+# ---------------------------------------------------------------- however they are made
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: ANY.TaskOutcome("", "x", attempts=-3),
+            (
+                "TaskOutcome.task_id: an id is made of letters, digits, '_', '.' and '-', not ''; TaskOutcome.status "
+                "must be 'pending', 'in_flight', 'completed', 'failed', 'skipped', 'cancelled' or 'suspended', not "
+                "'x'; TaskOutcome.attempts must be greater than or equal to 0, not -3"
+            ),
+        ),
+        (
+            lambda: ANY.AgentOutput(None, "nope", -1),
+            (
+                "AgentOutput.artifact must be an Artifact, not None; AgentOutput.status must be 'completed', "
+                "'turn_limit_reached', 'graceful_exit', 'halted' or 'blocked', not 'nope'; AgentOutput.turns_completed "
+                "must be greater than or equal to 0, not -1"
+            ),
+        ),
+        (lambda: ANY.AgentOutput(ARTIFACT, usage=5), "AgentOutput.usage must be a Usage, not 5"),
+        (
+            lambda: ANY.AgentOutput(ARTIFACT, transcript="said"),
+            "AgentOutput.transcript must be a list of Message objects, not 'said'",
+        ),
+        (
+            lambda: ANY.AgentOutput(ARTIFACT, error=OSError()),
+            "AgentOutput.error must be a string or None, not OSError()",
+        ),
+        (lambda: ANY.EvaluationContext(None, None, -1), "EvaluationContext.task must be a Task, not None"),
+        (lambda: ANY.EvaluationContext(TASK, None, 1), "EvaluationContext.artifact must be an Artifact, not None"),
+        (
+            lambda: ANY.EvaluationContext(TASK, ARTIFACT, 0),
+            "EvaluationContext.attempt must be a whole number >= 1, not 0",
+        ),
+        (
+            lambda: ANY.EvaluationContext(TASK, ARTIFACT, 1, ["pass"]),
+            "EvaluationContext.prior_verdicts[0] must be an EvaluationVerdict, not 'pass'",
+        ),
+        (
+            lambda: ANY.EvaluationContext(TASK, ARTIFACT, 1, upstream={"a": "text"}),
+            "EvaluationContext.upstream['a'] must be an Artifact, not 'text'",
+        ),
+        (
+            lambda: ANY.EvaluationContext(TASK, ARTIFACT, 1, config={}),
+            "EvaluationContext.config must be a TeamConfig or None, not {}",
+        ),
+        (lambda: ANY.Assignment("t", "g", {}, {}, {}), "Assignment.task must be a Task, not 't'"),
+        (lambda: ANY.Assignment(TASK, None, {}, {}, {}), "Assignment.goal must be a string, not None"),
+        (lambda: ANY.Assignment(TASK, "g", 5, {}, {}), "Assignment.inputs must be a dict, not 5"),
+        (lambda: ANY.Assignment(TASK, "g", {}, {}, ["a"]), "Assignment.upstream must be a dict, not ['a']"),
+        (lambda: ANY.Assignment(TASK, "g", {}, {1: 2}, {}), "Assignment.context: a key must be a string, not 1"),
+        (
+            lambda: ANY.Assignment(TASK, "g", {}, {}, {}, attempt=True),
+            "Assignment.attempt must be a whole number >= 1, not True",
+        ),
+        (
+            lambda: ANY.Assignment(TASK, "g", {}, {}, {}, directives="shorter"),
+            "Assignment.directives must be a list, not 'shorter'",
+        ),
+        (lambda: ANY.TeamResult("r 1", "completed"), "TeamResult.run_id: an id is made of letters, digits, "),
+        (lambda: ANY.TeamResult("r", "done"), "TeamResult.status must be 'completed', 'degraded', 'failed', "),
+        (
+            lambda: ANY.TeamResult("r", "completed", outcomes=["x"]),
+            "TeamResult.outcomes[0] must be a TaskOutcome, not 'x'",
+        ),
+        (lambda: ANY.ModelResponse(None), "ModelResponse.text must be a string, not None"),
+        (lambda: ANY.ModelResponse("", tool_calls=["search"]), "ModelResponse.tool_calls[0] must be a ToolCall, not "),
+        (lambda: ANY.Artifact("", media_type=None), "Artifact.media_type must be a string, not None"),
+        (lambda: ANY.Artifact("", partial="no"), "Artifact.partial must be True or False, not 'no'"),
+    ],
+)
+def test_audit_g17_values_refuse_nonsense(make: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below
+        make()
+    said = str(caught.value)
+    assert said.startswith(message) if message.endswith((" ", "not ")) else said == message
+
+
+ANY: Any = kt
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (kt.TaskOutcome, {"task_id": "", "status": "x", "attempts": -3}),
+        (kt.AgentOutput, {"artifact": None, "status": "nope", "turns_completed": -1}),
+        (kt.TeamResult, {"run_id": "", "status": "done"}),
+        (kt.ModelResponse, {"text": None}),
+    ],
+)
+def test_audit_g17_they_refuse_it_from_json_and_as_a_changed_copy_too(kind: Any, fields: dict[str, Any]) -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    with pytest.raises(ValidationError):
+        adapter.validate_json(json.dumps(fields))
+    good = next(value for value in VALUES if type(value) is kind)
+    for name, nonsense in fields.items():
+        with pytest.raises(ValueError, match=f"{kind.__name__}.{name}"):
+            dataclasses.replace(good, **{name: nonsense})
+
+
+def test_audit_g17_values_stay_as_they_are() -> None:
+    """What was handed in may change afterwards, and nothing in a value can."""
+    outcomes, transcript, upstream = [OUTCOME], [kt.Message.user("u")], {"fetch": ARTIFACT}
+    result = ANY.TeamResult("r", kt.TeamStatus.FAILED, outcomes=outcomes, warnings=["careful"])
+    output = kt.AgentOutput(ARTIFACT, transcript=transcript)
+    inputs: dict[str, Any] = {"rows": [1]}
+    assignment = kt.Assignment(TASK, "g", inputs, {}, upstream, findings=[FINDING], directives=["shorter"])
+    seen = kt.EvaluationContext(TASK, ARTIFACT, 1, [VERDICT], upstream=upstream)
+    for mutable in (outcomes, transcript, upstream, inputs["rows"]):
+        mutable.clear()
+    assert (result.outcomes, result.warnings, output.transcript) == ((OUTCOME,), ("careful",), (kt.Message.user("u"),))
+    assert assignment.upstream == seen.upstream == {"fetch": ARTIFACT}
+    assert (assignment.inputs, assignment.findings, assignment.directives) == ({"rows": (1,)}, (FINDING,), ("shorter",))
+    assert seen.prior_verdicts == (VERDICT,)
+    frozen: list[Any] = [
+        assignment.upstream,
+        assignment.inputs,
+        seen.upstream,
+        kt.EvaluationContext(TASK, ARTIFACT, 1).upstream,
+    ]
+    for mapping in frozen:
+        with pytest.raises(TypeError, match="part of a frozen value"):
+            mapping["x"] = ARTIFACT
+
+
+async def test_audit_g17_what_a_run_hands_out_stays_as_it_is_too() -> None:
+    handed: list[Any] = []
+
+    async def work(assignment: kt.Assignment) -> str:
+        handed.append(assignment)
+        return "made"
+
+    class Reviewer:
+        async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+            handed.append(context)
+            return kt.EvaluationVerdict.passed()
+
+    team = kt.Team("t", [kt.Member("a", work)], evaluators={"r": Reviewer()})
+    plan = kt.TaskGraph([kt.Task("one", "do"), kt.Task("two", "do", depends_on=["one"], evaluator="r")])
+    result = await kt.run(team, kt.TeamExecutionRequest("g", plan=plan))
+    assert [list(one.upstream) for one in handed] == [[], ["one"], ["one"]]
+    for one in handed:
+        with pytest.raises(TypeError, match="part of a frozen value"):
+            one.upstream["x"] = ARTIFACT
+        assert dataclasses.replace(one) == one, "what the library fills unchecked would pass the checks"
+    made: list[Any] = [result, *result.outcomes]
+    for value in made:
+        assert dataclasses.replace(value) == value
+        assert type(value.warnings) is tuple

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from kairo_team.budget import Usage
-from kairo_team.frozen import EMPTY, checked, freeze, known_arguments
+from kairo_team.frozen import EMPTY, checked, freeze
 from kairo_team.governance.pricing import PLAIN, Billing
 from kairo_team.messages import Message, ToolCall, ToolSpec
 
@@ -35,13 +35,13 @@ class ModelRequest:
     """Sampling settings by the provider's usual names, such as temperature and seed."""
 
 
-@known_arguments
+@checked
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
     """A chat model's reply."""
 
     text: str
-    tool_calls: Sequence[ToolCall] = ()
+    tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
     """What it asks tools to do, in order."""
     usage: Usage | None = None
     """What the provider says it used; None means unknown, and the whole hold is charged."""
@@ -50,7 +50,3 @@ class ModelResponse:
     """Why the reply ended; `length` means it was cut off at the token limit."""
     billing: Billing = PLAIN
     """What the price depends on beyond the tokens, as the provider tells it."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.tool_calls, tuple):
-            object.__setattr__(self, "tool_calls", tuple(self.tool_calls))

@@ -131,28 +131,32 @@ async def test_what_the_listener_raises_ends_the_call() -> None:
     assert (tries, governor.usage.tokens) == ([("error", 50)], 50)
 
 
+ANY: Any = kt
+"""A type checker would find what is wrong."""
+
+
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize(
     ("reply", "match"),
     [
-        (None, "a ModelResponse, not with None"),
-        (kt.ModelResponse(None), "a text that is a string, not None"),  # type: ignore[arg-type]
-        (kt.ModelResponse("", [{"name": "search"}]), "tool_calls that are ToolCalls"),  # type: ignore[list-item]
-        (kt.ModelResponse("", usage={"prompt_tokens": 1}), "a usage that is a kt.Usage or None"),  # type: ignore[arg-type]
+        (lambda: None, "a ModelResponse, not with None"),
+        (lambda: ANY.ModelResponse(None), "ModelResponse.text must be a string, not None"),
+        (lambda: ANY.ModelResponse("", ["search"]), r"ModelResponse.tool_calls\[0\] must be a ToolCall, not 'search'"),
+        (lambda: ANY.ModelResponse("", usage=1), "ModelResponse.usage must be a Usage or None, not 1"),
     ],
 )
 async def test_a_reply_of_wrong_parts_is_a_clear_error_and_is_charged_its_hold(
     streams: bool, reply: Any, match: str
 ) -> None:
     async def answer(request: kt.ModelRequest, *_: object) -> Any:
-        return reply
+        return reply()
 
     names = {"complete", "stream"} if streams else {"complete"}
     model: Any = SimpleNamespace(name="test:wrong", **dict.fromkeys(names, answer))
     governed, governor, tries = govern(model)
-    with pytest.raises(TypeError, match=match):
+    with pytest.raises((TypeError, ValueError), match=match):
         await governed.stream(ASK, lambda _: None)
-    with pytest.raises(TypeError, match=match):
+    with pytest.raises((TypeError, ValueError), match=match):
         await governed.complete(ASK)
     assert [outcome for outcome, _ in tries] == ["error", "error"]
     assert governor.usage.tokens == sum(tokens for _, tokens in tries) > 2 * 40
