@@ -16,6 +16,7 @@ from kairo_team.dispatch import Dispatcher
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.frozen import FrozenDict, maker
 from kairo_team.journal import MemoryJournal
+from kairo_team.overshoots import passed_limits
 from kairo_team.recorded import EarlyEnd, TaskRecords
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.states import COMPLETED, PENDING, SUSPENDED, TaskState
@@ -159,12 +160,12 @@ class Ending:
         return own or next((one.exception for one in outcomes if one.exception is not None), self.error)
 
     def all_warnings(
-        self, error: str | None, stubborn: Sequence[str], outcomes: Sequence[TaskOutcome]
+        self, error: str | None, noticed: Sequence[str], outcomes: Sequence[TaskOutcome]
     ) -> tuple[str, ...]:
         """Return each warning once: the error first, then what was warned of, then what was lost."""
         of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
         lost = self._lost(outcomes)
-        return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *stubborn, *of_tasks, *lost]))
+        return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *noticed, *of_tasks, *lost]))
 
     def status(
         self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig, *, waiting: bool
@@ -265,7 +266,7 @@ def _catch_up(
 
 
 def finish(
-    run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, stubborn: Sequence[str], earlier: Earlier
+    run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, noticed: Sequence[str], earlier: Earlier
 ) -> TeamResult:
     """End every task, decide the status, and put the result together."""
     halt = _final_halt(run, ending, dispatcher)
@@ -297,7 +298,7 @@ def finish(
         usage=usage,
         budget=run.governor.tree(),
         duration=run.clock() - run.started,
-        warnings=ending.all_warnings(error, stubborn, outcomes),
+        warnings=ending.all_warnings(error, (*noticed, *passed_limits(run.governor)), outcomes),
         error=error,
         halt=halt,
         refused=ending.refused and halt is None,

@@ -11,12 +11,14 @@ from anyio.lowlevel import current_token
 
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.models.admission import RULES, CallRules
+from kairo_team.overshoots import Overshoots
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.connections import Connections
 from kairo_team.tools.permissions import ToolPermissions, joint_permissions
 from kairo_team.tracebacks import Tracebacks
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Usage
     from kairo_team.contracts import GuardrailPolicy, Journal, Models
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.human import HumanRequest
@@ -35,8 +37,8 @@ class Services:
 
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "around", "clock",
-        "constraints", "journal", "models", "nest", "permissions", "prices", "prompts", "questions", "rules", "run_id",
-        "secrets", "steering", "tracebacks", "withheld",
+        "constraints", "journal", "models", "nest", "overshoots", "permissions", "prices", "prompts", "questions",
+        "rules", "run_id", "secrets", "steering", "tracebacks", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +92,8 @@ class Services:
         self.tracebacks = Tracebacks()
         self.withheld: set[tuple[str, str | None]] = set()
         """Tool sources, and the members that were told that they get nothing of them."""
+        self.overshoots = Overshoots(journal)
+        """Calls that used more than was held for them."""
         self._emit = emit
         self._policies = (() if around is None else around.policies, guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
@@ -101,6 +105,12 @@ class Services:
     def emit(self, *event: Any) -> None:
         """Emit an event, from the run's event loop or from a worker thread."""
         self.call(self._emit, *event)
+
+    def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
+        """Take note, from any thread, of a call that used more than was held; whatever is around this run does too."""
+        self.call(self.overshoots.note, model, held, used)
+        if self.around is not None:
+            self.around.services.note_overshoot(model, held, used)
 
     def warn_of_budget(self) -> None:
         """Tell, from any thread, if most of one of the run's limits is spent."""

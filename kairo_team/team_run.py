@@ -174,7 +174,8 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
-        result = finish(self, self._ending, self._dispatcher, self._leashes.stubborn, self._earlier)
+        noticed = (*self._leashes.stubborn, *self._services.overshoots.warnings)
+        result = finish(self, self._ending, self._dispatcher, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = self._masker.value(result)
         log_end(result, self.team.name)

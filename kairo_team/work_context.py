@@ -170,7 +170,8 @@ class WorkContext:
         """Return a model whose calls are governed, guarded and recorded."""
         services = self.services
         found = services.models.resolve(model)
-        governed = GovernedModel(found, self.governor, self._report_model, services.prices, services.rules)
+        reports = (self._report_model, services.prices, services.rules, services.note_overshoot)
+        governed = GovernedModel(found, self.governor, *reports)
         limited = governed if services.around is None else services.around.constrain(governed)
         steerable = getattr(found, "steerable", True)
         return MemberModel(self, limited, services.guardrails_of(self.member), steerable=steerable)

@@ -24,7 +24,7 @@ FLOORS = [
     VALUES,
     ["governance"],
     ["models", "tools"],
-    ["agents", "journal", "member_model", "run_constraints", "runners", "services", "work_context"],
+    ["agents", "journal", "member_model", "overshoots", "run_constraints", "runners", "services", "work_context"],
     KERNEL,
     ["coordinators", "evaluators"],
     ["front"],

@@ -11,7 +11,7 @@ from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance import halts
 from kairo_team.governance.holds import Reservation, holds_already, refusal, reservation
 from kairo_team.governance.ledger import COMMITTED, PEAK, Node, plant
-from kairo_team.governance.report import guarantee_of, write_down
+from kairo_team.governance.report import guarantee_of, passed_limits, write_down
 from kairo_team.governance.scope import GovernorScope
 from kairo_team.governance.sessions import charge, restore
 from kairo_team.governance.tree import Tree
@@ -444,6 +444,14 @@ class Governor:
         """By how much truths booked late have passed its limits (tokens as prompt tokens)."""
         with self._node.tree.lock:
             return usage_of(*self._node.overshoot_units())
+
+    def passed_limits(self) -> list[tuple[str, int, int, int]]:
+        """Return the limits passed here and below, outermost first: name, dimension, limit, and how much is beyond it.
+
+        In ledger units; a dimension is a place in tokens, dollars, loops, tool calls.
+        """
+        with self._node.tree.lock:
+            return passed_limits(self._node)
 
     @property
     def elapsed(self) -> float:

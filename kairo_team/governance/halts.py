@@ -121,18 +121,18 @@ def scopes_inside(node: Node) -> list[GovernorScope]:
     if node.parent is None:
         found = snapshot(scopes.values())
     else:
-        found = [scope for one in _family(node) if (scope := scopes.get(one)) is not None]
+        found = [scope for one in family(node) if (scope := scopes.get(one)) is not None]
     return found + _inside(node.tree.more_scopes, node)
 
 
 def _inside(registry: Registry[One], node: Node) -> list[One]:
     if not registry:
         return []
-    nodes = snapshot(registry) if node.parent is None else _family(node)
+    nodes = snapshot(registry) if node.parent is None else family(node)
     return [found for one in nodes for found in snapshot(registry.get(one, _NOBODY))]
 
 
-def _family(node: Node) -> list[Node]:
+def family(node: Node) -> list[Node]:
     """List a node and all that was carved below it."""
     family = [node]
     for one in family:  # it grows while it is walked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kairo_team.budget import Budget
 from kairo_team.budget_tree import BudgetNode, ReadLater
-from kairo_team.governance.halts import in_force
+from kairo_team.governance.halts import family, in_force
 from kairo_team.governance.units import budget_of, usage_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,18 @@ def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children:
         closed=node.ended is not None,
         children=children,
     )
+
+
+def passed_limits(node: Node) -> list[tuple[str, int, int, int]]:
+    """List the limits passed at a node and below it, with what is beyond them. Needs the lock."""
+    if not node.tree.overdrawn:
+        return []
+    return [
+        (one.name, dim, limit, over)
+        for one in family(node)
+        for dim, (limit, over) in enumerate(zip(one.limit, one.overshoot_units(), strict=True))
+        if limit is not None and over
+    ]
 
 
 def guarantee_of(node: Node) -> Budget:

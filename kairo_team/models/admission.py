@@ -38,6 +38,8 @@ _PER_REQUEST: Final = 32
 CallOutcome = Literal["ok", "error", "unknown"]
 Report = Callable[[str, CallOutcome, int, Usage], None]
 """Told of every try of a call: model name, outcome, tokens held, usage."""
+ReportOvershoot = Callable[[str, Usage, Usage], None]
+"""Called after a call that used more than was held for it: model name, what was held, what was used."""
 Tell = Callable[[str], object]
 """Told each piece of a streamed reply's text."""
 
@@ -93,7 +95,7 @@ class GovernedModel:
     it provably did not (`ModelCallError.unspent`). A retry is a call like any other: guards, limits, a hold of its own.
     """
 
-    __slots__ = ("_governor", "_model", "_prices", "_report", "_rules")
+    __slots__ = ("_governor", "_model", "_prices", "_report", "_report_overshoot", "_rules")
 
     def __init__(
         self,
@@ -102,8 +104,10 @@ class GovernedModel:
         report: Report,
         prices: PriceBook | None = None,
         rules: CallRules = RULES,
+        report_overshoot: ReportOvershoot | None = None,
     ) -> None:
         self._model = model
+        self._report_overshoot = report_overshoot
         self._governor = governor
         self._report = report
         self._prices = prices or PriceBook()
@@ -223,6 +227,8 @@ class GovernedModel:
         if not usage.dollars:
             usage = replace(usage, dollars=tariff.cost(usage, response.billing))
         hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
+        if hold.overshoot and self._report_overshoot is not None:
+            self._report_overshoot(model.name, Usage(hold.tokens, dollars=hold.dollars), usage)
         self._report(model.name, "ok", hold.tokens, usage)
         return replace(response, usage=usage)
 
