@@ -1,8 +1,8 @@
 """Serve runs over HTTP: their events as server-sent events, which go on where a watcher was cut off.
 
-    python examples/serve_events.py
-    curl -s -X POST localhost:8000/runs -d '{"goal": "Tell what the sea is like."}'
-    curl -N localhost:8000/runs/RUN_ID/events
+    TOKEN=sesame python examples/serve_events.py
+    curl -s -X POST localhost:8000/runs -H 'Authorization: Bearer sesame' -d '{"goal": "Tell what the sea is like."}'
+    curl -N localhost:8000/runs/RUN_ID/events?token=sesame
 
 | request | what it does |
 |---|---|
@@ -15,11 +15,18 @@
 The events' numbers are their ids, so a browser's `EventSource` that lost its connection asks for what it has not seen,
 and gets every event once. Members are plain functions that take their time: no model is asked. Needs starlette and
 uvicorn.
+
+Every request needs the token, as a bearer or, for an `EventSource`, which sends no headers of its own, in the address.
+Without TOKEN the server makes one and prints it. It listens on this machine alone, answers to no other name (a page
+elsewhere whose name was made to lead here) and to no other origin, and reads bodies of 64 kB, without nesting.
 """
 
 from __future__ import annotations
 
+import hmac
+import json
 import os
+import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,9 +36,11 @@ import anyio
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import kairo_team as kt
 from kairo_team import events
@@ -41,6 +50,12 @@ SECONDS = float(os.environ.get("SECONDS", "1"))
 """How long a member takes over each step of its work."""
 PING = 15.0
 """Seconds without an event after which a comment is sent: proxies close silent connections."""
+TOKEN = os.environ.get("TOKEN") or secrets.token_urlsafe()
+"""What every request must know."""
+NAMES = ("localhost", "127.0.0.1", "[::1]")
+"""What the server may be called in an address."""
+MAX_BODY = 64_000
+"""Bytes of a request's body."""
 KEPT = 100
 """Ended runs whose events and results can still be asked for."""
 
@@ -175,15 +190,47 @@ async def result(request: Request) -> Response:
     return JSONResponse({"status": ended.status.value, "output": ended.output, "error": ended.error, "tasks": tasks})
 
 
-async def read(request: Request) -> dict[str, Any]:
-    """Return the JSON object that a request brings; none is an empty one."""
+async def read(request: Request) -> dict[str, str]:
+    """Return the JSON object of strings that a request brings; none is an empty one."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            raise HTTPException(413, f"the body may have {MAX_BODY} bytes")
     try:
-        body: Any = await request.json() if await request.body() else {}
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise HTTPException(400, "the body must be a JSON object")
-    return cast("dict[str, Any]", body)
+        found: Any = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(
+        isinstance(value, str) for value in cast("dict[str, Any]", found).values()
+    ):
+        raise HTTPException(400, "the body must be a JSON object of strings")
+    return cast("dict[str, str]", found)
+
+
+class Guarded:
+    """Lets in only requests that name this server, come from nowhere else, and know the token."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or hand on."""
+        refusal = unwanted(Request(scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+
+def unwanted(request: Request) -> Response | None:
+    """Return the refusal of a request; None lets it in."""
+    hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
+    if len(hosts) != 1 or hosts[0].lower().removesuffix(f":{(request.scope['server'] or ('', 0))[1]}") not in NAMES:
+        return JSONResponse({"error": f"this server is called {', '.join(NAMES)}, not {hosts}"}, 421)
+    if any(origin != f"http://{hosts[0]}" for origin in origins):
+        return JSONResponse({"error": f"no page of {origins} may ask this server"}, 403)
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ") or request.query_params.get("token", "")
+    if not hmac.compare_digest(bearer.encode(), TOKEN.encode()):
+        return JSONResponse({"error": "the token is needed: Authorization: Bearer TOKEN, or ?token=TOKEN"}, 401)
+    return None
 
 
 async def refuse(_request: Request, error: Exception) -> Response:
@@ -211,6 +258,7 @@ app = Starlette(
         Route("/runs/{run_id}/steer", steer, methods=["POST"]),
         Route("/runs/{run_id}/cancel", cancel, methods=["POST"]),
     ],
+    middleware=[Middleware(Guarded)],
     exception_handlers={Misuse: refuse, ValueError: refuse},
     lifespan=lifespan,
 )
@@ -218,6 +266,8 @@ app = Starlette(
 
 def main() -> None:
     """Serve until Ctrl-C; port 8000, or that of PORT."""
+    if "TOKEN" not in os.environ:
+        print(f"The token is {TOKEN}", flush=True)
     uvicorn.run(app, port=int(os.environ.get("PORT", "8000")), log_level="warning", timeout_graceful_shutdown=1)
 
 

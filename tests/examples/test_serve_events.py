@@ -43,7 +43,8 @@ class Client:
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> HTTPResponse:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         given = body if isinstance(body, str) or body is None else json.dumps(body)
-        connection.request(method, path, given, {name.replace("_", "-"): value for name, value in headers.items()})
+        known = {"Authorization": f"Bearer {serve_events.TOKEN}"}
+        connection.request(method, path, given, known | {key.replace("_", "-"): text for key, text in headers.items()})
         response = connection.getresponse()
         self._open[response] = connection
         return response
@@ -122,6 +123,54 @@ def test_a_watcher_that_is_cut_off_gets_every_event_exactly_once(client: Client)
     assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
     assert (seen[0].type, seen[-1].type) == ("team.started", "team.completed")
     assert seen == client.watch(run_id), "whoever comes late gets the same from the first"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": ""}, 401),
+        ({"Authorization": "Bearer guess"}, 401),
+        ({"Authorization": "Bearer gu\u00e9ss"}, 401),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "evil.example:{port}"}, 421),
+        ({"Host": "localhost.evil.example:{port}"}, 421),
+        ({"Host": ""}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "http://127.0.0.1:{port}"}, 201),
+        ({"Host": "LOCALHOST:{port}"}, 201),
+    ],
+)
+def test_audit_g35_only_its_own_pages_that_know_the_token_are_answered(
+    client: Client, headers: dict[str, str], status: int
+) -> None:
+    given = {name: value.replace("{port}", str(client.port)) for name, value in headers.items()}
+    told, said = client.ask("POST", "/runs", {"goal": "Tell what the sea is like."}, **given)
+    assert told == status, said
+    assert client.ask("GET", "/runs/none/result", **given)[0] == (404 if status == 201 else status)
+
+
+def test_audit_g35_the_token_may_stand_in_the_address(client: Client) -> None:
+    result = f"/runs/{client.begin()}/result"
+    assert client.ask("GET", f"{result}?token={serve_events.TOKEN}", Authorization="")[0] == 200
+    assert client.ask("GET", f"{result}?token=guess", Authorization="")[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (json.dumps({"goal": "x" * 70_000}), 413),
+        ("[" * 60_000, 400),
+        ('{"goal": ' * 6_000, 400),
+        (json.dumps({"goal": ["x"]}), 400),
+        (json.dumps({"goal": "x", "more": {"deep": []}}), 400),
+        (json.dumps({"goal": "x"}), 201),
+    ],
+    ids=lambda part: str(part)[:12],
+)
+def test_audit_g35_bodies_are_bounded_in_size_and_depth(client: Client, body: str, status: int) -> None:
+    assert client.ask("POST", "/runs", body)[0] == status
 
 
 def test_watchers_at_once_get_the_same_and_slow_ones_too(client: Client) -> None:
@@ -221,7 +270,7 @@ def test_it_runs_as_a_program_and_ends_at_ctrl_c_with_its_runs() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    env = {**os.environ, "PORT": str(port), "SECONDS": "30"}
+    env = {**os.environ, "TOKEN": serve_events.TOKEN, "PORT": str(port), "SECONDS": "30"}
     process = subprocess.Popen([sys.executable, str(FILE)], env=env, stderr=subprocess.PIPE, text=True)
     client = Client(port)
     try:
