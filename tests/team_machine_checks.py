@@ -144,6 +144,7 @@ def check_result(result: kt.TeamResult, told: Sequence[events.Event], played: Pl
     calm = result.status in CALM
     assert (result.output is not None) is (calm and COMPLETED in statuses)
     assert (result.partial_output is not None) or calm or COMPLETED not in statuses
+    assert result.status is kt.TeamStatus.COMPLETED or result.warnings
     for outcome in outcomes:
         check_outcome(outcome)
     last = told[-1]
