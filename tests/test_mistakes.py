@@ -88,8 +88,15 @@ ANY: Any = kt
 """A type checker would find the mistakes."""
 MEMBER = kt.Member("writer", write)
 TEAM = kt.Team("desk", [MEMBER])
-*_BEFORE, _LAST = getattr(kt.Task, "__dataclass_fields__")  # noqa: B009 - of every dataclass
-A_TASK = f"a Task takes {', '.join(_BEFORE)} and {_LAST}"
+
+
+def takes(kind: Any) -> str:
+    """The fields of a value, as a sentence lists them."""
+    *before, last = kind.__dataclass_fields__
+    return f"{', '.join(before)} and {last}"
+
+
+A_TASK = f"a Task takes {takes(kt.Task)}"
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "swapped": (
         lambda: ANY.run_sync("go", TEAM),
@@ -296,10 +303,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "misspelt team": (
         lambda: ANY.Team("desk", [MEMBER], evaluator={}),
-        (
-            "Team takes no 'evaluator'; did you mean 'evaluators'? It takes name, members, coordinator, evaluators, "
-            "output_types, constraints, guardrails, permissions and runtime"
-        ),
+        (f"Team takes no 'evaluator'; did you mean 'evaluators'? It takes {takes(kt.Team)}"),
     ),
     "misspelt task": (
         lambda: ANY.Task("t", "do", depend_on=[]),
@@ -307,21 +311,15 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "misspelt usage": (
         lambda: ANY.Usage(prompt=1),
-        (
-            "Usage takes no 'prompt'; did you mean 'prompt_tokens'? It takes prompt_tokens, completion_tokens, "
-            "dollars, loops, tool_calls and seconds"
-        ),
+        (f"Usage takes no 'prompt'; did you mean 'prompt_tokens'? It takes {takes(kt.Usage)}"),
     ),
     "misspelt policy": (
         lambda: ANY.BudgetPolicy(top_up=2),
-        (
-            "BudgetPolicy takes no 'top_up'; did you mean 'top_ups'? It takes plan, evaluate, reserve, top_ups and "
-            "allow_unpriced"
-        ),
+        (f"BudgetPolicy takes no 'top_up'; did you mean 'top_ups'? It takes {takes(kt.BudgetPolicy)}"),
     ),
     "misspelt limit": (
         lambda: ANY.ModelLimit(concurency=2),
-        "ModelLimit takes no 'concurency'; did you mean 'concurrency'? It takes concurrency and per_minute",
+        f"ModelLimit takes no 'concurency'; did you mean 'concurrency'? It takes {takes(kt.ModelLimit)}",
     ),
     "nothing like it": (
         lambda: ANY.Budget(colour="red"),
@@ -329,7 +327,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "no agent": (
         lambda: ANY.Member("writer"),
-        "Member needs 'agent'; it takes role, agent, name, budget, max_concurrency, constraints, guardrails and senior",
+        f"Member needs 'agent'; it takes {takes(kt.Member)}",
     ),
     "no description": (
         lambda: ANY.Task("t"),
