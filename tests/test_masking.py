@@ -182,7 +182,7 @@ async def test_audit_g30_an_audit_and_the_terminal_hold_no_secret() -> None:
     records: list[Any] = []
 
     @kt.tool(side_effect="read")
-    def search(key: str) -> str:
+    async def search(key: str) -> str:
         """Look it up."""
         return f"found with {key}"
 
