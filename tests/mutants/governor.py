@@ -402,28 +402,12 @@ MUTANTS = [
         ("test_scope.py::test_siblings_are_left_alone",),
     ),
     Mutant(
-        "stopped again and again",
-        "each scope whose deadline fires interrupts all the others once more",
-        HALTS,
-        "if first is halt or not first.stopped:",
-        "if True:",
-        ("test_scope.py::test_audit_g22_a_deadline_interrupts_each_scope_once",),
-    ),
-    Mutant(
         "one scope for each governor",
         "of several scopes of one governor only the first is interrupted",
         HALTS,
         "    return found + _inside(node.tree.more_scopes, node)",
         "    return found",
         ("test_scope.py::test_every_scope_of_one_governor_is_interrupted",),
-    ),
-    Mutant(
-        "kill after exhaustion interrupts nobody",
-        "what runs goes on when its governor is stopped after it was exhausted",
-        HALTS,
-        "if first is halt or not first.stopped:",
-        "if first is halt:",
-        ("test_scope.py::test_a_crossing_record_usage_interrupts_and_a_guard_that_exhausts_does_not",),
     ),
     Mutant(
         "crossing does not interrupt",
