@@ -105,6 +105,18 @@ async def test_max_feedback_rounds_bounds_the_revisions(rounds: int) -> None:
     assert result["t0"].attempts == rounds + 1
 
 
+@shows(kt.TeamConfig, "max_human_rounds")
+@pytest.mark.parametrize("rounds", [0, 2])
+async def test_max_human_rounds_bounds_what_a_person_sends_back(rounds: int) -> None:
+    async def insatiable(question: kt.HumanRequest) -> kt.HumanDecision:
+        return kt.HumanDecision.revise("another one")
+
+    config = kt.TeamConfig(max_feedback_rounds=0, max_human_rounds=rounds)
+    coordinator = ExpertTeamCoordinator(evaluator=Unsure(), gate=kt.CallbackGate(insatiable))
+    result = await run(good, coordinator=coordinator, config=config)
+    assert result["t0"].attempts == rounds + 1
+
+
 @shows(kt.TeamConfig, "team_timeout")
 @pytest.mark.parametrize(("seconds", "status"), [(None, "completed"), (9.0, "timeout"), (11.0, "completed")])
 async def test_team_timeout_ends_the_run(seconds: float | None, status: str) -> None:

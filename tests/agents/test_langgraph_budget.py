@@ -227,7 +227,7 @@ async def test_a_deadline_ends_a_call_in_flight_and_what_was_said_comes_back(wra
     assert result.halt is kt.HaltReason.TIME_BUDGET_EXCEEDED
     assert result.usage.tokens > 15 + 40, "the call that was cut off is charged what was held for it"
     assert result.duration < 6
-    assert len(calls(witness)) == 1
+    assert [call.outcome for call in calls(witness)] == ["ok", "unknown"]
 
 
 @WAYS

@@ -80,9 +80,16 @@ def test_every_status_has_its_exit_code_and_says_why(
 
 
 def test_a_run_whose_coordinator_breaks_is_a_failed_run(kairo: Any, team_file: TeamFile) -> None:
-    said = kairo("run", team_file(ONE.replace("])", "], coordinator=object())")), "x")
+    breaks = "class Breaks:\n    async def execute(self, request, team):\n        return team.nothing\n"
+    said = kairo("run", team_file(breaks + ONE.replace("])", "], coordinator=Breaks())")), "x")
     assert said.code == 4
     assert "the run broke off: AttributeError" in said.out
+
+
+def test_what_is_no_coordinator_is_refused(kairo: Any, team_file: TeamFile) -> None:
+    said = kairo("run", team_file(ONE.replace("])", "], coordinator=object())")), "x")
+    assert said.code == 2
+    assert "Team.coordinator must have" in said.err
 
 
 def test_an_agent_that_ends_the_program_ends_only_the_run(kairo: Any, team_file: TeamFile) -> None:
