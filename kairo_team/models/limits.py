@@ -160,7 +160,7 @@ class Gate:
             waiter = _Waiter(tokens)
             self._line.append(waiter)
         try:
-            while isinstance(turn := self._let_in(waiter), float | None):
+            while not isinstance(turn := self._let_in(waiter), Turn):
                 await waiter.sleep(turn)
         except BaseException:
             with self._lock:

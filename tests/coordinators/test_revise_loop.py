@@ -234,6 +234,8 @@ async def test_kf_e15_criteria_that_change_between_rounds_are_an_error_of_the_ev
     assert (outcome.status, outcome.attempts) == (kt.TaskStatus.FAILED, 2)
     assert "criteria changed since the first review of task 'writer'" in verdict.feedback
     if wired == "itself":
+        assert MOON.digest is not None
+        assert SEA.digest is not None
         assert f"from digest {MOON.digest[:8]} to {SEA.digest[:8]}" in verdict.feedback
     assert strategy.reviews == 1
 

@@ -103,7 +103,9 @@ async def test_a_deadline_interrupts_and_stops_whose_it_was() -> None:
     assert team.stopped is HaltReason.TIME_BUDGET_EXCEEDED
 
 
-async def test_audit_g22_a_deadline_interrupts_each_scope_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_audit_g22_a_governor_that_is_stopped_again_interrupts_nobody_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     interrupted: list[str] = []
     interrupt = GovernorScope.interrupt
 
@@ -118,9 +120,24 @@ async def test_audit_g22_a_deadline_interrupts_each_scope_once(monkeypatch: pyte
         async with team.scope(), anyio.create_task_group() as group:
             for number in range(100):
                 group.start_soon(in_scope, team.carve(f"task-{number}"), seen)
-            await anyio.sleep_forever()
+            await anyio.sleep(0.5)
+            for _ in range(3):
+                team.cancel()
     assert len(seen) == 100
-    assert len(interrupted) == len(set(interrupted)), "those in flight at the first halt, each once"
+    assert sorted(interrupted) == sorted({"team", *(f"task-{number}" for number in range(100))})
+
+
+async def test_a_kill_interrupts_what_an_exhausted_governor_let_run() -> None:
+    team = Governor(Budget(loops=1), name="team")
+    with pytest.raises(HaltError) as caught:
+        async with team.scope():
+            team.pre_step()
+            with pytest.raises(HaltError):
+                team.pre_step()
+            team.cancel()
+            with anyio.move_on_after(1):
+                await anyio.sleep_forever()
+    assert caught.value.reason is HaltReason.LOOP_BUDGET_EXCEEDED, "the first reason wins"
 
 
 async def test_every_scope_of_one_governor_is_interrupted() -> None:

@@ -47,7 +47,7 @@ Reports = list[tuple[str, int, kt.Usage]]
 
 
 def govern(
-    model: Any, budget: kt.Budget, table: dict[str, kt.Price] | None = None, **policy: bool
+    model: Any, budget: kt.Budget, table: dict[str, kt.Price] | None = None, allow_unpriced: bool = False
 ) -> tuple[GovernedModel, Governor, Reports]:
     """Put a model under a budget; also return its governor and what is reported of its calls."""
     reports: Reports = []
@@ -56,7 +56,7 @@ def govern(
     def report(name: str, outcome: str, held: int, usage: kt.Usage) -> None:
         reports.append((outcome, held, usage))
 
-    prices = PriceBook(table).under(kt.BudgetPolicy(**policy))
+    prices = PriceBook(table).under(kt.BudgetPolicy(allow_unpriced=allow_unpriced))
     return GovernedModel(model, governor, report, prices), governor, reports
 
 

@@ -402,12 +402,28 @@ MUTANTS = [
         ("test_scope.py::test_siblings_are_left_alone",),
     ),
     Mutant(
+        "stopped again and again",
+        "each stop of a governor interrupts all that is in flight once more",
+        HALTS,
+        "if first is halt or not first.stopped:",
+        "if True:",
+        ("test_scope.py::test_audit_g22_a_governor_that_is_stopped_again_interrupts_nobody_again",),
+    ),
+    Mutant(
         "one scope for each governor",
         "of several scopes of one governor only the first is interrupted",
         HALTS,
         "    return found + _inside(node.tree.more_scopes, node)",
         "    return found",
         ("test_scope.py::test_every_scope_of_one_governor_is_interrupted",),
+    ),
+    Mutant(
+        "kill after exhaustion interrupts nobody",
+        "what runs goes on when its governor is stopped after it was exhausted",
+        HALTS,
+        "if first is halt or not first.stopped:",
+        "if first is halt:",
+        ("test_scope.py::test_a_kill_interrupts_what_an_exhausted_governor_let_run",),
     ),
     Mutant(
         "crossing does not interrupt",
