@@ -194,7 +194,14 @@ except BaseException as error:
 
 def play(agent: str, backend: str, presses: int = 0) -> str:
     code = textwrap.dedent(PROGRAM).format(agent=agent, backend=backend, presses=presses)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     return done.stdout
 
 

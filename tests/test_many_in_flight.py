@@ -41,7 +41,8 @@ async def run_many(number: int, agent: Callable[..., Any], limit: kt.Budget, **t
     """Run so many tasks at once, none of which ends by itself."""
     member = kt.Member("member", agent, max_concurrency=number)
     team = kt.Team("team", [member], coordinator=TaskDispatchCoordinator())
-    config = kt.TeamConfig(max_parallel_tasks=number, budget=limit)
+    starts = kt.BudgetPolicy(expect=kt.Budget(tokens=1))  # all of them: none waits before it starts
+    config = kt.TeamConfig(max_parallel_tasks=number, budget=limit, budget_policy=starts)
     request = kt.TeamExecutionRequest("Sleep.", plan=graph_of(number, **task), config=config)
     model = FunctionModel(answer_never, name="test:slow")
     return await kt.run(team, request, runtime=kt.Runtime(models={"test:*": model}))

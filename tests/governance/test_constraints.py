@@ -191,7 +191,7 @@ async def test_kf_b22_a_constraint_that_raises_or_returns_nonsense_stops_and_is_
     assert report.validations[-1] is violation.validation
 
 
-async def test_kf_b22_an_async_on_violation_and_a_sync_validate_fail_closed() -> None:
+async def test_kf_b22_an_async_on_violation_fails_closed_and_a_sync_validate_is_refused() -> None:
     class AsyncDecision(Fixed):
         async def on_violation(self, validation: ResourceValidation) -> ResourceAction:  # type: ignore[override]
             return ALLOW
@@ -200,10 +200,12 @@ async def test_kf_b22_an_async_on_violation_and_a_sync_validate_fail_closed() ->
         def validate(self, context: ResourceContext) -> ResourceValidation:  # type: ignore[override]
             return FINE
 
-    broken: list[Any] = [AsyncDecision(WARN), SyncLook()]
-    for constraint in broken:
-        report = await ConstraintChain([constraint]).evaluate(NOW)
-        assert (report.action, report.decided_by) == (STOP, type(constraint).__name__)
+    report = await ConstraintChain([AsyncDecision(WARN)]).evaluate(NOW)
+    assert (report.action, report.decided_by) == (STOP, "AsyncDecision")
+    with pytest.raises(
+        ValueError, match=r"SyncLook\.validate is no async function: write async def validate\(context\)"
+    ):
+        ConstraintChain([SyncLook()])
 
 
 async def test_what_a_constraint_measured_is_kept_when_its_decision_fails() -> None:

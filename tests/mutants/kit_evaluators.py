@@ -252,15 +252,14 @@ class OneListForAll(WordsTCK):
 
 
 @mutant(clause="C10")
-class ForgetsForAll(WordsTCK):
-    """It empties the list of earlier verdicts that it was given."""
+class CorrectsForAll(WordsTCK):
+    """It writes into the artifact that it was given."""
 
     class Review(Words):
         async def evaluate(self, context: kt.EvaluationContext) -> Verdict:
-            prior: Any = context.prior_verdicts
-            if isinstance(prior, list):
-                prior.clear()
-            return await super().evaluate(context)
+            verdict = await super().evaluate(context)
+            object.__setattr__(context.artifact, "text", context.artifact.text.strip() + ".")
+            return verdict
 
 
 class Sum:

@@ -54,7 +54,9 @@ class Reviewing(Honest):
 
     async def ask_planner(self, run: kt.TeamRun) -> kt.TaskGraph:
         try:
-            graph: kt.TaskGraph = await self.planner.plan(run.request, run.team, self.planning_context(run))
+            graph: Any = await self.planner.plan(run.request, run.team, self.planning_context(run))
+            if not isinstance(graph, kt.TaskGraph):
+                raise TypeError(f"the planner returned {graph!r:.200}, not a TaskGraph")
             if self.fallback and (problems := plan_problems(graph, run.team, bind(graph, run.team))):
                 raise PlanRefused(problems)
             return graph
