@@ -20,6 +20,7 @@ from urllib.parse import quote, quote_plus
 from weakref import WeakSet
 
 from kairo_team.frozen import FrozenDict
+from kairo_team.unseen import IGNORED
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -28,10 +29,7 @@ Span = tuple[int, int]
 MASK: Final = "[secret]"
 
 _ESCAPE: Final = re.compile(r"%[0-9A-F]{2}")
-_INVISIBLE: Final = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
-)
+_INVISIBLE: Final = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in IGNORED)}]")
 """What can stand between two letters and nobody sees."""
 _LEAST_BASE64: Final = 6
 """Characters of base64 below which too many ordinary words would be taken for a secret."""

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "kairo_team"
 VALUES = [
     *("borders", "budget", "budget_tree", "child_processes", "child_watch", "clock", "contracts", "errors", "events"),
     *("frozen", "human", "json_schema", "lazy", "masking", "messages", "output_types", "prompts", "refusals"),
-    *("results", "shapes", "states", "status", "tasks", "team", "threads", "tracebacks", "verdicts"),
+    *("results", "shapes", "states", "status", "tasks", "team", "threads", "unseen", "tracebacks", "verdicts"),
 ]
 KERNEL = ["board", "runtime", "team_run"]
 FLOORS = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kairo_team.evaluators.checks.made import Made, Said
 from kairo_team.evaluators.quotes import plain
-from kairo_team.evaluators.unseen import is_seen
+from kairo_team.unseen import is_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import unicodedata
 from functools import cache
 from typing import Final
 
-_IGNORED: Final = (
+IGNORED: Final = (
     *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
     *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x2800, 0x2800), (0x3164, 0x3164), (0xFE00, 0xFE0F)),
     *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D159, 0x1D159)),
@@ -18,7 +18,7 @@ _LAYOUT: Final = "\n\t\r"
 
 def is_ignored(place: int) -> bool:
     """Say whether the character at a code point is one that takes no room, or a blank form."""
-    return any(first <= place <= last for first, last in _IGNORED)
+    return any(first <= place <= last for first, last in IGNORED)
 
 
 @cache
