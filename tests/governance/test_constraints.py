@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -200,12 +200,13 @@ async def test_kf_b22_an_async_on_violation_fails_closed_and_a_sync_validate_is_
         def validate(self, context: ResourceContext) -> ResourceValidation:  # type: ignore[override]
             return FINE
 
-    report = await ConstraintChain([AsyncDecision(WARN)]).evaluate(NOW)
+    late, plain = cast("Any", AsyncDecision(WARN)), cast("Any", SyncLook())
+    report = await ConstraintChain([late]).evaluate(NOW)
     assert (report.action, report.decided_by) == (STOP, "AsyncDecision")
     with pytest.raises(
         ValueError, match=r"SyncLook\.validate is no async function: write async def validate\(context\)"
     ):
-        ConstraintChain([SyncLook()])
+        ConstraintChain([plain])
 
 
 async def test_what_a_constraint_measured_is_kept_when_its_decision_fails() -> None:
