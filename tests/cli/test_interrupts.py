@@ -38,7 +38,13 @@ NOTICE = "stopping ... press Ctrl-C again to leave at once\n"
 def program(
     arguments: list[str], interrupt: signal.Handlers = signal.SIG_DFL, *, path: Path | None = None
 ) -> subprocess.Popen[str]:
-    """The command line as a program that does not ignore Ctrl-C; it imports from `path` first."""
+    """The command line as a program that ignores no signal, whoever runs the tests; it imports from `path` first."""
+
+    def take_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, interrupt)
+
     paths = [str(path)] if path else []
     return subprocess.Popen(
         [sys.executable, "-m", "kairo_team.cli", *arguments],
@@ -46,7 +52,7 @@ def program(
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),  # noqa: PLW1509 - it calls the system and no more
+        preexec_fn=take_signals,  # noqa: PLW1509 - it calls the system and no more
     )
 
 
