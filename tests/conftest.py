@@ -12,7 +12,9 @@ from kairo_team.testing import virtual_time, virtual_time_backends
 from kairo_team.testing.clocks import Backend
 
 # Repeatable in CI, where a rare failing example helps nobody who did not cause it. An async test runs on two loops.
-settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+settings.register_profile(
+    "local", deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
