@@ -143,7 +143,6 @@ async def test_outside_a_team_a_governed_model_is_what_it_was() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # LangChain forgets the second prompt
-@pytest.mark.filterwarnings("ignore:coroutine 'ahandle_event' was never awaited")
 async def test_several_prompts_in_one_call_are_refused_of_a_followed_model_and_held_of_a_governed_one() -> None:
     for model, tokens in ((Scripted(), 0), (governed(Scripted()), 30)):
 
