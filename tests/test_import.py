@@ -12,6 +12,7 @@ import pytest
 HEAVY = (
     *(
         "agents",
+        "docstring_parser",
         "httpx",
         "hypothesis",
         "jinja2",

@@ -131,7 +131,15 @@ def test_every_set_of_extras_is_pinned(wanted: list[str]) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "pins.py"), *wanted]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     pinned = set(re.findall(r"^([a-z0-9-]+)==", done.stdout, flags=re.MULTILINE))
-    assert {"anyio", "jinja2", "networkx", "pydantic", "pydantic-core", "typing-extensions"} <= pinned
+    assert {
+        "anyio",
+        "docstring-parser",
+        "jinja2",
+        "networkx",
+        "pydantic",
+        "pydantic-core",
+        "typing-extensions",
+    } <= pinned
     assert ("pydantic-ai-slim" in pinned) is ("all" in wanted)
     assert ("typer" in pinned) is bool(wanted)
 

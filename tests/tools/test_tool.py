@@ -141,7 +141,7 @@ def test_audit_g21_the_docstrings_of_tools_are_read_in_every_common_style(docstr
 
 
 @pytest.mark.parametrize(
-    "docstring", [None, "", "\n\n", ":param", "Args:", "Args:\n", "Parameters\n-----", "a\nArgs:\n x"]
+    "docstring", [None, "", "\n\n", ":param", ": :", "Args:", "Args:\n", "Parameters\n-----", "a\nArgs:\n x"]
 )
 def test_a_poor_docstring_is_no_error(docstring: str | None) -> None:
     def add(a: int, b: int) -> int:
