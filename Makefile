@@ -5,23 +5,29 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
+SUITE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 ANOTHER := Name another one: make $(or $(MAKECMDGOALS),test) PYTHON=python3.12
 PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs shape build constraints clean
+.PHONY: help demo test test-all check format bench docs shape build constraints clean
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## */  make \1	/' | expand -t 22
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
 	@echo 'Another Python: make demo PYTHON=python3.12.  More arguments: make demo ARGS="--json".'
 	@echo 'The suite in one process, as a debugger wants it: make test WORKERS=0.'
 
 demo: $(VENV)/.demo ## a team on the embedded model, from nothing, offline once installed
 	@$(BIN)/kairo demo $(ARGS) || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
 
-test: $(VENV)/.dev ## the whole suite, with coverage by branch
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered $(ARGS)
+test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minutes on two cores
+	@$(SUITE) -m "not exhaustive and not bench" $(COVERAGE) $(ARGS)
+
+test-all: $(VENV)/.dev ## `make test`, then the rest of the suite (all mutants, many examples), and the coverage by branch
+	@$(MAKE) --no-print-directory test COVERAGE="--cov --cov-report="
+	@$(SUITE) -m "(exhaustive or hypothesis) and not bench" --hypothesis-profile=exhaustive \
+		--cov --cov-append --cov-report=term:skip-covered $(ARGS)
 
 check: $(VENV)/.dev ## lint, format and types: ruff, mypy strict, pyright strict
 	@$(BIN)/ruff check

@@ -11,12 +11,17 @@ from hypothesis import HealthCheck, settings
 from kairo_team.testing import virtual_time, virtual_time_backends
 from kairo_team.testing.clocks import Backend
 
-# Repeatable in CI, where a rare failing example helps nobody who did not cause it. An async test runs on two loops.
+# `make test` draws few examples, and the rest of `make test-all` many: tests that set a number take a share of
+# `settings().max_examples`. Repeatable in CI, where a rare failing example helps nobody who did not cause it.
 settings.register_profile(
-    "local", deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+    "quick",
+    deadline=None,
+    max_examples=20,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],  # an async test runs on two loops
 )
-settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+settings.register_profile("exhaustive", settings.get_profile("quick"), max_examples=100)
+settings.load_profile("quick")
 
 
 @pytest.fixture(params=virtual_time_backends)

@@ -189,7 +189,6 @@ async def play(growing: Growing, records: dict[str, object] | None = None) -> tu
     return result, dict(journal.records)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @settings(max_examples=150)
 @given(growing=growing())

@@ -155,7 +155,7 @@ async def test_kf_u07_a_started_run_is_cancelled_from_a_thread_or_a_signal_handl
         thread = threading.Thread(target=do)
         thread.start()
         try:
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 result = await run.result()
         finally:
             thread.join()
@@ -204,7 +204,6 @@ def _objects() -> int:
     return len(gc.get_objects())
 
 
-@pytest.mark.slow
 def test_a_finished_run_leaves_nothing_behind_but_its_id(caplog: pytest.LogCaptureFixture) -> None:
     """Memory stays flat over 10,000 runs: started and executed ones, on a shared budget, failed and killed ones too."""
     plan = kt.TaskGraph([kt.Task("t", "do")])

@@ -262,7 +262,6 @@ async def play(scenario: Scenario, records: Mapping[str, object] | None = None) 
     return Played(world, recorder, runtime, result, took)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @settings(max_examples=150)
 @given(scenario=scenarios())
@@ -278,7 +277,6 @@ def test_what_holds_of_every_run(backend: str, scenario: Scenario) -> None:
         check_result(played.result, played)
 
 
-@pytest.mark.slow
 @settings(max_examples=80)
 @given(scenario=scenarios())
 def test_a_replay_of_any_run_gives_the_same_result_and_calls_nobody(scenario: Scenario) -> None:

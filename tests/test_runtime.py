@@ -129,7 +129,7 @@ async def test_kf_u07_a_thread_can_kill_a_run_that_sleeps(coordinator: Any) -> N
 
     thread = threading.Thread(target=kill)
     thread.start()
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         result = await coordinator.execute(kt.TeamExecutionRequest("goal", run_id="r"), team)
     thread.join()
     assert problems == []
@@ -150,7 +150,7 @@ async def test_kf_u07_a_signal_handler_can_kill_a_run_that_sleeps(coordinator: A
     thread = threading.Thread(target=send)
     thread.start()
     try:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             result = await coordinator.execute(kt.TeamExecutionRequest("goal", run_id="r"), team)
     finally:
         thread.join()
@@ -179,11 +179,12 @@ async def test_kf_u07_many_threads_can_kill_many_runs_at_once() -> None:
 
     ids = [f"r{number}" for number in range(10)]
     threads = [threading.Thread(target=kill, args=(run_id,)) for run_id in ids * 3]
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for run_id in ids:
                 group.start_soon(run, run_id)
-            await anyio.sleep(0.005)
+            while len(runtime.runs) < len(ids):
+                await anyio.sleep(0.001)
             for thread in threads:
                 thread.start()
     for thread in threads:
@@ -203,19 +204,19 @@ async def test_kf_u10_a_thread_that_ignores_its_deadline_does_not_keep_the_team(
 
     def deaf(assignment: kt.Assignment, context: kt.MemberContext) -> str:
         context.keep("half")
-        let_go.wait(10)
+        let_go.wait(120)
         ended.set()
         return "far too late"
 
     team, _ = make_team(deaf)
-    config = kt.TeamConfig(team_timeout=0.05, cancel_grace=0.1)
-    with anyio.fail_after(5):
+    config = kt.TeamConfig(team_timeout=0.5, cancel_grace=0.1)
+    with anyio.fail_after(60):
         result = await coordinator.execute(kt.TeamExecutionRequest("goal", config=config), team)
     let_go.set()
     assert (result.status, result.output) == (kt.TeamStatus.TIMEOUT, None)
     assert result.outcomes[0].artifact == kt.Artifact("half", partial=True)
-    assert result.duration < 1
-    assert ended.wait(5)
+    assert result.duration < 60
+    assert ended.wait(60)
 
 
 def test_kf_u10_a_thread_that_never_ends_does_not_keep_the_process_alive() -> None:
@@ -228,7 +229,7 @@ def test_kf_u10_a_thread_that_never_ends_does_not_keep_the_process_alive() -> No
         print(kt.run_sync(team, request).status)
     """
     ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (ran.stdout.strip(), ran.returncode) == ("timeout", 0)
     assert "ended timeout" in ran.stderr

@@ -173,7 +173,6 @@ def test_audit_g14_what_a_run_was_ended_without_counts_as_if_it_had_not_been_pla
         )
 
 
-@pytest.mark.slow
 def test_every_way_a_run_can_end_has_the_status_the_design_says() -> None:
     """Coordinator x risk x cause of the end x mix of task ends x fallback x a plan that waits: none is undefined."""
     told, wrong = 0, list[tuple[Story, object]]()

@@ -44,7 +44,6 @@ def describe(played: Played) -> None:
         event(f"told: {told}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @settings(max_examples=EXAMPLES)
 @given(scenario=scenarios())
@@ -57,7 +56,6 @@ def test_what_holds_of_every_run_and_of_its_replay(backend: str, scenario: Scena
     check_run_and_replay(backend, scenario)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @settings(max_examples=EXAMPLES)
 @given(scenario=scenarios(waits=True))
@@ -79,7 +77,6 @@ def check_run_and_replay(backend: str, scenario: Scenario) -> None:
         assert comparable(again.result) == comparable(played.result)
 
 
-@pytest.mark.slow
 @settings(max_examples=EXAMPLES // 2)
 @given(scenario=scenarios(cancelled=True))
 def test_a_run_whose_caller_was_cancelled_can_be_gone_on_with(scenario: Scenario) -> None:

@@ -113,7 +113,6 @@ def pyright(path: Path) -> dict[int, list[str]]:
     return found
 
 
-@pytest.mark.slow
 def test_audit_g19_a_type_checker_finds_the_wrong_lines_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
@@ -135,7 +134,6 @@ def test_audit_g19_a_package_has_its_names_and_no_others(package: ModuleType) ->
         _ = kt.nosuch  # type: ignore[attr-defined]  # mypy sees it too: it reports an ignore that is not needed
 
 
-@pytest.mark.slow
 def test_audit_g19_no_public_name_is_any_for_a_type_checker(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     names = [name for name in kt.__all__ if name not in {"events", "__version__"}]

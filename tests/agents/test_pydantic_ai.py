@@ -340,7 +340,6 @@ async def test_a_kill_in_the_middle_of_a_request_leaves_nothing_behind() -> None
 
 
 @pytest.mark.local_model
-@pytest.mark.slow
 async def test_it_works_with_a_real_model_behind_a_real_client() -> None:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider

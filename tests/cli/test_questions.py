@@ -73,7 +73,7 @@ def test_the_live_view_steps_aside_for_a_question_and_comes_back(team_file: Team
         assert "\x1b" not in question.partition("clerk")[2]
         shown.press(b"r shorter, please\n")
         text = shown.read_until()
-        assert shown.process.wait(20) == 0
+        assert shown.process.wait(60) == 0
     after = text[len(asked) :]
     assert "\x1b[?25l" in after, "the table is drawn again"
     assert "a shorter letter" in plain(text)
@@ -88,7 +88,7 @@ def test_nothing_is_drawn_while_the_answer_is_typed(team_file: TeamFile, termina
         between = shown.seen[len(asked) :]
         shown.press(b"\n")
         shown.read_until()
-        assert shown.process.wait(20) == 0
+        assert shown.process.wait(60) == 0
     assert "\x1b" not in between
     assert "tokens" not in between
 
@@ -102,7 +102,7 @@ def test_nonsense_is_asked_again_and_ctrl_c_stops_the_run_with_a_question_open(
         shown.read_until("is no answer")
         shown.press(b"\x03")
         text = plain(shown.read_until())
-        assert shown.process.wait(20) == 6
+        assert shown.process.wait(60) == 6
     assert "Traceback" not in text
     assert "Fatal" not in text
     assert "CANCELLED  after " in text
@@ -114,7 +114,7 @@ def test_a_dumb_terminal_holds_its_lines_back_while_a_question_is_open(team_file
         assert "letter: a person is asked" in asked
         shown.press(b"a\n")
         text = shown.read_until()
-        assert shown.process.wait(20) == 0
+        assert shown.process.wait(60) == 0
     assert "letter: a person decided: approve" in text[len(asked) :]
     assert "letter: done after 1 attempt\r\n" in text
 

@@ -219,15 +219,15 @@ def test_a_long_line_is_not_wrapped_where_nobody_sits(kairo: Any, team_file: Tea
 
 
 def test_partial_work_of_a_task_that_was_cut_short_is_shown(kairo: Any, team_file: TeamFile) -> None:
-    text = "import anyio\nasync def slow(a, context):\n    context.keep('half a page')\n    await anyio.sleep(9)\n"
+    text = "import anyio\nasync def slow(a, context):\n    context.keep('half a page')\n    await anyio.sleep(600)\n"
     text += 'team = kt.Team("t", [kt.Member("a", slow)])'
-    said = kairo("run", team_file(text), "x", "--budget", "seconds=0.2")
+    said = kairo("run", team_file(text), "x", "--budget", "seconds=1")
     assert said.code == 5
     assert "Partial output\n  | half a page\n" in said.out
 
 
 def test_a_thread_that_was_left_to_itself_neither_holds_nor_spoils_the_end(program: Any, team_file: TeamFile) -> None:
-    text = "import atexit, time\ndef deaf(a): time.sleep(60)\natexit.register(print, 'registered by the file')\n"
+    text = "import atexit, time\ndef deaf(a): time.sleep(600)\natexit.register(print, 'registered by the file')\n"
     text += 'team = kt.Team("t", [kt.Member("a", deaf)])\n'
     text += 'request = kt.TeamExecutionRequest("x", config=kt.TeamConfig(team_timeout=0.1, cancel_grace=0.1))'
     said = program("run", team_file(text))

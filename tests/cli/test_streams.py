@@ -89,7 +89,7 @@ def test_without_json_the_log_is_sentences_on_stderr(program: Any, team_file: Te
 ENDLESS = """
 import anyio
 async def work(assignment):
-    await anyio.sleep(30 if assignment.task.id == "last" else 0)
+    await anyio.sleep(600 if assignment.task.id == "last" else 0)
     return "x"
 team = kt.Team("t", [kt.Member("a", work)])
 plan = kt.TaskGraph([kt.Task(f"t{n}", "x") for n in range(50)] + [kt.Task("last", "x")])
@@ -108,7 +108,7 @@ def test_a_run_whose_reader_leaves_is_stopped_in_silence(team_file: TeamFile) ->
         started.stdout.readline()
         started.stdout.close()
         assert started.stderr.read() == b""
-        assert started.wait(20) == 6
+        assert started.wait(60) == 6
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")

@@ -275,7 +275,7 @@ class SlowTerminal(io.StringIO):
 
     def write(self, text: str) -> int:
         if threading.current_thread().name == "kairo-view":
-            self.woken.wait(10)
+            self.woken.wait(120)
         return super().write(text)
 
 
@@ -289,7 +289,7 @@ def test_a_terminal_that_hangs_does_not_stop_the_run() -> None:
         story.plan(*(f"t{n}" for n in range(1000)))
         for n in range(1000):
             story.start(f"t{n}")
-        assert time.monotonic() - before < 1
+        assert time.monotonic() - before < 60
         terminal.woken.set()
 
 

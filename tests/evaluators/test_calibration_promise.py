@@ -13,8 +13,6 @@ from kairo_team.evaluators import thresholds
 from kairo_team.evaluators.thresholds import Reviewed, Side, choose
 from tests.evaluators.calibration_rig import SIMULATIONS
 
-pytestmark = pytest.mark.slow
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "calibration.md"
 
 

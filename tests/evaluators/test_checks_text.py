@@ -96,19 +96,18 @@ CATASTROPHES = [
 @pytest.mark.parametrize(("pattern", "text"), CATASTROPHES)
 def test_no_text_hangs_a_pattern(pattern: str, text: str) -> None:
     """Python's own engine needs longer than the universe is old for each of these."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert not Pattern(pattern).found_in(text)
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
 
 
-@pytest.mark.slow
 def test_the_same_patterns_do_hang_pythons_own_engine() -> None:
     """The proof that they are what they are said to be: on 26 letters each more letter doubles the time."""
 
     def seconds(letters: int) -> float:
-        begun = time.perf_counter()
+        begun = time.process_time()
         re.search(r"(a+)+b", "a" * letters)
-        return time.perf_counter() - begun
+        return time.process_time() - begun
 
     assert seconds(22) > 8 * seconds(17)
 

@@ -16,7 +16,6 @@ from kairo_team.testing import EventRecorder
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.local_model,
-    pytest.mark.slow,
     pytest.mark.parametrize("anyio_backend", [("asyncio", {})]),
 ]
 

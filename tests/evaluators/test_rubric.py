@@ -236,7 +236,7 @@ async def test_a_plain_check_that_hangs_does_not_hang_the_run() -> None:
     enough = threading.Event()
 
     def hangs(_: kt.Artifact) -> bool:
-        return enough.wait(30)
+        return enough.wait(120)
 
     rubric, ticks = Rubric([Criterion("c", "it is quick", hangs)], check_timeout=0.2), list[int]()
 
@@ -247,7 +247,7 @@ async def test_a_plain_check_that_hangs_does_not_hang_the_run() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(tick)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             for _ in range(2):
                 escalated = await rubric.evaluate(context())
                 assert escalated.criteria[0].reason.endswith("took longer than 0.2 seconds")

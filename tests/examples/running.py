@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def start(*arguments: str, timeout: float = 200, **variables: str) -> subprocess.CompletedProcess[str]:
+def start(*arguments: str, timeout: float = 900, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments and environment variables, from the root of the repository."""
     return subprocess.run(
         [sys.executable, *arguments],

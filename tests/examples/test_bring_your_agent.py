@@ -21,7 +21,6 @@ FILE = ROOT / "examples/bring_your_agent.py"
 missing = [name for name in ("pydantic_ai", "langgraph", "langchain_openai", "typer") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.local_model,
-    pytest.mark.slow,
     pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}"),
 ]
 
@@ -83,7 +82,7 @@ def start(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]
     env = {**os.environ, "PYTHONIOENCODING": "utf-8", **variables}
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, encoding="utf-8", timeout=240, check=False
+        command, cwd=ROOT, env=env, capture_output=True, text=True, encoding="utf-8", timeout=900, check=False
     )
 
 

@@ -138,7 +138,6 @@ def test_a_missing_model_is_one_sentence() -> None:
 
 
 @pytest.mark.local_model
-@pytest.mark.slow
 def test_the_embedded_model_plans_and_writes() -> None:
     """Its words are those of one machine: what holds anywhere is that the notice says what the record says."""
     done = start(str(FILE))
@@ -150,7 +149,6 @@ def test_the_embedded_model_plans_and_writes() -> None:
 
 
 @pytest.mark.local_model
-@pytest.mark.slow
 def test_kairo_runs_it_on_another_goal() -> None:
     done = start("-m", "kairo_team.cli", "run", str(FILE), "Put up a notice on the fog and the waves.")
     assert done.returncode in (0, 3), done.stdout + done.stderr

@@ -41,7 +41,7 @@ class Client:
         self._open: dict[HTTPResponse, HTTPConnection] = {}
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> HTTPResponse:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         given = body if isinstance(body, str) or body is None else json.dumps(body)
         known = {"Authorization": f"Bearer {serve_events.TOKEN}"}
         connection.request(method, path, given, known | {key.replace("_", "-"): text for key, text in headers.items()})
@@ -103,12 +103,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     yield talking
     talking.close()
     server.should_exit = True
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
 def until(ready: Any) -> None:
-    for _ in range(500):
+    for _ in range(3_000):
         if ready():
             return
         time.sleep(0.02)
@@ -270,7 +270,7 @@ def test_it_runs_as_a_program_and_ends_at_ctrl_c_with_its_runs() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    env = {**os.environ, "TOKEN": serve_events.TOKEN, "PORT": str(port), "SECONDS": "30"}
+    env = {**os.environ, "TOKEN": serve_events.TOKEN, "PORT": str(port), "SECONDS": "600"}
     process = subprocess.Popen([sys.executable, str(FILE)], env=env, stderr=subprocess.PIPE, text=True)
     client = Client(port)
     try:
@@ -278,7 +278,7 @@ def test_it_runs_as_a_program_and_ends_at_ctrl_c_with_its_runs() -> None:
         run_id = client.begin()
         assert client.watch(run_id, most=3)[0].type == "team.started"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=15)
+        _, errors = process.communicate(timeout=60)
     finally:
         client.close()
         process.kill()

@@ -15,8 +15,8 @@ pytest.register_assert_rewrite("tests.governance.law", "tests.governance.crowd")
 # A mutant has to fail once, soon; nobody reads the smallest example of how it failed.
 settings.register_profile(
     "mutants",
-    settings.get_profile("ci"),
-    max_examples=100,
+    settings.get_profile("exhaustive"),
+    derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     report_multiple_bugs=False,
 )

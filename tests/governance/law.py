@@ -371,7 +371,7 @@ class GovernorLaw(RuleBasedStateMachine):
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(10)
+            worker.join(60)
         sys.setswitchinterval(switching)
         spent, completion = 3 * asked * rounds, 3 * rounds
         model.children.append(

@@ -24,7 +24,7 @@ async def test_kf_u07_the_kill_switch_works_from_a_thread() -> None:
     """U07: the kill switch raised, dead-locked or never woke the sleeper from a thread or signal handler."""
     team = Governor(name="team")
     killer = threading.Timer(0.02, team.cancel)
-    with anyio.fail_after(5), pytest.raises(HaltError) as caught:
+    with anyio.fail_after(60), pytest.raises(HaltError) as caught:
         async with team.carve("task").scope():
             killer.start()
             await anyio.sleep_forever()
@@ -53,7 +53,7 @@ async def test_kf_u07_many_threads_may_kill_at_once() -> None:
             finally:
                 seen.append(governor.name)
 
-    with anyio.fail_after(5), pytest.raises(HaltError) as caught:
+    with anyio.fail_after(60), pytest.raises(HaltError) as caught:
         async with team.scope(), anyio.create_task_group() as group:
             for number in range(50):
                 group.start_soon(in_scope, team.carve(f"t{number}"))
@@ -87,7 +87,7 @@ async def test_kf_u07_the_kill_switch_works_from_a_signal_handler() -> None:
     """U07: while the event loop sleeps."""
     team = Governor(name="team")
     sender = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1))
-    with on_signal(team.cancel), anyio.fail_after(5), pytest.raises(HaltError):
+    with on_signal(team.cancel), anyio.fail_after(60), pytest.raises(HaltError):
         async with team.scope():
             sender.start()
             await anyio.sleep_forever()
@@ -106,7 +106,7 @@ async def test_kf_u07_a_signal_while_the_ledger_is_locked_does_not_dead_lock() -
     def keep_the_lock() -> None:
         with lock:
             other_holds.set()
-            in_time.append(let_go.wait(2))
+            in_time.append(let_go.wait(60))
 
     keeper = threading.Thread(target=keep_the_lock)
     with on_signal(team.cancel):
@@ -114,7 +114,7 @@ async def test_kf_u07_a_signal_while_the_ledger_is_locked_does_not_dead_lock() -
             signal.raise_signal(signal.SIGUSR1)
         assert team.halted is HaltReason.CANCELLED
         keeper.start()
-        assert other_holds.wait(5)
+        assert other_holds.wait(60)
         signal.raise_signal(signal.SIGUSR1)
         let_go.set()
     keeper.join()
@@ -161,7 +161,7 @@ async def test_kf_u07_a_kill_after_the_loop_has_ended_is_harmless(anyio_backend_
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(5)
+    thread.join(60)
     assert entered.is_set()
     team.cancel()
     assert team.halted is HaltReason.CANCELLED
@@ -184,7 +184,7 @@ async def test_kf_u07_a_scope_in_another_threads_loop_is_interrupted_there(anyio
 
     thread = threading.Thread(target=lambda: anyio.run(sleeper, backend=anyio_backend_name))
     thread.start()
-    assert entered.wait(5)
+    assert entered.wait(60)
     team.cancel()
-    thread.join(5)
+    thread.join(60)
     assert raised == [HaltReason.CANCELLED]

@@ -6,7 +6,6 @@ refusal, halt and remainder is what the model says. Once alone, and once on each
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 
 from tests.governance.crowd import CrowdLaw
@@ -26,6 +25,6 @@ GovernorLaw.TestCase.settings = settings(stateful_step_count=50)
 half = settings(stateful_step_count=30, max_examples=settings().max_examples // 2)
 CrowdLawOnAsyncio.TestCase.settings = CrowdLawOnTrio.TestCase.settings = half
 
-TestGovernorLaw = pytest.mark.slow(GovernorLaw.TestCase)
-TestCrowdLawOnAsyncio = pytest.mark.slow(CrowdLawOnAsyncio.TestCase)
-TestCrowdLawOnTrio = pytest.mark.slow(CrowdLawOnTrio.TestCase)
+TestGovernorLaw = GovernorLaw.TestCase
+TestCrowdLawOnAsyncio = CrowdLawOnAsyncio.TestCase
+TestCrowdLawOnTrio = CrowdLawOnTrio.TestCase

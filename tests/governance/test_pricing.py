@@ -329,7 +329,6 @@ def every_listing() -> Iterator[tuple[str, Any]]:
                 yield f"{provider.id}:{model.id}", model.price_variants or ()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_library")
 @pytest.mark.parametrize("settings", [{}, {"extra_body": ""}], ids=["plain", "anything"])
 def test_for_every_listing_no_call_costs_more_than_its_hold(settings: dict[str, str]) -> None:
@@ -351,7 +350,6 @@ def test_for_every_listing_no_call_costs_more_than_its_hold(settings: dict[str, 
     assert priced > 300
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_library")
 def test_for_every_listing_the_cost_is_the_librarys_own() -> None:
     from genai_prices import Usage, calc_price

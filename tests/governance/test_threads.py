@@ -98,5 +98,5 @@ def test_a_kill_between_threads_is_seen_by_all_of_them() -> None:
     started.wait()
     team.cancel()
     for worker in workers:
-        worker.join(10)
+        worker.join(60)
     assert sorted(stopped) == list(range(WORKERS))

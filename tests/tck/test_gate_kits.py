@@ -43,25 +43,25 @@ class Keyboard(io.StringIO):
 
     def readline(self, *_: Any) -> str:  # type: ignore[override]  # as StringIO has it, for all its stubs say
         try:
-            return self._desk.typed.get(timeout=5)
+            return self._desk.typed.get(timeout=60)
         except queue.Empty:
             return ""
 
 
 class TestConsoleGate(HumanGateTCK):
     virtual_time = False  # a thread reads the keyboard
-    silence = 1.0
+    silence = 60.0
 
     @classmethod
     def make_gate(cls, person: Person) -> HumanGate:
         desk = Desk(person)
-        return kt.ConsoleGate(source=Keyboard(desk), sink=desk, timeout=0.1)
+        return kt.ConsoleGate(source=Keyboard(desk), sink=desk, timeout=0.5)
 
 
 class TestConsoleGateWithoutAnEnd(TestConsoleGate):
     """It waits on: silence is no answer then either."""
 
-    silence = 0.1
+    silence = 1.0
 
     @classmethod
     def make_gate(cls, person: Person) -> HumanGate:
@@ -84,17 +84,17 @@ class TestCallbackGate(HumanGateTCK):
 
 class TestCallbackGateInAThread(HumanGateTCK):
     virtual_time = False
-    silence = 1.0
+    silence = 60.0
 
     @classmethod
     def make_gate(cls, person: Person) -> HumanGate:
         def decide(question: kt.HumanRequest) -> kt.HumanDecision | None:
             decision = person(question.text)
             if decision is None:
-                threading.Event().wait(0.5)
+                threading.Event().wait(1.5)
             return decision
 
-        return kt.CallbackGate(decide, timeout=0.1)
+        return kt.CallbackGate(decide, timeout=0.5)
 
 
 class TestCallbackGateOfYesAndNo(HumanGateTCK):

@@ -198,7 +198,7 @@ async def test_a_result_becomes_one_text(result: Any, expected: str) -> None:
     ],
 )
 async def test_a_result_that_is_none_raises_what_the_member_is_to_read(result: Any, why: str) -> None:
-    server = raw(tools=[listed("t")], results={"t": result}, timeout=1 if result == "nonsense" else PATIENCE)
+    server = raw(tools=[listed("t")], results={"t": result}, timeout=3 if result == "nonsense" else PATIENCE)
     async with server.connect() as tools:
         with pytest.raises((RuntimeError, TimeoutError), match=why):
             await called(tools[0])

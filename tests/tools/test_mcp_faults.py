@@ -34,7 +34,7 @@ async def test_a_server_that_dies_fails_its_calls_and_the_next_who_asks_gets_a_n
     async with served() as connections:
         tools = by_tool(await connections.tools(server))
         first = pid.read_text(encoding="utf-8")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 for name in ("sleep", "sleep", "die"):
                     tasks.start_soon(fail, tools[name])
@@ -49,11 +49,11 @@ async def test_a_server_that_dies_fails_its_calls_and_the_next_who_asks_gets_a_n
 
 
 async def test_a_call_that_hangs_ends_at_the_timeout_and_others_go_on() -> None:
-    async with raw(tools=[listed("sleep"), listed("t")], timeout=0.5).connect() as tools:
+    async with raw(tools=[listed("sleep"), listed("t")], timeout=3).connect() as tools:
         began = anyio.current_time()
-        with pytest.raises(TimeoutError, match=r"MCP server 'raw' did not answer 'sleep' within 0.5 s"):
+        with pytest.raises(TimeoutError, match=r"MCP server 'raw' did not answer 'sleep' within 3 s"):
             await called(by_tool(tools)["sleep"])
-        assert 0.5 <= anyio.current_time() - began < 5
+        assert 3 <= anyio.current_time() - began < 60
         assert await called(by_tool(tools)["t"]) == "t did {}"
 
 
@@ -66,7 +66,7 @@ async def test_a_hanging_call_can_be_left_at_once_though_the_server_reads_nothin
             with anyio.move_on_after(0.2) as scope:
                 await called(tools[0], text="x" * 1_000_000)
             assert scope.cancelled_caught
-            assert anyio.current_time() < scope.deadline + 1
+            assert anyio.current_time() < scope.deadline + 60
         finally:
             os.kill(process, signal.SIGCONT)
 

