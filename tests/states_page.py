@@ -1,4 +1,4 @@
-"""Write the states and the status table down: `python -m tests.states_page > docs/states.md`."""
+"""Write the states and the status table: `python -m tests.states_page > docs/states.md`."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def page() -> str:
         [
             "# States",
             "",
-            "Written from the code by `python -m tests.states_page > docs/states.md`. What leads where in practice",
-            "stands in [what-happens-when.md](what-happens-when.md).",
+            "Written from the code by `python -m tests.states_page > docs/states.md`. [what-happens-when.md](what-happens-when.md)",
+            "lists the cases in which each of them occurs.",
             "",
             "## A run",
             "",
             *diagram(RunState, RUN_MOVES),
             "",
-            "Any other move is an `IllegalMove` that tells the history. A run that is `suspended` goes on by",
+            "Any other move raises an `IllegalMove` with the history of the states. A suspended run goes on with",
             "`Runtime.resume`, in a new session with the same id. Each status has its last event:",
             "",
             "| status | last event |",
@@ -85,8 +85,8 @@ def page() -> str:
             *diagram(TaskState, TASK_MOVES),
             "",
             "`generating` and `evaluating` are the two phases of a task in flight; the states from which an arrow",
-            "leads to the dot are its status in the result. A task that was never started is `skipped`, never",
-            "`cancelled`; where there is no budget for it, it is `failed`.",
+            "leads to the dot are its status in the result. A task that never started is `skipped`, never",
+            "`cancelled`; without a budget for it, it is `failed`.",
             "",
             "## The status of a run",
             "",
@@ -96,9 +96,9 @@ def page() -> str:
             f"|---|---|{'---|' * len(KINDS)}",
             *status_rows(),
             "",
-            "A task that is missing was dispensable when it has dependents and all of them met their `needs` without",
-            "it, or when a later plan does without it. What a coordinator ended the run without",
-            "(`TeamRun.conclude`) counts as if it had not been planned.",
+            "A missing task was dispensable when it has dependents and all of them met their `needs` without",
+            "it, or when a later plan does not need it. Tasks without which a coordinator ended the run",
+            "(`TeamRun.conclude`) count as if they had not been planned.",
             "",
         ]
     )

@@ -1,4 +1,4 @@
-"""Write the wrapper matrix down: `python -m tests.agents.matrix_table > docs/wrappers-matrix.md`."""
+"""Write the wrapper matrix: `python -m tests.agents.matrix_table > docs/wrappers-matrix.md`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from tests.agents.rigs import COLUMNS, Rig, rigs
 
 MEANING = {
-    "hold": "sixteen tasks at once under 250 tokens spend no token more: what a call may use is held before it is made",
-    "clamp": "a reply is cut to what is left, by the library's own `max_tokens`",
-    "halt": "a `HaltError` leaves the wrapper as it was raised, at a turn and out of a tool",
+    "hold": "sixteen tasks at once under 250 tokens spend no more than that: the most a call may use is held before it is made",
+    "clamp": "a reply is capped to what is left, by the library's own `max_tokens`",
+    "halt": "a `HaltError` leaves the wrapper unchanged, at a turn and out of a tool",
     "cancel": "a timeout or a cancelled run ends the call in flight",
-    "usage": "tokens, loops and tool calls are booked and told as the model told them",
-    "partial": "what was said before a timeout comes back as the partial artifact",
-    "guardrails": "all four phases see, change and deny what passes through the library",
+    "usage": "tokens, loops and tool calls are booked and reported as the model reported them",
+    "partial": "the text before a timeout comes back as the partial artifact",
+    "guardrails": "all four phases see, change and deny the calls of the library",
     "permissions": "tools that are not allowed are not offered, and the permission guard sees every call",
 }
 
@@ -27,8 +27,8 @@ def table(rows: Iterable[type[Rig]]) -> str:
         [
             "# The wrapper matrix",
             "",
-            "What each wrapper of another library is proved to do, by the library itself with a scripted model behind",
-            "it: every cell is a test of `tests/agents/test_wrapper_matrix.py`. What a wrapper cannot see stands in",
+            "What each wrapper of another library is proved to do, with the library itself and a scripted model:",
+            "every cell is a test of `tests/agents/test_wrapper_matrix.py`. What a wrapper cannot see is listed in",
             "[wrappers.md](wrappers.md). Written by `python -m tests.agents.matrix_table > docs/wrappers-matrix.md`.",
             "",
             f"| | {' | '.join(COLUMNS)} | event loops |",
