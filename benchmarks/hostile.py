@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 
 import kairo_team as kt
-from kairo_team.agents.alone import part_of, work_alone
+from kairo_team.engine.lone_agent import part_of, work_alone
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Proportion, Rubric
 from kairo_team.models.local import LocalModel
 
 if TYPE_CHECKING:
-    from kairo_team.work_context import WorkContext
+    from kairo_team.engine.work_context import WorkContext
 
 _T = TypeVar("_T")
 ROOT = Path(__file__).resolve().parent.parent

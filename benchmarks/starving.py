@@ -17,8 +17,8 @@ from unittest.mock import patch
 import anyio
 
 import kairo_team as kt
-from kairo_team.governance.units import NOTHING
-from kairo_team.needs import Needs
+from kairo_team.engine.budget_split import Needs
+from kairo_team.governance.ledger import NOTHING
 from kairo_team.testing import FunctionModel, run_in_virtual_time
 
 MODEL: Final = "test:model"

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kairo_team.binding import bind, plan_problems
+from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import check_count
+from kairo_team.engine.preflight import bind, plan_problems
 from kairo_team.errors import KairoError, NoPlan
-from kairo_team.frozen import known_arguments
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from kairo_team.binding import bind, plan_problems, planner_problems
+from kairo_team._util.frozen import known_arguments
+from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.coordinators.failure_policy import FailurePolicy
-from kairo_team.coordinators.plan_making import PlanMaking
-from kairo_team.coordinators.planners import RolePlanner
+from kairo_team.coordinators.planners import PlanMaking, RolePlanner
 from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
 from kairo_team.coordinators.task_work import TaskWork
+from kairo_team.engine.preflight import bind, plan_problems, planner_problems
+from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.team_run import TeamRun
 from kairo_team.errors import PlanRefused
-from kairo_team.frozen import known_arguments
 from kairo_team.prompts import Prompts
-from kairo_team.runtime import Runtime
-from kairo_team.shapes import check_plug_in
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
-from kairo_team.team_run import TeamRun
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate, Planner

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.errors import kinds_of
-from kairo_team.frozen import known_arguments
 
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 """An exception class, or several."""

@@ -1,13 +1,22 @@
-"""Planners: from a goal to tasks."""
+"""How the expert team comes to its plan: given or made, approved by a person, and made anew when a task fails."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from kairo_team.budget import left_of
+from kairo_team.engine.preflight import bind, plan_problems
+from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
+from kairo_team.human import HumanRequest
+from kairo_team.plugin_calls import failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
+from kairo_team.team import PlannerFailureMode
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import MemberContext
+    from kairo_team.contracts import MemberContext, Planner
+    from kairo_team.engine.team_run import TeamRun
     from kairo_team.team import Team, TeamExecutionRequest
 
 
@@ -26,3 +35,118 @@ class RolePlanner:
             before = [tasks[-1].id] if tasks else []
             tasks.append(Task(role, request.goal, role=role, depends_on=before))
         return TaskGraph(tasks)
+
+
+class PlanMaking:
+    """Makes the plans of one run."""
+
+    def __init__(self, run: TeamRun, planner: Planner, failure_mode: PlannerFailureMode) -> None:
+        self._run = run
+        self._planner = planner
+        self._failure_mode = failure_mode
+        self._number = 0
+
+    async def plan(self, **told: Any) -> TaskGraph:
+        """Take the request's plan, or have one made; `told` is added to what the planner reads.
+
+        What keeps the planner from it is recorded, for a replay asks no planner.
+        """
+        run, failures = self._run, list[str]()
+        self._number += 1
+        given = run.request.plan
+        if given is not None:
+            return await run.plan(lambda: given)
+        request = replace(run.request, context={**run.request.context, **told}) if told else run.request
+        graph = await run.plan(lambda: self._ask(request, failures))
+        if self._failure_mode is PlannerFailureMode.FAIL_FAST:
+            return graph
+        failure = await run.step(f"fallback:{self._number}", lambda: failures[0] if failures else "")
+        if failure:
+            run.degrade(f"planning failed, one task takes the place of the plan: {failure}")
+        return graph
+
+    async def plan_until_approved(self) -> TaskGraph:
+        """Have the plan approved by a person, as often as it is to be revised; `PlanRejected` when it is not."""
+        run, graph = self._run, await self.plan()
+        sent_back, most = 0, self._run.config.max_human_rounds
+        while True:
+            text, left = f"may {run.team.name!r} work by this plan?", most - sent_back
+            consequences = self._consequences(left)
+            decision = await run.ask(HumanRequest("plan", text, show_plan(graph), consequences=consequences))
+            if decision is None:
+                raise PlanRejected("nobody approved the plan, and without approval no work starts")
+            if decision.action == "approve":
+                return graph
+            if decision.action == "reject":
+                raise PlanRejected(f"a person rejected the plan: {decision.feedback or 'no reason was given'}")
+            if run.request.plan is not None:
+                raise PlanRejected(
+                    f"a person wants another plan ({decision.feedback}), and this one was given with the request: "
+                    "change it and begin a new run"
+                )
+            if not left:
+                raise PlanRejected(
+                    f"a person wants another plan ({decision.feedback}), and {most} were made already "
+                    "(TeamConfig.max_human_rounds): change the goal, or give the plan with the request"
+                )
+            sent_back += 1
+            graph = await self.plan(previous_plan=show_plan(graph), wanted_of_the_plan=decision.feedback)
+
+    def _consequences(self, left: int) -> Mapping[str, str]:
+        """Say what follows from each answer, with so many revisions left."""
+        given = self._run.request.plan is not None
+        ends = "the run fails, and nothing is started"
+        return {
+            "approve": "the work begins",
+            "revise": ends if given or not left else f"it is planned again from your words ({left} of these left)",
+            "reject": ends,
+            "silence": ends,
+        }
+
+    async def replan(self, failing: Task, error: str) -> bool:
+        """Have the planner replace what has not started, because a task is about to fail; say whether it did."""
+        return await self._run.replan(failing, lambda kept: self._ask_anew(kept, failing, error)) is not None
+
+    async def _ask(self, request: TeamExecutionRequest, failures: list[str]) -> TaskGraph:
+        run = self._run
+        fail_fast = self._failure_mode is PlannerFailureMode.FAIL_FAST
+        try:
+            graph = await self._planner.plan(request, run.team, run.context("plan"))
+            if not fail_fast:
+                _check_plan(graph, run.team)
+            return graph
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                raise
+            cause = innermost(error)
+            if fail_fast or isinstance(cause, HaltError):
+                raise
+            failures.append(words_of(cause))
+            return TaskGraph([Task("task", run.request.goal)])
+
+    async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:
+        run = self._run
+        told: Mapping[str, Any] = {**run.request.context, "failed": {failing.id: error}}
+        config = replace(run.config, budget=left_of(run.governor.budget, run.governor.usage))
+        request = replace(run.request, plan=kept, context=told, config=config)
+        return await self._planner.plan(request, run.team, run.context("plan"))
+
+
+def _check_plan(graph: Any, team: Team) -> None:
+    """Raise for what is no plan, or none that the team can run."""
+    if not isinstance(graph, TaskGraph):
+        raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
+    problems = plan_problems(graph, team, bind(graph, team))
+    if problems:
+        raise PlanRefused(problems)
+
+
+def show_plan(graph: TaskGraph) -> str:
+    """Write a plan down for a person: a line for each task, in plan order."""
+    lines: list[str] = []
+    for task in graph.tasks:
+        who = task.member or task.role or ", ".join(sorted(task.requires)) or "anybody"
+        after = f" after {', '.join(task.depends_on)}" if task.depends_on else ""
+        lines.append(f"{task.id} ({who}){after}: {task.description}")
+    return "\n".join(lines)

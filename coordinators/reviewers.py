@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kairo_team.binding import judge_problems
-from kairo_team.carving import EVALUATE
+from kairo_team.engine.budget_split import EVALUATE
+from kairo_team.engine.preflight import judge_problems
+from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric, SimpleEvaluationStrategy, checks
-from kairo_team.runtime import Runtime
 from kairo_team.team import RiskProfile
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
+    from kairo_team.engine.team_run import TeamRun
     from kairo_team.tasks import Task, TaskGraph
     from kairo_team.team import Team, TeamConfig
-    from kairo_team.team_run import TeamRun
 
 _PLAIN = SimpleEvaluationStrategy()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.reviewers import Reviewers
 from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.frozen import known_arguments
+from kairo_team.engine.team_run import TeamRun
 from kairo_team.prompts import Prompts
 from kairo_team.tasks import Task, TaskGraph
-from kairo_team.team_run import TeamRun
 
 if TYPE_CHECKING:
     from kairo_team.results import TeamResult

@@ -2,22 +2,27 @@
 
 from typing import TYPE_CHECKING
 
-from kairo_team.lazy import lazy_names
+from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from kairo_team.evaluators import checks as checks
     from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy as AgentEvaluationStrategy
-    from kairo_team.evaluators.bounds import Proportion as Proportion
-    from kairo_team.evaluators.bounds import labels_needed as labels_needed
-    from kairo_team.evaluators.calibrated import CalibratedEvaluationStrategy as CalibratedEvaluationStrategy
-    from kairo_team.evaluators.calibration import Calibration as Calibration
-    from kairo_team.evaluators.calibration import JudgeScore as JudgeScore
-    from kairo_team.evaluators.calibration import calibrate as calibrate
-    from kairo_team.evaluators.calibration import fit_path as fit_path
-    from kairo_team.evaluators.calibration import score_judge as score_judge
-    from kairo_team.evaluators.certificates import Certificate as Certificate
-    from kairo_team.evaluators.certificates import read_certificates as read_certificates
-    from kairo_team.evaluators.certificates import write_certificates as write_certificates
+    from kairo_team.evaluators.calibration.bounds import Proportion as Proportion
+    from kairo_team.evaluators.calibration.bounds import labels_needed as labels_needed
+    from kairo_team.evaluators.calibration.calibrated import (
+        CalibratedEvaluationStrategy as CalibratedEvaluationStrategy,
+    )
+    from kairo_team.evaluators.calibration.calibration import Calibration as Calibration
+    from kairo_team.evaluators.calibration.calibration import JudgeScore as JudgeScore
+    from kairo_team.evaluators.calibration.calibration import calibrate as calibrate
+    from kairo_team.evaluators.calibration.calibration import fit_path as fit_path
+    from kairo_team.evaluators.calibration.calibration import score_judge as score_judge
+    from kairo_team.evaluators.calibration.certificates import Certificate as Certificate
+    from kairo_team.evaluators.calibration.certificates import read_certificates as read_certificates
+    from kairo_team.evaluators.calibration.certificates import write_certificates as write_certificates
+    from kairo_team.evaluators.calibration.judge_report import JudgeReport as JudgeReport
+    from kairo_team.evaluators.calibration.labelled import LabelledArtifact as LabelledArtifact
+    from kairo_team.evaluators.calibration.labelled import read_labelled as read_labelled
     from kairo_team.evaluators.combined import CascadeEvaluationStrategy as CascadeEvaluationStrategy
     from kairo_team.evaluators.combined import all_of as all_of
     from kairo_team.evaluators.combined import any_of as any_of
@@ -26,14 +31,11 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.criterion import Check as Check
     from kairo_team.evaluators.criterion import Criterion as Criterion
     from kairo_team.evaluators.intervals import Decision as Decision
-    from kairo_team.evaluators.judge_report import JudgeReport as JudgeReport
-    from kairo_team.evaluators.labelled import LabelledArtifact as LabelledArtifact
-    from kairo_team.evaluators.labelled import read_labelled as read_labelled
     from kairo_team.evaluators.panel import PanelEvaluationStrategy as PanelEvaluationStrategy
     from kairo_team.evaluators.published import load_evaluator as load_evaluator
     from kairo_team.evaluators.review import Review as Review
     from kairo_team.evaluators.rubric import Rubric as Rubric
-    from kairo_team.evaluators.simple import SimpleEvaluationStrategy as SimpleEvaluationStrategy
+    from kairo_team.evaluators.rubric import SimpleEvaluationStrategy as SimpleEvaluationStrategy
 
 __all__ = [
     "AgentEvaluationStrategy",
@@ -71,20 +73,19 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
     _HOMES = {
         "checks": "",
         "agent_judge": "AgentEvaluationStrategy",
-        "bounds": "Proportion labels_needed",
-        "calibrated": "CalibratedEvaluationStrategy",
-        "calibration": "Calibration JudgeScore calibrate fit_path score_judge",
-        "certificates": "Certificate read_certificates write_certificates",
-        "combined": "CascadeEvaluationStrategy all_of any_of",
+        "calibration.bounds": "labels_needed Proportion",
+        "calibration.calibrated": "CalibratedEvaluationStrategy",
+        "calibration.calibration": "calibrate Calibration fit_path JudgeScore score_judge",
+        "calibration.certificates": "Certificate read_certificates write_certificates",
+        "combined": "all_of any_of CascadeEvaluationStrategy",
         "criterion": "Answer Applies Check Criterion",
         "intervals": "Decision",
-        "judge_report": "JudgeReport",
-        "labelled": "LabelledArtifact read_labelled",
+        "calibration.judge_report": "JudgeReport",
+        "calibration.labelled": "LabelledArtifact read_labelled",
         "panel": "PanelEvaluationStrategy",
         "published": "load_evaluator",
         "review": "Review",
-        "rubric": "Rubric",
-        "simple": "SimpleEvaluationStrategy",
+        "rubric": "Rubric SimpleEvaluationStrategy",
     }
     """Where the names live. Each is imported when it is first used: a rubric of checks needs no calibration."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

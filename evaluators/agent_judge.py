@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kairo_team.borders import failure_of, words_of
+from kairo_team._util.frozen import known_arguments
 from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
 from kairo_team.evaluators.judging import Judge
 from kairo_team.evaluators.rubric import Rubric
-from kairo_team.frozen import known_arguments
-from kairo_team.tracebacks import log_raised
+from kairo_team.plugin_calls import failure_of, log_raised, words_of
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:

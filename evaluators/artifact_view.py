@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kairo_team._util.masking import is_hidden, is_seen
 from kairo_team.evaluators.forgery import talks_to_judge
 from kairo_team.prompts.quoting import fence
-from kairo_team.unseen import is_hidden, is_seen
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact

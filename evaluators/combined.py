@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from kairo_team.borders import failure_of, problem_of
 from kairo_team.budget import Usage, difference
+from kairo_team.engine.attempts import criteria_digest
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.fingerprint import digest_of
-from kairo_team.reviews import criteria_digest
-from kairo_team.tracebacks import log_raised
+from kairo_team.plugin_calls import failure_of, log_raised, problem_of
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal, cast
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.errors import known
 from kairo_team.evaluators.intervals import KINDS, Kind, Number, exact
-from kairo_team.frozen import known_arguments
 from kairo_team.tasks import check_id
 from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN, Finding
 

@@ -11,8 +11,7 @@ from kairo_team.errors import InvalidJudgement, known
 from kairo_team.evaluators.artifact_view import ArtifactView, as_data, view_of
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.forgery import talks_to_judge
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.prompts.quoting import cap, fence, mark_of
 from kairo_team.tasks import Assignment, Task
 from kairo_team.verdicts import Finding

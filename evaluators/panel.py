@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from kairo_team.borders import failure_of, problem_of
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.criterion import Answer, Criterion
 from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
 from kairo_team.evaluators.judging import Judge, Judgement
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.plugin_calls import failure_of, problem_of
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:

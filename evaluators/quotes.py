@@ -6,7 +6,7 @@ import unicodedata
 from functools import cache
 from typing import Final
 
-from kairo_team.unseen import is_ignored
+from kairo_team._util.masking import is_ignored
 
 _STRAIGHT: Final = str.maketrans(
     {

@@ -8,15 +8,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.errors import known
+from kairo_team.evaluators.check_calls import CHECK_TIMEOUT, Asker, as_answer
 from kairo_team.evaluators.checks.text import not_blank
 from kairo_team.evaluators.criterion import Answer, By, Criterion
 from kairo_team.evaluators.fingerprint import NoFingerprint, digest_of, fingerprint, name_of
 from kairo_team.evaluators.intervals import Decision, Number, exact, items_of
-from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, rule
-from kairo_team.evaluators.rounds import history_of
-from kairo_team.evaluators.running import CHECK_TIMEOUT, Asker, as_answer
-from kairo_team.frozen import known_arguments
+from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, history_of, rule
 from kairo_team.team import check_positive
 from kairo_team.verdicts import Cause
 
@@ -196,3 +195,36 @@ def _told_apart(criterion: Criterion, what: str, function: Any) -> Any:
             f"nothing tells the {what} of criterion {criterion.id!r} from others of its class ({error}); give "
             "Criterion(version=...) a text that changes with what it decides by"
         ) from None
+
+
+@known_arguments
+class SimpleEvaluationStrategy:
+    """Judges by a rubric of checks; without one, by a single criterion: the artifact is not blank.
+
+    Raises `ValueError` for a rubric with criteria that a judge decides: it has none.
+    """
+
+    models: tuple[Any, ...] = ()
+    """The judges it asks: none."""
+
+    def __init__(self, rubric: Rubric | None = None) -> None:
+        self.rubric = rubric or Rubric([Criterion("not-blank", "the artifact must not be blank", not_blank)])
+        judged = [criterion.id for criterion in self.rubric.decided_by("judge")]
+        if judged:
+            raise ValueError(
+                f"SimpleEvaluationStrategy asks no judge, and one decides {known(judged)}: give them checks, or take a "
+                "strategy with a judge"
+            )
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact: same input, equal verdict."""
+        return await self.rubric.evaluate(context)
+
+    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that nobody could decide; see `Rubric.preflight`."""
+        return self.rubric.preflight(judge=judge, gate=gate)
+
+    @property
+    def vacuous(self) -> bool:
+        """All that can fail here is a blank artifact."""
+        return self.rubric.vacuous

@@ -5,18 +5,20 @@ import kairo_team as kt
 
 from typing import TYPE_CHECKING
 
-from kairo_team.lazy import lazy_names
+from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     __version__: str
     from kairo_team import events as events
     from kairo_team.agents.mini import MiniAgent as MiniAgent
+    from kairo_team.api import check as check
+    from kairo_team.api import run as run
+    from kairo_team.api import run_sync as run_sync
     from kairo_team.budget import Budget as Budget
+    from kairo_team.budget import BudgetNode as BudgetNode
     from kairo_team.budget import BudgetPolicy as BudgetPolicy
     from kairo_team.budget import HaltReason as HaltReason
     from kairo_team.budget import Usage as Usage
-    from kairo_team.budget_tree import BudgetNode as BudgetNode
-    from kairo_team.checking import PlanCheck as PlanCheck
     from kairo_team.contracts import Agent as Agent
     from kairo_team.contracts import ChatModel as ChatModel
     from kairo_team.contracts import EvaluationStrategy as EvaluationStrategy
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext as MemberContext
     from kairo_team.contracts import Planner as Planner
     from kairo_team.contracts import TeamCoordinator as TeamCoordinator
+    from kairo_team.engine.preflight import PlanCheck as PlanCheck
+    from kairo_team.engine.run_handle import Run as Run
+    from kairo_team.engine.runtime import Runtime as Runtime
+    from kairo_team.engine.team_run import TeamRun as TeamRun
     from kairo_team.errors import HaltError as HaltError
     from kairo_team.errors import InsufficientBudget as InsufficientBudget
     from kairo_team.errors import KairoError as KairoError
@@ -31,9 +37,6 @@ if TYPE_CHECKING:
     from kairo_team.errors import RunFinished as RunFinished
     from kairo_team.errors import RunNotFound as RunNotFound
     from kairo_team.errors import TeamFailed as TeamFailed
-    from kairo_team.front import check as check
-    from kairo_team.front import run as run
-    from kairo_team.front import run_sync as run_sync
     from kairo_team.gates import CallbackGate as CallbackGate
     from kairo_team.gates import ConsoleGate as ConsoleGate
     from kairo_team.gates import DeferGate as DeferGate
@@ -41,10 +44,10 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanDecision as HumanDecision
     from kairo_team.human import HumanRequest as HumanRequest
     from kairo_team.messages import Message as Message
+    from kairo_team.messages import ModelRequest as ModelRequest
+    from kairo_team.messages import ModelResponse as ModelResponse
     from kairo_team.messages import ToolCall as ToolCall
     from kairo_team.messages import ToolSpec as ToolSpec
-    from kairo_team.models.chat_model import ModelRequest as ModelRequest
-    from kairo_team.models.chat_model import ModelResponse as ModelResponse
     from kairo_team.models.fallback import Fallback as Fallback
     from kairo_team.models.limits import ModelLimit as ModelLimit
     from kairo_team.models.retries import ModelRetry as ModelRetry
@@ -54,8 +57,6 @@ if TYPE_CHECKING:
     from kairo_team.results import TaskOutcome as TaskOutcome
     from kairo_team.results import TeamResult as TeamResult
     from kairo_team.results import TeamStatus as TeamStatus
-    from kairo_team.runs import Run as Run
-    from kairo_team.runtime import Runtime as Runtime
     from kairo_team.tasks import Assignment as Assignment
     from kairo_team.tasks import Task as Task
     from kairo_team.tasks import TaskGraph as TaskGraph
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from kairo_team.team import Team as Team
     from kairo_team.team import TeamConfig as TeamConfig
     from kairo_team.team import TeamExecutionRequest as TeamExecutionRequest
-    from kairo_team.team_run import TeamRun as TeamRun
     from kairo_team.tools.permissions import ToolPermissions as ToolPermissions
     from kairo_team.tools.tool import tool as tool
     from kairo_team.verdicts import Cause as Cause
@@ -159,26 +159,24 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
     _HOMES = {
         "events": "",
         "agents.mini": "MiniAgent",
-        "budget": "Budget BudgetPolicy HaltReason Usage",
-        "budget_tree": "BudgetNode",
+        "budget": "Budget BudgetNode BudgetPolicy HaltReason Usage",
         "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
-        "checking": "PlanCheck",
-        "front": "check run run_sync",
+        "engine.preflight": "PlanCheck",
+        "api": "check run run_sync",
         "gates": "CallbackGate ConsoleGate DeferGate",
         "governance.pricing": "Price",
         "human": "HumanDecision HumanRequest",
-        "messages": "Message ToolCall ToolSpec",
-        "models.chat_model": "ModelRequest ModelResponse",
+        "messages": "Message ModelRequest ModelResponse ToolCall ToolSpec",
         "models.fallback": "Fallback",
         "models.limits": "ModelLimit",
         "models.retries": "ModelRetry",
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
-        "runs": "Run",
-        "runtime": "Runtime",
+        "engine.run_handle": "Run",
+        "engine.runtime": "Runtime",
         "tasks": "Assignment Task TaskGraph TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
-        "team_run": "TeamRun",
+        "engine.team_run": "TeamRun",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
         "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",

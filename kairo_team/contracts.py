@@ -9,23 +9,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from kairo_team.shapes import check_instance, check_method
+from kairo_team._util.plugin_shapes import check_instance, check_method
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
+    from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
+    from kairo_team.engine.runtime import Runtime
     from kairo_team.events import Event
-    from kairo_team.governance.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.governance.governor import Governor
-    from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision
+    from kairo_team.guardrails import GuardrailContext, GuardrailDecision
     from kairo_team.human import HumanDecision, HumanRequest
-    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.messages import ModelRequest, ModelResponse
+    from kairo_team.permissions import PermissionDecision, SideEffect
     from kairo_team.results import AgentOutput, Artifact, TeamResult
-    from kairo_team.runtime import Runtime
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
-    from kairo_team.tools.permissions import PermissionDecision
     from kairo_team.tools.pipeline import GovernedTool, Toolbox
-    from kairo_team.tools.tool import SideEffect, Tool
+    from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import EvaluationContext, EvaluationVerdict
 
 Made: TypeAlias = "AgentOutput | Artifact | str"

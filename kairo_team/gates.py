@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import anyio
 
-from kairo_team.frozen import known_arguments
+from kairo_team._util.frozen import known_arguments
+from kairo_team._util.terminal import TERMINAL, Terminal, barred, clean
+from kairo_team._util.threads import run_in_thread
 from kairo_team.human import HumanDecision
-from kairo_team.terminal import TERMINAL, Terminal, barred, clean
-from kairo_team.threads import run_in_thread
 
 if TYPE_CHECKING:
     from kairo_team.human import HumanRequest

@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
 
+from kairo_team._util.frozen import EMPTY, checked, freeze
 from kairo_team.errors import known
-from kairo_team.frozen import EMPTY, checked, freeze
 from kairo_team.verdicts import Cause, Finding
 
 QuestionKind = Literal["plan", "review", "tool"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
-from kairo_team.frozen import EMPTY, checked, freeze_json
+from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
+from kairo_team.budget import Usage, check_count
 
 Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 """JSON values by name, copied read-only."""
@@ -68,3 +69,61 @@ class Message:
     def tool(cls, call_id: str, text: str) -> Message:
         """Make the answer to a tool call."""
         return cls("tool", text, tool_call_id=call_id)
+
+
+Frozen = Annotated[Mapping[str, Any], AfterValidator(freeze)]
+"""Values by name, copied read-only."""
+
+
+@checked
+@dataclass(frozen=True)
+class ModelRequest:
+    """One call of a chat model."""
+
+    messages: Annotated[Sequence[Message], AfterValidator(tuple)]
+    tools: Annotated[Sequence[ToolSpec], AfterValidator(tuple)] = ()
+    """What the model may ask for; it decides itself whether it does."""
+    output_schema: Frozen | None = field(default=None, hash=False)
+    """JSON Schema the reply must satisfy; None asks for plain text."""
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Most tokens of the reply; None leaves it to the model's own default."""
+    settings: Frozen = field(default=EMPTY, hash=False)
+    """Sampling settings by the provider's usual names, such as temperature and seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Billing:
+    """What a call's price depends on beyond its number of tokens, as the provider tells it."""
+
+    cached_tokens: int = 0
+    """Tokens of the prompt that were read from the provider's cache."""
+    cache_write_tokens: int = 0
+    """Tokens of the prompt that were written to it."""
+    cache_write_1h_tokens: int = 0
+    """Tokens of the prompt that were written to it for an hour, not counted among the others."""
+    served: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    """How the call was served, in the provider's words, such as `{"service_tier": "priority"}`."""
+
+    def __post_init__(self) -> None:
+        for name in ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
+            check_count(f"Billing.{name}", getattr(self, name))
+
+
+PLAIN: Final = Billing()
+
+
+@checked
+@dataclass(frozen=True, slots=True)
+class ModelResponse:
+    """A chat model's reply."""
+
+    text: str
+    tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
+    """What it asks tools to do, in order."""
+    usage: Usage | None = None
+    """What the provider says it used; None means unknown, and the whole hold is charged."""
+    model: str = ""
+    finish_reason: Literal["stop", "length", "content_filter"] = "stop"
+    """Why the reply ended; `length` means it was cut off at the token limit."""
+    billing: Billing = PLAIN
+    """What the price depends on beyond the tokens, as the provider tells it."""

@@ -1,16 +1,80 @@
-"""What an artifact's data must be: a type pydantic can validate, or a JSON Schema."""
+"""JSON Schemas that come from somewhere else: applied by the library `jsonschema-rs` (extra `json-schema`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any, Final, NoReturn, cast
 
 from pydantic import ValidationError
 
-from kairo_team.errors import InvalidReply
-from kairo_team.frozen import thaw
-from kairo_team.json_schema import JsonSchema
+from kairo_team._util.frozen import thaw
+from kairo_team.errors import InvalidReply, MissingExtra
 from kairo_team.results import Artifact, adapter
+
+MAX_FAULTS: Final = 3
+"""Faults that are looked for: a large value can have a million."""
+MAX_QUOTE: Final = 300
+"""Characters of one fault that are quoted at most: a validator repeats the value it found."""
+MAX_STEPS: Final = 100_000
+"""Steps back that a pattern with a look around or a back reference may take in one value, some milliseconds."""
+
+
+class JsonSchema:
+    """One JSON Schema. Nothing it refers to is ever fetched: a reference must end inside the schema.
+
+    A pattern takes time in proportion to the value. One that looks around or refers back has no such engine: it may
+    take `MAX_STEPS`, and a value for which that is not enough is faulty; with `linear` it is refused.
+
+    Raises `MissingExtra` in the name of `what` without the extra, `ValueError` for what is no JSON Schema.
+    """
+
+    def __init__(self, schema: Mapping[str, Any], what: str, *, linear: bool = False) -> None:
+        if find_spec("jsonschema_rs") is None:
+            raise MissingExtra(what, "json-schema")
+        library: Any = import_module("jsonschema_rs")
+        bounded = library.FancyRegexOptions(backtrack_limit=MAX_STEPS)
+        self._validator = _built(library, schema, bounded, "it is no valid JSON Schema")
+        if linear:
+            fault = "it has a pattern that cannot be searched for in linear time"
+            self._validator = _built(library, schema, library.RegexOptions(), fault)
+
+    def faults(self, value: Any) -> list[str]:
+        """Say what is wrong with a value, the first few faults; empty when nothing is.
+
+        Raises `ValueError` when the schema cannot be applied, such as to a value that is nested too deeply.
+        """
+        try:
+            found: list[Any] = list(islice(self._validator.iter_errors(value), MAX_FAULTS))
+        except Exception as error:  # a value that is no JSON
+            raise ValueError(f"its schema cannot be applied: {short(error)}") from error
+        return [f"{_place(fault.instance_path)}: {short(fault)}" for fault in found]
+
+
+def _built(library: Any, schema: Mapping[str, Any], patterns: Any, fault: str) -> Any:
+    try:
+        return library.validator_for(thaw(schema), retriever=_refuse, pattern_options=patterns)
+    except Exception as error:  # also what a hostile schema makes the validator raise
+        raise ValueError(f"{fault}: {short(error)}") from error
+
+
+def short(error: BaseException) -> str:
+    """Return an error's message in one line of bounded length."""
+    message = getattr(error, "message", "") or str(error) or type(error).__name__
+    line = " ".join(message[: MAX_QUOTE * 4].split())
+    return line if len(line) <= MAX_QUOTE else f"{line[:MAX_QUOTE]}..."
+
+
+def _place(path: Iterable[str | int]) -> str:
+    """Write where a fault is, as in `$.tides[0].height`."""
+    steps = (f".{step}" if isinstance(step, str) and step.isidentifier() else f"[{step!r}]" for step in path)
+    return "$" + "".join(steps)
+
+
+def _refuse(address: str) -> NoReturn:
+    raise ValueError(f"nothing outside the schema is fetched, such as {address!r:.200}")
 
 
 def schema_of(kind: Any) -> dict[str, Any]:

@@ -8,21 +8,22 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, cast, overload
 
 from pydantic import AfterValidator, Field, InstanceOf, Strict, ValidationError
 from pydantic_core import to_json
 
-from kairo_team.budget import HaltReason, Usage
-from kairo_team.budget_tree import BudgetNode
+from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
+from kairo_team.budget import BudgetNode, HaltReason, Usage
 from kairo_team.errors import TeamFailed, known
-from kairo_team.frozen import checked, freeze, freeze_json, plain_text, quick
 from kairo_team.messages import Message
 from kairo_team.tasks import TaskGraph, TaskStatus, check_id
 from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+    from kairo_team.human import HumanRequest
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def read(kind: type[T], data: Any) -> T:
     try:
         made: T = adapter(kind).validate_python(data)
     except ValidationError as error:
-        from kairo_team.refusals import explain  # nobody pays for it before a mistake
+        from kairo_team._util.bad_values import explain  # nobody pays for it before a mistake
 
         raise ValueError("; ".join(explain(kind, error))) from None
     return made
@@ -172,6 +173,40 @@ def _deep_copied(self: T, memo: dict[int, Any]) -> T:
     names = [one.name for one in fields(cast("Any", self)) if one.name != "exception"]
     made: T = replace(cast("Any", self), **{name: deepcopy(getattr(self, name), memo) for name in names})
     return made
+
+
+class Attempt(NamedTuple):
+    """What came of one try; a recorded step, so everything a coordinator decides from is in it."""
+
+    task_id: str
+    number: int
+    """Which try of the task, from 1; every try counts."""
+    member: str
+    output: AgentOutput | None
+    """What the member made; None when it made nothing."""
+    error: str | None = None
+    """Why it failed; None when there is an artifact to review."""
+    halt: HaltReason | None = None
+    """Set when a budget, the clock or the kill switch ended it."""
+    origin: str | None = None
+    """Name of the governor whose limit `halt` was."""
+    final: bool = False
+    """Trying again on the same member is pointless."""
+    usage: Usage = Usage()
+    """All the task has spent so far, this try included."""
+    warnings: tuple[str, ...] = ()
+    """What constraints warned of."""
+    interrupted: str | HumanRequest | None = None
+    """What ended it from outside: why the task was cancelled, or the question whose answer it waits for."""
+    kinds: tuple[str, ...] = ()
+    """What it failed with: the class of the error and those it comes from, by name (`kairo_team.errors.kinds_of`)."""
+    over: bool = False
+    """Nobody is to try again: a constraint asked for an orderly end, and there is nothing to review."""
+
+    @property
+    def artifact(self) -> Artifact | None:
+        """The artifact, partial work included."""
+        return self.output.artifact if self.output else None
 
 
 @checked

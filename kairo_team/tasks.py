@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, PlainSerializer, Strict
 
-from kairo_team.budget import Budget
-from kairo_team.errors import known, repeated
-from kairo_team.frozen import (
+from kairo_team._util.frozen import (
     EMPTY,
     check_from_one,
     check_kind,
@@ -24,6 +22,8 @@ from kairo_team.frozen import (
     freeze_several,
     quick,
 )
+from kairo_team.budget import Budget
+from kairo_team.errors import known, repeated
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, PlainSerializer
 
+from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, known_arguments
+from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
 from kairo_team.errors import known, repeated
-from kairo_team.frozen import EMPTY, checked, freeze, freeze_json, known_arguments
-from kairo_team.shapes import as_list, check_agent, check_plug_in
 from kairo_team.tasks import TaskGraph, check_id
 
 if TYPE_CHECKING:
     from kairo_team.contracts import AgentLike, EvaluationStrategy, TeamCoordinator
-    from kairo_team.runtime import Runtime
+    from kairo_team.engine.runtime import Runtime
     from kairo_team.tools.permissions import ToolPermissions
 
 Names = Annotated[

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator
 
+from kairo_team._util.frozen import (
+    EMPTY,
+    check_from_one,
+    check_kind,
+    checked,
+    freeze_named,
+    freeze_several,
+    known_arguments,
+)
 from kairo_team.budget import Usage
-from kairo_team.frozen import EMPTY, check_from_one, check_kind, checked, freeze_named, freeze_several, known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext

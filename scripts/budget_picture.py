@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import anyio
 
 import kairo_team as kt
-from kairo_team.budget_tree import BudgetNode
+from kairo_team.budget import BudgetNode
 from kairo_team.governance import Governor
 from kairo_team.testing import FunctionModel, run_in_virtual_time
 

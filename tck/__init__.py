@@ -17,7 +17,7 @@ only. Needs the extra `tck`.
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kairo_team.lazy import lazy_names
+from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from kairo_team.tck.agent import AgentTCK as AgentTCK

@@ -9,10 +9,9 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
-from kairo_team.frozen import thaw
-from kairo_team.messages import ToolCall
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import ModelRequest, ModelResponse, ToolCall
 from kairo_team.tools.tool import tool
 
 LOOK: Final = "look"

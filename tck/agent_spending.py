@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kairo_team.budget import Budget, Usage
 from kairo_team.contracts import MemberContext
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import ModelRequest
 from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, TaskStatus
 from kairo_team.tck.agent_model import Say, looking

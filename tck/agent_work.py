@@ -21,14 +21,15 @@ from kairo_team.governance.guardrails import (
     GuardrailDecision,
     GuardrailPhase,
 )
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import ModelRequest
+from kairo_team.permissions import PermissionDecision
 from kairo_team.results import Artifact
 from kairo_team.tasks import Assignment, TaskStatus
 from kairo_team.tck.agent_model import Say, looking, said
 from kairo_team.tck.agent_stage import TASK, AgentStage, Change, text_of, why
 from kairo_team.tck.kit import clause
 from kairo_team.team import Role
-from kairo_team.tools.permissions import PermissionDecision, ToolPermissions
+from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.verdicts import Finding
 
 TOLD: Mapping[str, str] = {

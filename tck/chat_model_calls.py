@@ -6,11 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage, to_picodollars
 from kairo_team.contracts import ChatModel
-from kairo_team.frozen import thaw
-from kairo_team.messages import Message, ToolCall, ToolSpec
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.tck.calls import at_once
 from kairo_team.tck.chat_model_stage import ChatModelStage, Provider, ask, said, told
 from kairo_team.tck.kit import clause

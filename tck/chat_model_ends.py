@@ -9,7 +9,7 @@ import pytest
 
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError, ModelErrorKind
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.tck.chat_model_stage import LONG, PROMPT, SOON, ChatModelStage, Provider, ask, said
 from kairo_team.tck.kit import clause
 

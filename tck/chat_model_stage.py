@@ -10,8 +10,7 @@ import pytest
 
 from kairo_team.budget import Usage
 from kairo_team.contracts import ChatModel
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.tck.kit import ContractTCK, make_it
 
 ANSWER: Final = ModelResponse("a fine text", usage=Usage(23, 5))

@@ -13,8 +13,8 @@ import anyio
 from hypothesis import strategies as st
 
 from kairo_team.budget import Usage
+from kairo_team.constraints import AgentState, ResourceAction, ResourceContext, ResourceValidation
 from kairo_team.contracts import ResourceConstraint
-from kairo_team.governance.constraints import AgentState, ResourceAction, ResourceContext, ResourceValidation
 from kairo_team.tck.calls import at_once, no_examples, result_or_error, skip_unless
 from kairo_team.tck.kit import ContractTCK, clause, law, make_it
 

@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
+from kairo_team.engine.runtime import Runtime
 from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.results import TeamResult, TeamStatus
-from kairo_team.runtime import Runtime
 from kairo_team.tasks import Task, TaskStatus
 from kairo_team.tck.coordinator_reviewing import Reviewed, Reviewer, ReviewStage, Writer, is_accepted, telling
 from kairo_team.tck.coordinator_stage import Show

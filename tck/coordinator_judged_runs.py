@@ -7,8 +7,7 @@ from typing import Any
 import anyio
 
 from kairo_team.budget import Budget
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import Assignment, Task
 from kairo_team.tck.coordinator_reviewing import (

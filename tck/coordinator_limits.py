@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 import anyio
 from hypothesis import strategies as st
 
-from kairo_team.budget import Budget, HaltReason, Usage
-from kairo_team.budget_tree import BudgetNode
+from kairo_team.budget import Budget, BudgetNode, HaltReason, Usage
 from kairo_team.contracts import MemberContext
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import Assignment, Task
 from kairo_team.tck.coordinator_stage import CoordinatorStage, Function, Watched, write
 from kairo_team.tck.kit import clause, law
 from kairo_team.tck.paid_model import PaidModel
 from kairo_team.team import RiskProfile
-from kairo_team.testing.models import FunctionModel
+from kairo_team.testing.scripted import FunctionModel
 
 
 class Meter(PaidModel):

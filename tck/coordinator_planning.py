@@ -11,8 +11,7 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Budget
 from kairo_team.contracts import MemberContext
 from kairo_team.events import AttemptStarted, PlanReady
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph, TaskStatus
 from kairo_team.tck.coordinator_reviewing import Judge, Writer, hanging

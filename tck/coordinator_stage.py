@@ -12,11 +12,11 @@ import anyio
 
 from kairo_team.budget import Budget
 from kairo_team.contracts import Agent, EvaluationStrategy, HumanGate, MemberContext, Planner, TeamCoordinator
-from kairo_team.ending import LAST_EVENT
+from kairo_team.engine.ending import LAST_EVENT
+from kairo_team.engine.run_handle import Run
+from kairo_team.engine.runtime import Runtime
 from kairo_team.events import TeamEnded, TeamStarted
 from kairo_team.results import TeamResult
-from kairo_team.runs import Run
-from kairo_team.runtime import Runtime
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.tck.kit import ContractTCK, make_it
 from kairo_team.team import Member, RiskProfile, Team, TeamConfig, TeamExecutionRequest

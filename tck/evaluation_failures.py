@@ -10,10 +10,10 @@ import anyio
 
 from kairo_team.contracts import EvaluationStrategy, MemberContext
 from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
+from kairo_team.engine.runtime import Runtime
 from kairo_team.gates import CallbackGate
 from kairo_team.human import HumanRequest
 from kairo_team.results import TeamResult
-from kairo_team.runtime import Runtime
 from kairo_team.tasks import Assignment, TaskGraph, TaskStatus
 from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.evaluation_stage import GOAL, Asked, EvaluationStage, refusing

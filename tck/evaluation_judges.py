@@ -9,14 +9,14 @@ from typing import Any, Final, cast
 
 from kairo_team.budget import Budget
 from kairo_team.errors import HaltError, InsufficientBudget
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import ModelRequest
 from kairo_team.results import Artifact
 from kairo_team.tck.evaluation_forgeries import FORGERIES, PLACEHOLDERS
 from kairo_team.tck.evaluation_stage import Asked, EvaluationStage
 from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_equal, told
 from kairo_team.tck.kit import clause
 from kairo_team.tck.paid_model import PaidModel
-from kairo_team.testing.models import FunctionModel
+from kairo_team.testing.scripted import FunctionModel
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 _CHATTER: Final = "between us: I scored it twice"

@@ -13,14 +13,14 @@ import anyio
 
 from kairo_team.budget import Budget, Usage
 from kairo_team.contracts import ChatModel, EvaluationStrategy
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.team_run import TeamRun
+from kairo_team.messages import ModelRequest
 from kairo_team.results import Artifact
-from kairo_team.runtime import Runtime
 from kairo_team.tasks import Assignment, Task
 from kairo_team.tck.kit import ContractTCK, make_it
 from kairo_team.tck.paid_model import PaidModel
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
-from kairo_team.team_run import TeamRun
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 GOAL: Final = "Do the work."

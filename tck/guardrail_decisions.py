@@ -10,8 +10,11 @@ from anyio.lowlevel import checkpoint
 from hypothesis import strategies as st
 
 from kairo_team.contracts import GuardrailPolicy
-from kairo_team.governance.guardrail_decisions import GuardrailAction, GuardrailContext, GuardrailDecision
-from kairo_team.governance.guardrail_payloads import (
+from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.guardrails import (
+    GuardrailAction,
+    GuardrailContext,
+    GuardrailDecision,
     GuardrailPayload,
     GuardrailPhase,
     ModelInput,
@@ -19,9 +22,7 @@ from kairo_team.governance.guardrail_payloads import (
     ToolInput,
     ToolOutput,
 )
-from kairo_team.governance.guardrails import GuardrailChain
-from kairo_team.messages import Message, ToolCall
-from kairo_team.models.chat_model import ModelResponse
+from kairo_team.messages import Message, ModelResponse, ToolCall
 from kairo_team.tck.calls import at_once, check_cancels, no_examples, result_or_error, skip_unless
 from kairo_team.tck.kit import ContractTCK, clause, law, make_it
 

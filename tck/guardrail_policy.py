@@ -10,22 +10,21 @@ from kairo_team.budget import Usage
 from kairo_team.contracts import GuardrailPolicy, MemberContext
 from kairo_team.errors import GuardrailDenied
 from kairo_team.events import GuardrailDecided, ModelDelta
-from kairo_team.governance.guardrail_payloads import (
+from kairo_team.governance.policies import McpPolicy, McpSecurityPolicy
+from kairo_team.guardrails import (
     GuardrailPayload,
     ModelInput,
     ModelOutput,
     ToolInput,
     ToolOutput,
 )
-from kairo_team.governance.policies import McpPolicy, McpSecurityPolicy
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.tasks import Assignment
 from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.guardrail_decisions import MODIFY, GuardrailDecisions
 from kairo_team.tck.kit import clause
 from kairo_team.tck.one_attempt import Played, play
-from kairo_team.testing.models import FunctionModel
+from kairo_team.testing.scripted import FunctionModel
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool

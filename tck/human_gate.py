@@ -10,12 +10,13 @@ import anyio
 
 from kairo_team.contracts import HumanGate, MemberContext
 from kairo_team.human import HumanAction, HumanDecision, HumanRequest
+from kairo_team.permissions import PermissionDecision
 from kairo_team.tasks import Assignment
 from kairo_team.tck.calls import at_once, check_cancels, result_or_error
 from kairo_team.tck.kit import ContractTCK, clause, make_it
 from kairo_team.tck.one_attempt import Played, play
 from kairo_team.team import RiskProfile
-from kairo_team.tools.permissions import PermissionDecision, ToolPermissions
+from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.tool import Tool
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Finding
 

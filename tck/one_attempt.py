@@ -9,14 +9,13 @@ from typing import Any
 
 import anyio
 
+from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import Usage
 from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate, MemberContext
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
-from kairo_team.frozen import EMPTY
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.engine.runtime import Runtime
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.results import TaskOutcome, TeamResult
-from kairo_team.runtime import Runtime
 from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
 from kairo_team.team import Member, RiskProfile, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.testing.recorder import EventRecorder

@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from kairo_team.budget import Usage
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
-from kairo_team.testing.models import FunctionModel
+from kairo_team.messages import ModelRequest, ModelResponse
+from kairo_team.testing.scripted import FunctionModel
 
 
 class PaidModel(FunctionModel):

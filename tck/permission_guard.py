@@ -11,17 +11,18 @@ from typing import Any, ClassVar, Final
 
 from hypothesis import strategies as st
 
+from kairo_team._util.frozen import freeze, thaw
 from kairo_team.contracts import MemberContext, PermissionGuard
 from kairo_team.events import ToolCalled
-from kairo_team.frozen import freeze, thaw
 from kairo_team.human import HumanDecision, HumanRequest
+from kairo_team.permissions import PermissionAction, PermissionDecision, SideEffect
 from kairo_team.tasks import Assignment
 from kairo_team.tck.calls import at_once, check_cancels, no_examples, result_or_error, skip_unless
 from kairo_team.tck.kit import ContractTCK, clause, law, make_it
 from kairo_team.tck.one_attempt import play
 from kairo_team.tck.strange_calls import ARGUMENTS, NAMES, make_folder
-from kairo_team.tools.permissions import PermissionAction, PermissionDecision, ToolPermissions
-from kairo_team.tools.tool import SideEffect, Tool
+from kairo_team.tools.permissions import ToolPermissions
+from kairo_team.tools.tool import Tool
 
 Call = tuple[str, Mapping[str, Any], SideEffect]
 """A call: the tool's name, its arguments, and what the tool declares to do."""

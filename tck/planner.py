@@ -7,10 +7,10 @@ from typing import Any, cast
 import anyio
 from hypothesis import strategies as st
 
+from kairo_team.api import check
 from kairo_team.budget import Budget
 from kairo_team.errors import HaltError, InsufficientBudget
-from kairo_team.front import check
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import ModelRequest
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.tck.kit import clause, law
 from kairo_team.tck.paid_model import PaidModel

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 from anyio.lowlevel import checkpoint
 
 from kairo_team.contracts import ChatModel, MemberContext, Planner
+from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.team_run import TeamRun
 from kairo_team.errors import innermost
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import ModelRequest
 from kairo_team.results import TeamResult
-from kairo_team.runtime import Runtime
 from kairo_team.tasks import Assignment, Task, TaskGraph
 from kairo_team.tck.kit import ContractTCK, make_it
 from kairo_team.tck.paid_model import PaidModel
 from kairo_team.team import Member, Role, Team, TeamConfig, TeamExecutionRequest
-from kairo_team.team_run import TeamRun
 
 Answers = Callable[[ModelRequest], Any]
 NOT_A_PLAN = "I would begin with the moon, and then see."

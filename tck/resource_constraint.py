@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 
+from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
 from kairo_team.contracts import MemberContext, ResourceConstraint
 from kairo_team.errors import ConstraintExit, HaltError
 from kairo_team.events import ConstraintViolated
-from kairo_team.governance.constraints import ResourceAction, ResourceContext, ResourceValidation
 from kairo_team.governance.plug_ins import name_of
 from kairo_team.tasks import Assignment
 from kairo_team.tck.calls import check_cancels, result_or_error, skip_unless

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from kairo_team.budget import HaltReason
-from kairo_team.ending import LAST_EVENT
+from kairo_team.engine.ending import LAST_EVENT, RunFacts, decide_status
+from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, RunState, TaskState
 from kairo_team.results import TeamStatus
-from kairo_team.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
-from kairo_team.status import RunFacts, decide_status
 from kairo_team.team import RiskProfile
 
 PLAIN = RunFacts(

@@ -12,7 +12,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.governance import ResourceAction, ResourceContext, ResourceValidation
-from kairo_team.tools.permissions import PermissionDecision
+from kairo_team.permissions import PermissionDecision
 from kairo_team.verdicts import Cause
 from tests.team_machine import Scenario
 

@@ -15,9 +15,9 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.errors import InsufficientBudget, Misuse
 from kairo_team.events import Event
-from kairo_team.journal import MemoryJournal
 from kairo_team.testing import EventRecorder
 from kairo_team.tools.permissions import ToolPermissions
 from tests.team_machine import Deed, Scenario

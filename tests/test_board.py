@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team import board as board_module
-from kairo_team.board import Entry, TaskBoard
+from kairo_team.engine import board as board_module
+from kairo_team.engine.board import Entry, TaskBoard
 
 MEMBERS = ("x", "y", "z")
 Candidates = Mapping[str, tuple[str, ...]]

@@ -23,8 +23,7 @@ from kairo_team.evaluators import (
     all_of,
 )
 from kairo_team.governance import GuardrailDecision, ResourceAction, ResourceValidation
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.testing import EventRecorder, FunctionModel, virtual_time
 from kairo_team.tools import Tool, ToolPermissions
 from tests.misdeeds import SAID, Culprit

@@ -18,8 +18,8 @@ from typing import Any
 import anyio
 import pytest
 
-from kairo_team.borders import AWAITING, CALLING, failure_of, plain_failure_of, problem_of, words_of
 from kairo_team.errors import BadExit
+from kairo_team.plugin_calls import AWAITING, CALLING, failure_of, plain_failure_of, problem_of, words_of
 from tests.misdeeds import End
 
 needs_main_thread = pytest.mark.skipif(

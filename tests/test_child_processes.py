@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kairo_team.child_processes import supervised
-from kairo_team.child_watch import is_alive
+from kairo_team._util.child_processes import supervised
+from kairo_team._util.child_watch import is_alive
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups")
 
@@ -21,7 +21,7 @@ PATIENCE = 60.0
 
 PARENT = """
 import subprocess, sys, time
-from kairo_team.child_processes import supervised
+from kairo_team._util.child_processes import supervised
 command = supervised([sys.executable, "-c", sys.argv[1]])
 child = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
 print(child.stdout.readline(), end="", flush=True)

@@ -14,6 +14,7 @@ from anyio import to_thread
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.engine.constraints import RunConstraints
 from kairo_team.governance import (
     ExternalSignal,
     MaxIterations,
@@ -22,7 +23,6 @@ from kairo_team.governance import (
     Timeout,
     Violation,
 )
-from kairo_team.run_constraints import RunConstraints
 from kairo_team.testing import FunctionModel
 from tests.constrained import (
     CANCELLED,

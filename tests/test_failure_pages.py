@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, RunState, TaskState
 from kairo_team.results import TeamStatus
-from kairo_team.states import RUN_MOVES, TASK_MOVES, RunState, TaskState
 from tests.states_page import diagram, page, status_rows
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

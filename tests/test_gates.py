@@ -14,8 +14,8 @@ import anyio.lowlevel
 import pytest
 
 import kairo_team as kt
+from kairo_team._util.terminal import TERMINAL
 from kairo_team.gates import read_answer
-from kairo_team.terminal import TERMINAL
 
 pytestmark = pytest.mark.real_time
 

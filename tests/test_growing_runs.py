@@ -12,9 +12,9 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import SimpleEvaluationStrategy
-from kairo_team.journal import MemoryJournal
 from kairo_team.tck import TeamCoordinatorTCK
 from kairo_team.testing import EventRecorder
 from tests.test_recorded_steps import Broken, Replay, comparable

@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 from tests.test_recorded_steps import Broken, Replay, comparable
 

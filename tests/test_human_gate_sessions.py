@@ -11,7 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryJournal
 from tests.human import APPROVE, DEFER, REJECT, REVISE, AsksFirst, Gate, LeavesOpen, Office, statuses
 
 pytestmark = pytest.mark.anyio

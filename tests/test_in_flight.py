@@ -11,8 +11,7 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
-from kairo_team.messages import Message
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.testing import EventRecorder
 
 ONCE = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))

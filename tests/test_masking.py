@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
+from kairo_team._util.masking import MASK, MaskedError, Masker, masked
+from kairo_team._util.terminal import clean
 from kairo_team.governance.policies import ToolAudit
-from kairo_team.masking import MASK, MaskedError, Masker, masked
-from kairo_team.terminal import clean
 from kairo_team.testing import EventRecorder, ScriptedModel
 
 pytestmark = pytest.mark.anyio

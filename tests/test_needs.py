@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
+from kairo_team.engine.budget_split import Needs
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.governance import Governor
-from kairo_team.governance.units import NOTHING
-from kairo_team.journal import MemoryJournal
-from kairo_team.needs import Needs
+from kairo_team.governance.ledger import NOTHING
 from kairo_team.testing import EventRecorder, FunctionModel
 
 pytest.importorskip("benchmarks", reason="the benchmarks are no part of the wheel")

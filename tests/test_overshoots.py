@@ -11,7 +11,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-from kairo_team.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.testing import FunctionModel
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 from tests.team_machine_doubles import clean_up_slowly, swallow
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.attempts import Attempt
 from kairo_team.coordinators import TaskDispatchCoordinator
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.governance import MaxIterations, ResourceAction, WarnAt
-from kairo_team.journal import MemoryJournal
+from kairo_team.results import Attempt
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.constrained import COMPLETED, EXIT, FAILED, ONCE, STOP, Rule, careless, cut, watcher
 

@@ -11,10 +11,10 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.team_run import TeamRun
 from kairo_team.errors import ContractBreach
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric
-from kairo_team.journal import MemoryJournal
-from kairo_team.team_run import TeamRun
 from kairo_team.testing import ScriptedAgent, ScriptedModel
 
 

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairo_team.board import Entry
+from kairo_team.engine.board import Entry
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.task_records import TaskRecords
+from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRecord, TaskState, check_move
 from kairo_team.errors import IllegalMove
-from kairo_team.journal import MemoryJournal
-from kairo_team.recorded import TaskRecords
 from kairo_team.results import TeamStatus
-from kairo_team.states import RUN_MOVES, TASK_MOVES, Path, RunState, TaskState, check_move
-from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import Task, TaskStatus
 
 RUN_TABLE: Final = """

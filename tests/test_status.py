@@ -9,16 +9,14 @@ from typing import Any, Final
 
 import pytest
 
-from kairo_team.board import Entry
 from kairo_team.budget import HaltReason, Usage
-from kairo_team.ending import Ending
+from kairo_team.engine.board import Entry
+from kairo_team.engine.ending import Ending, RunFacts, decide_status
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.task_records import TaskRecords
+from kairo_team.engine.task_run import TaskRecord, TaskState
 from kairo_team.errors import HaltError, PlanRefused, PlanRejected, TeamAborted
-from kairo_team.journal import MemoryJournal
-from kairo_team.recorded import TaskRecords
 from kairo_team.results import Artifact, TeamStatus
-from kairo_team.states import TaskState
-from kairo_team.status import RunFacts, decide_status
-from kairo_team.task_record import TaskRecord
 from kairo_team.tasks import Task
 from kairo_team.team import RiskProfile, TeamConfig
 from kairo_team.verdicts import Cause, EvaluationVerdict

@@ -13,8 +13,8 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.errors import Misuse
-from kairo_team.journal import MemoryJournal
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.human import AsksFirst
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import event, given, settings
 
 import kairo_team as kt
-from kairo_team.attempts import Attempt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.results import Attempt
 from kairo_team.testing import run_in_virtual_time, virtual_time_backends
 from kairo_team.verdicts import Cause
 from tests.team_machine import Scenario, Script, scenarios

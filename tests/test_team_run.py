@@ -11,9 +11,9 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.attempts import Attempt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import Misuse
+from kairo_team.results import Attempt
 from kairo_team.testing import EventRecorder, ScriptedAgent
 from tests.debate import Debate
 

@@ -15,8 +15,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kairo_team import threads
-from kairo_team.threads import run_in_thread
+from kairo_team._util import threads
+from kairo_team._util.threads import run_in_thread
 
 pytestmark = pytest.mark.real_time
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
@@ -261,7 +261,7 @@ def test_the_process_ends_although_a_thread_hangs(backend: str) -> None:
     """U10: a worker thread that ignores its deadline does not keep the process alive."""
     program = f"""
         import threading, anyio
-        from kairo_team.threads import run_in_thread
+        from kairo_team._util.threads import run_in_thread
 
         async def main():
             with anyio.move_on_after(0.1):
@@ -280,7 +280,7 @@ def test_the_process_ends_although_a_thread_hangs(backend: str) -> None:
 def test_a_forked_child_has_threads_of_its_own() -> None:
     program = """
         import os, warnings, anyio
-        from kairo_team.threads import run_in_thread
+        from kairo_team._util.threads import run_in_thread
         warnings.simplefilter("ignore")
 
         async def call():

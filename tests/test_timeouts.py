@@ -10,11 +10,11 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.budget import Budget, HaltReason
+from kairo_team.engine.task_pool import beside
+from kairo_team.engine.team_run import TeamRun
+from kairo_team.engine.timers import Timeouts
 from kairo_team.errors import HaltError
 from kairo_team.governance import Governor
-from kairo_team.runners import beside
-from kairo_team.team_run import TeamRun
-from kairo_team.timeouts import Timeouts
 
 pytestmark = pytest.mark.anyio
 

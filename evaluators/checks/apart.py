@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 from anyio.lowlevel import RunVar
 
-from kairo_team.child_processes import supervised
+from kairo_team._util.child_processes import supervised
 
 SECONDS: Final = 10.0
 """How long such a process may take; then it is killed."""

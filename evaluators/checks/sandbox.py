@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import EMPTY
 from kairo_team.evaluators.checks.made import Made, Said
-from kairo_team.frozen import EMPTY
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pydantic_core import ValidationError, from_json
 
+from kairo_team._util.frozen import freeze, thaw
 from kairo_team.evaluators.checks.made import Made, Said
-from kairo_team.frozen import freeze, thaw
-from kairo_team.json_schema import JsonSchema
+from kairo_team.output_types import JsonSchema
 from kairo_team.results import Artifact, adapter
 
 MAX_FAULTS: Final = 3

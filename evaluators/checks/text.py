@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kairo_team._util.masking import is_seen
 from kairo_team.evaluators.checks.made import Made, Said
 from kairo_team.evaluators.quotes import plain
-from kairo_team.unseen import is_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

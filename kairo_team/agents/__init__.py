@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from kairo_team.agents.function import FunctionAgent as FunctionAgent
+from kairo_team._util.lazy_imports import lazy_names
 from kairo_team.agents.mini import MiniAgent as MiniAgent
 from kairo_team.agents.team_agent import TeamAgent as TeamAgent
-from kairo_team.lazy import lazy_names
+from kairo_team.engine.function_agent import FunctionAgent as FunctionAgent
 
 if TYPE_CHECKING:
     from kairo_team.agents.langgraph import LangGraphAgent as LangGraphAgent

@@ -9,10 +9,10 @@ from contextlib import aclosing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from kairo_team._util.frozen import freeze_json
 from kairo_team.agents.langgraph_attempt import GraphAttempt
 from kairo_team.agents.wrapped import WrappedAgent, check_function, made
 from kairo_team.errors import MissingExtra
-from kairo_team.frozen import freeze_json
 from kairo_team.output_types import schema_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 

@@ -16,18 +16,18 @@ import anyio
 from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import current_token
 
+from kairo_team._util.threads import run_in_thread
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import GuardrailDenied, InsufficientBudget, KairoError, ModelCallError, ModelUnavailable
 from kairo_team.models.admission import DEFAULT_MAX_TOKENS, prompt_bound
 from kairo_team.models.resolver import refuse_real
-from kairo_team.threads import run_in_thread
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from kairo_team.contracts import ChatModel, MemberContext
-    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.messages import ModelRequest, ModelResponse
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Followed")

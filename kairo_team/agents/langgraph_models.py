@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables.config import var_child_runnable_config
 
+from kairo_team._util.threads import run_in_thread
 from kairo_team.agents.langgraph_attempt import BLOCKING, GraphAttempt, NotMade, current
 from kairo_team.agents.langgraph_views import (
     View,
@@ -28,11 +29,10 @@ from kairo_team.agents.langgraph_views import (
     with_text,
 )
 from kairo_team.errors import GuardrailDenied, ModelCallError
+from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.models.admission import prompt_bound
-from kairo_team.models.chat_model import Message, ModelRequest, ModelResponse
 from kairo_team.models.client_errors import call_error
 from kairo_team.models.resolver import modules_of, refuse_real
-from kairo_team.threads import run_in_thread
 
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
 """What the integrations call the most tokens of a reply."""

@@ -11,11 +11,12 @@ from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeS
 from langgraph.prebuilt.tool_node import ToolInvocationError
 from langgraph.types import Command  # pyright: ignore[reportMissingTypeStubs]
 
+from kairo_team._util.frozen import EMPTY, thaw
 from kairo_team.agents.langgraph_attempt import Followed, GraphAttempt, current
 from kairo_team.agents.langgraph_views import text_of
 from kairo_team.errors import KairoError
-from kairo_team.frozen import EMPTY, thaw
-from kairo_team.tools.tool import SideEffect, Tool, fitting_name
+from kairo_team.permissions import SideEffect
+from kairo_team.tools.tool import Tool, fitting_name
 
 if TYPE_CHECKING:
     from kairo_team.tools.result import ToolResult

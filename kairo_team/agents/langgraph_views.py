@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
-from kairo_team.frozen import thaw
-from kairo_team.governance.pricing import Billing
-from kairo_team.messages import Message, ToolCall, ToolSpec
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 
 _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
     "system": "system", "developer": "system", "ai": "assistant", "AIMessageChunk": "assistant", "tool": "tool",

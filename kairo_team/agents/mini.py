@@ -7,13 +7,13 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.agents.alone import run_alone
+from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
+from kairo_team.engine.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known, repeated
-from kairo_team.frozen import known_arguments
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.admission import prompt_bound
-from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.output_types import check_output, schema_of
 from kairo_team.prompts import Prompts
 from kairo_team.prompts.overrides import check_names
@@ -23,8 +23,7 @@ from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, MemberContext, Models
-    from kairo_team.messages import ToolCall
-    from kairo_team.models.chat_model import ModelResponse
+    from kairo_team.messages import ModelResponse, ToolCall
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
     from kairo_team.tools.pipeline import Toolbox
@@ -99,7 +98,7 @@ class MiniAgent:
         """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
 
         In a team `HaltError` is raised when a limit is reached, with what was said so far kept. Alone every end is an
-        `AgentOutput`; the other arguments are those of `kairo_team.agents.alone.run_alone`.
+        `AgentOutput`; the other arguments are those of `kairo_team.engine.lone_agent.run_alone`.
         """
         if context is None:
             return await run_alone(self, assignment, **alone)

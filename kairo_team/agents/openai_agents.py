@@ -12,8 +12,8 @@ from kairo_team.agents.wrapped import WrappedAgent, artifact_of, shared_or_made
 from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra, known
 from kairo_team.messages import Message
+from kairo_team.permissions import SideEffect
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
-from kairo_team.tools.tool import SideEffect
 
 if TYPE_CHECKING:
     from agents import Agent, RunConfig

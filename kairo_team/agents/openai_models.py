@@ -19,7 +19,7 @@ from kairo_team.models.resolver import modules_of, refuse_real
 
 if TYPE_CHECKING:
     from kairo_team.agents.openai_run import GovernedRun
-    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.messages import ModelRequest, ModelResponse
 
 _tries_once: Callable[[bool], AbstractContextManager[None]]
 try:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from kairo_team.agents.openai_models import OneCall
     from kairo_team.contracts import MemberContext
-    from kairo_team.models.chat_model import ModelResponse
-    from kairo_team.tools.tool import SideEffect
+    from kairo_team.messages import ModelResponse
+    from kairo_team.permissions import SideEffect
 
 
 class GovernedRun:

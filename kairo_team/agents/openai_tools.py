@@ -27,8 +27,8 @@ from agents.tool import (
     set_function_tool_failure_error_function,
 )
 
+from kairo_team._util.frozen import thaw
 from kairo_team.agents.openai_views import read_arguments, to_text
-from kairo_team.frozen import thaw
 from kairo_team.tools.passing import PASSING
 from kairo_team.tools.result import ToolResult, text_of
 from kairo_team.tools.tool import Tool, fitting_name
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agents.tool_context import ToolContext
 
     from kairo_team.agents.openai_run import GovernedRun
-    from kairo_team.tools.tool import SideEffect
+    from kairo_team.permissions import SideEffect
 
 HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
 """Tools that run at the provider."""

@@ -18,11 +18,9 @@ from openai.types.responses import (
 )
 from pydantic_core import to_jsonable_python
 
+from kairo_team._util.frozen import freeze, thaw
 from kairo_team.budget import Usage
-from kairo_team.frozen import freeze, thaw
-from kairo_team.governance.pricing import Billing
-from kairo_team.messages import Message, ToolCall, ToolSpec
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.output_types import schema_of
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
+from kairo_team._util.frozen import thaw
 from kairo_team.agents.wrapped import WrappedAgent, artifact_of, shared_or_made
 from kairo_team.errors import MissingExtra
-from kairo_team.frozen import thaw
 from kairo_team.results import AgentOutput, AgentStatus, Artifact
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.toolsets import WrapperToolset
 from pydantic_core import to_json, to_jsonable_python
 
+from kairo_team._util.frozen import thaw
 from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, sound_reply
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
-from kairo_team.frozen import thaw
 from kairo_team.models.admission import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import usage_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
     from kairo_team.contracts import MemberContext
-    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.tools.tool import Tool
 
 Send = Callable[[Said], Awaitable["native.ModelResponse"]]

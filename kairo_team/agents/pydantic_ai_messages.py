@@ -12,9 +12,9 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json, to_jsonable_python
 
+from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
-from kairo_team.frozen import thaw
-from kairo_team.models.chat_model import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.models.provider_messages import billing_of, finish_of, usage_of
 from kairo_team.models.tool_calls import made_call, sound
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.errors import TeamFailed
-from kairo_team.frozen import known_arguments
 from kairo_team.results import AgentOutput, Artifact, TeamStatus
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import MemberContext, TeamCoordinator
+    from kairo_team.engine.runtime import Runtime
     from kairo_team.results import TeamResult
-    from kairo_team.runtime import Runtime
     from kairo_team.tasks import Assignment, TaskGraph
 
 
@@ -77,7 +77,7 @@ class TeamAgent:
 
     async def _execute(self, team: Team, request: TeamExecutionRequest, budget: Budget | None) -> TeamResult:
         """Begin the inner run, or go on with it: the attempt is made again when one of its questions was answered."""
-        from kairo_team.front import run
+        from kairo_team.api import run
 
         if team.runtime is not None and request.run_id in team.runtime.runs:
             runtime: Runtime = team.runtime

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from anyio.lowlevel import current_token
 from pydantic_core import to_json, to_jsonable_python
 
-from kairo_team.agents.alone import run_alone
 from kairo_team.agents.limits import say_limits
+from kairo_team.engine.lone_agent import run_alone
 from kairo_team.errors import KairoError
 from kairo_team.results import AgentOutput, Artifact
 

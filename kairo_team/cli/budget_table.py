@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kairo_team.budget import HaltReason
 
 if TYPE_CHECKING:
-    from kairo_team.budget_tree import BudgetNode
+    from kairo_team.budget import BudgetNode
 
 _HEADS: Final = ("", "tokens", "set aside", "dollars", "loops", "tool calls", "seconds", "")
 _BRANCHES: Final = {"": "", "├─ ": "│  ", "└─ ": "   ", "|- ": "|  ", "`- ": "   "}

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TextIO
 
+from kairo_team._util.masking import masked
 from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.graph import known_plan, write_picture
 from kairo_team.cli.interrupts import LEFT_BY_SIGNAL
@@ -13,7 +14,6 @@ from kairo_team.cli.job import USAGE_ERROR, check, execute, say_unreplaced
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
-from kairo_team.masking import masked
 from kairo_team.views.graph_chart import make_chart
 from kairo_team.views.graph_mermaid import draw_mermaid, mermaid_limits
 from kairo_team.views.graph_svg import draw_svg

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.checking import PlanCheck
+from kairo_team.engine.preflight import PlanCheck
 from kairo_team.results import TeamResult, adapter
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team import front
-from kairo_team.binding import bind, plan_problems
+from kairo_team import api as front
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.engine.preflight import bind, plan_problems
 from kairo_team.errors import PlanRefused
 from kairo_team.tasks import TaskGraph
 

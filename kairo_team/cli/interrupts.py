@@ -11,9 +11,9 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
+from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.events import Event, TeamStarted
-from kairo_team.runtime import Runtime
 
 NOTICE: Final = "stopping ... press Ctrl-C again to leave at once"
 LEFT_BY_SIGNAL: Final = 128

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from kairo_team import front
-from kairo_team.carving import root_budget
+from kairo_team import api as front
+from kairo_team._util.masking import masked
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.engine.budget_split import root_budget
+from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import KairoError
-from kairo_team.masking import masked
 from kairo_team.models.fallback import Fallback
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
-from kairo_team.runtime import Runtime
 from kairo_team.views import LiveView, PlainView
 from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kairo_team.checking import PlanCheck
     from kairo_team.cli.streams import Screen
     from kairo_team.contracts import Subscriber, TeamCoordinator
+    from kairo_team.engine.preflight import PlanCheck
     from kairo_team.team import Team, TeamExecutionRequest
 
 EXIT_CODES: Final = {

@@ -16,16 +16,16 @@ from kairo_team.cli.judge_inputs import JudgeJob, check_output, judge_job, write
 from kairo_team.cli.judge_report import calibration_document, score_document, show_calibration, show_score
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import HaltError, KairoError
-from kairo_team.evaluators.calibration import calibrate, score_judge
-from kairo_team.evaluators.certificates import Certificate, read_certificates, write_certificates
+from kairo_team.evaluators.calibration.calibration import calibrate, score_judge
+from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
 from kairo_team.verdicts import Cause
 from kairo_team.views.risk_svg import RiskCurve, draw_risk
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.evaluators.calibration import Calibration
-    from kairo_team.evaluators.judge_report import JudgeReport
-    from kairo_team.evaluators.thresholds import Side
+    from kairo_team.evaluators.calibration.calibration import Calibration
+    from kairo_team.evaluators.calibration.judge_report import JudgeReport
+    from kairo_team.evaluators.calibration.thresholds import Side
 
 Found = TypeVar("Found")
 NO_CERTIFICATE: Final = 4

@@ -13,8 +13,8 @@ from kairo_team.cli.loading import importable, load_module, read_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import known
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
+from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy
-from kairo_team.evaluators.labelled import LabelledArtifact, read_labelled
 from kairo_team.evaluators.rubric import Rubric
 
 if TYPE_CHECKING:

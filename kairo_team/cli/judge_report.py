@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.evaluators.certificates import write_certificates
+from kairo_team.evaluators.calibration.certificates import write_certificates
 from kairo_team.views.text import count
 
 if TYPE_CHECKING:
     from kairo_team.cli.judge_inputs import JudgeJob
     from kairo_team.cli.streams import Screen
-    from kairo_team.evaluators.calibration import Calibration, JudgeScore
-    from kairo_team.evaluators.judge_report import JudgeReport
+    from kairo_team.evaluators.calibration.calibration import Calibration, JudgeScore
+    from kairo_team.evaluators.calibration.judge_report import JudgeReport
 
 _HEADS: Final = ("decides", "attempt", "threshold", "decided so", "wrong", "at most", "of all artifacts")
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 from rich.padding import Padding
 from rich.text import Text
 
+from kairo_team._util.terminal import BAR, barred, clean
 from kairo_team.cli.budget_table import draw_tree
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import TaskStatus
-from kairo_team.terminal import BAR, barred, clean
 from kairo_team.verdicts import VerdictOutcome
 from kairo_team.views.text import count, one_line, say_verdict
 
 if TYPE_CHECKING:
-    from kairo_team.budget_tree import BudgetNode
+    from kairo_team.budget import BudgetNode
     from kairo_team.cli.streams import Screen
     from kairo_team.results import TaskOutcome, TeamResult
 

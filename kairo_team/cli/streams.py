@@ -12,8 +12,8 @@ from typing import IO, Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from kairo_team._util.terminal import clean
 from kairo_team.cli.refusal import Refusal
-from kairo_team.terminal import clean
 
 _STDOUT: Final = 1
 _STDERR: Final = 2

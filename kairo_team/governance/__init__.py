@@ -4,6 +4,12 @@ from kairo_team.budget import Budget as Budget
 from kairo_team.budget import BudgetPolicy as BudgetPolicy
 from kairo_team.budget import HaltReason as HaltReason
 from kairo_team.budget import Usage as Usage
+from kairo_team.constraints import AgentState as AgentState
+from kairo_team.constraints import ConstraintReport as ConstraintReport
+from kairo_team.constraints import ResourceAction as ResourceAction
+from kairo_team.constraints import ResourceContext as ResourceContext
+from kairo_team.constraints import ResourceValidation as ResourceValidation
+from kairo_team.constraints import Violation as Violation
 from kairo_team.contracts import GuardrailPolicy as GuardrailPolicy
 from kairo_team.contracts import ResourceConstraint as ResourceConstraint
 from kairo_team.errors import ConstraintExit as ConstraintExit
@@ -18,12 +24,6 @@ from kairo_team.governance.constraint_limits import MaxIterations as MaxIteratio
 from kairo_team.governance.constraint_limits import Timeout as Timeout
 from kairo_team.governance.constraint_limits import TokenBudget as TokenBudget
 from kairo_team.governance.constraint_limits import WarnAt as WarnAt
-from kairo_team.governance.constraints import AgentState as AgentState
-from kairo_team.governance.constraints import ConstraintReport as ConstraintReport
-from kairo_team.governance.constraints import ResourceAction as ResourceAction
-from kairo_team.governance.constraints import ResourceContext as ResourceContext
-from kairo_team.governance.constraints import ResourceValidation as ResourceValidation
-from kairo_team.governance.constraints import Violation as Violation
 from kairo_team.governance.governor import Governor as Governor
 from kairo_team.governance.governor import Reservation as Reservation
 from kairo_team.governance.guardrails import GuardrailAction as GuardrailAction

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.borders import failure_of, problem_of
+from kairo_team.constraints import ConstraintReport, ResourceAction, ResourceValidation, Violation
 from kairo_team.contracts import check_constraints
 from kairo_team.governance.constraint_limits import (
     CostLimit,
@@ -16,12 +16,12 @@ from kairo_team.governance.constraint_limits import (
     TokenBudget,
     WarnAt,
 )
-from kairo_team.governance.constraints import ConstraintReport, ResourceAction, ResourceValidation, Violation
 from kairo_team.governance.plug_ins import Catalogue, expect, name_of
+from kairo_team.plugin_calls import failure_of, problem_of
 
 if TYPE_CHECKING:
+    from kairo_team.constraints import ResourceContext
     from kairo_team.contracts import ResourceConstraint
-    from kairo_team.governance.constraints import ResourceContext
 
 ENTRY_POINTS: Final = "kairo_team.constraints"
 """The entry-point group in which a package publishes constraints, each as a class or function that makes one."""

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 
 from kairo_team.budget import Money, to_dollars, to_picodollars
-from kairo_team.governance.constraints import ResourceAction, ResourceValidation
+from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.governance.plug_ins import name_of
 
 if TYPE_CHECKING:
+    from kairo_team.constraints import ResourceContext
     from kairo_team.contracts import ResourceConstraint
-    from kairo_team.governance.constraints import ResourceContext
 
 
 class _Limit(ABC):

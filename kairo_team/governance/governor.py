@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from kairo_team.budget import Budget, HaltReason, Money, Usage, check_count, check_used, picodollars
-from kairo_team.budget_tree import BudgetNode
+from kairo_team.budget import (
+    Budget,
+    BudgetNode,
+    HaltReason,
+    Money,
+    ReadLater,
+    Usage,
+    check_count,
+    check_used,
+    picodollars,
+)
 from kairo_team.errors import GovernorClosed, InsufficientBudget
 from kairo_team.governance import halts
-from kairo_team.governance.holds import Reservation, holds_already, refusal, reservation
-from kairo_team.governance.ledger import COMMITTED, PEAK, Node, plant
-from kairo_team.governance.report import guarantee_of, passed_limits, write_down
-from kairo_team.governance.scope import GovernorScope
-from kairo_team.governance.sessions import charge, restore
-from kairo_team.governance.tree import Tree
-from kairo_team.governance.units import (
+from kairo_team.governance.halts import Tree, family, in_force
+from kairo_team.governance.holds import Reservation, Waiter, dismiss, holds_already, refusal, reservation, serve, wait
+from kairo_team.governance.ledger import (
     ALL_DIMENSIONS,
+    COMMITTED,
     DIMENSIONS,
     DOLLARS,
     FREE,
     LOOPS,
     NOTHING,
+    PEAK,
     TOKENS,
     TOOL_CALLS,
     UNLIMITED,
     Limits,
+    Node,
     Units,
     budget_of,
     check_within,
     cut,
     finite,
     limits_of,
+    plant,
     shown,
     units_of,
     usage_of,
 )
-from kairo_team.governance.waiting import Waiter, dismiss, serve, wait
+from kairo_team.governance.scope import GovernorScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kairo_team.governance.halts import Halt
 
 __all__ = ["Governor", "Reservation"]
 
@@ -546,3 +559,85 @@ def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bo
             if limit is not None and cells[COMMITTED + TOOL_CALLS] >= limit:
                 return True
     return False
+
+
+def write_down(node: Node, path: str) -> BudgetNode:
+    """Write down a node and everything below it, as it is now. Needs the lock."""
+    tree = node.tree
+    if node.ended is not None and not tree.halts:
+        return _write_ended(_remember(node), path)
+    children = (node.children or {}).values()
+    return _write(
+        node, node.cells, path, in_force(node), tuple(write_down(one, f"{path}/{one.escaped()}") for one in children)
+    )
+
+
+Ended = tuple["Node", list[int], Sequence["Ended"]]
+"""A closed node, what it counted, and those below it."""
+
+
+def _remember(node: Node) -> Ended:
+    """Keep what a closed node counted: a truth booked later counts anew (`Node.cells` is then another list)."""
+    children = node.children
+    return node, node.cells, [_remember(child) for child in children.values()] if children else ()
+
+
+def _write_ended(ended: Ended, path: str) -> BudgetNode:
+    """Write down a closed node, and what is below it when it is looked at."""
+    node, cells, below = ended
+    children = ReadLater(partial(_write_all_ended, below, path)) if below else ()
+    return _write(node, cells, path, None, children)
+
+
+def _write_all_ended(nodes: Sequence[Ended], path: str) -> tuple[BudgetNode, ...]:
+    return tuple(_write_ended(ended, f"{path}/{ended[0].escaped()}") for ended in nodes)
+
+
+def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children: Sequence[BudgetNode]) -> BudgetNode:
+    return BudgetNode(
+        name=node.name,
+        path=path,
+        budget=node.budget,
+        guarantee=guarantee_of(node),
+        usage=node.usage(cells),
+        held=usage_of(*node.held_units()),
+        overshoot=usage_of(*node.overshoot_units(cells)),
+        halt=halt.reason if halt else None,
+        origin=halt.node.name if halt else None,
+        closed=node.ended is not None,
+        children=children,
+    )
+
+
+def passed_limits(node: Node) -> list[tuple[str, int, int, int]]:
+    """List the limits passed at a node and below it, with what is beyond them. Needs the lock."""
+    if not node.tree.overdrawn:
+        return []
+    return [
+        (one.name, dim, limit, over)
+        for one in family(node)
+        for dim, (limit, over) in enumerate(zip(one.limit, one.overshoot_units(), strict=True))
+        if limit is not None and over
+    ]
+
+
+def guarantee_of(node: Node) -> Budget:
+    """Return what was set aside for a node; `None` in dimensions without a guarantee."""
+    tokens, dollars, loops, tool_calls = node.guarantee
+    return budget_of((tokens or None, dollars or None, loops or None, tool_calls or None))
+
+
+def charge(node: Node, usage: Usage, sign: int = 1) -> None:
+    """Book a usage here and above, seconds aside; with the sign -1 take it back."""
+    tokens, completion = sign * usage.tokens, sign * usage.completion_tokens
+    node.spend(tokens, completion, sign * picodollars(usage.dollars), sign * usage.tool_calls)
+    node.move(LOOPS, sign * usage.loops, sign * usage.loops)
+    node.mark_overdrawn()
+
+
+def restore(node: Node, usage: Usage) -> None:
+    """Book what an earlier session spent, its active seconds included."""
+    charge(node, usage)
+    node.started -= usage.seconds
+    if node.deadline is not None:
+        node.deadline -= usage.seconds

@@ -8,26 +8,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from kairo_team.borders import failure_of, plain_failure_of, problem_of
 from kairo_team.contracts import check_guardrails
 from kairo_team.errors import HaltError, innermost, known
-from kairo_team.governance.guardrail_decisions import (
+from kairo_team.governance.plug_ins import expect, name_of
+from kairo_team.guardrails import (
     GuardrailAction,
     GuardrailContext,
     GuardrailDecision,
     GuardrailOutcome,
-    GuardrailRuling,
-    shown,
-)
-from kairo_team.governance.guardrail_payloads import (
     GuardrailPayload,
     GuardrailPhase,
+    GuardrailRuling,
     ModelInput,
     ModelOutput,
     ToolInput,
     ToolOutput,
+    shown,
 )
-from kairo_team.governance.plug_ins import expect, name_of
+from kairo_team.plugin_calls import failure_of, plain_failure_of, problem_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy

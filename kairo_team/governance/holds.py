@@ -1,23 +1,42 @@
-"""Holds: the `Reservation` a caller gets, and how it is booked."""
+"""Waiting for a hold: first come, first served.
+
+Who waits, waits at a place: a node and a dimension in which other holds are open. Each place has a line of
+its own, and whoever gives something back there serves the line: decides for the waiters, and wakes them.
+"""
 
 from __future__ import annotations
 
-# pyright: reportPrivateUsage=false
-# A function of this module fills a reservation: calling the class costs twice as much.
+from bisect import insort
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Self
+from itertools import count
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Self
 
-from kairo_team.budget import Money, check_count, check_used, picodollars, to_dollars
-from kairo_team.errors import GovernorClosed, InsufficientBudget
-from kairo_team.governance.halts import check_hopeless
-from kairo_team.governance.units import DOLLARS, HELD_DIMENSIONS, TOKENS, TOOL_CALLS, Units
-from kairo_team.governance.waiting import serve
+import anyio
+
+from kairo_team.budget import HaltReason, Money, check_count, check_used, picodollars, to_dollars
+from kairo_team.errors import GovernorClosed, InsufficientBudget, KairoError
+from kairo_team.governance.halts import check, check_hopeless, current_loop, send, stop, wake_waiters
+from kairo_team.governance.ledger import (
+    COMMITTED,
+    DIMENSIONS,
+    DOLLARS,
+    HELD_DIMENSIONS,
+    NOTHING,
+    TOKENS,
+    TOOL_CALLS,
+    Node,
+    Units,
+    shown,
+)
 
 if TYPE_CHECKING:
     from decimal import Decimal
     from types import TracebackType
 
-    from kairo_team.governance.ledger import Node
+# pyright: reportPrivateUsage=false
+# A function of this module fills a reservation: calling the class costs twice as much.
+
 
 _mine: ContextVar[Reservation | None] = ContextVar("kairo_team_reservations", default=None)
 """The latest reservation of the current context; child tasks inherit it."""
@@ -176,3 +195,183 @@ def refusal(node: Node, units: Units, minimum: Units) -> InsufficientBudget:
         if room is not None and room < units[dim]:
             return node.insufficient(dim, units[dim])
     raise AssertionError(f"{units} fit after all")
+
+
+Place = tuple[Node, int]
+
+_arrivals: Final = count()
+
+
+class Waiter:
+    """A caller of `hold` that has to wait."""
+
+    __slots__ = ("arrival", "event", "granted", "loop", "minimum", "node", "place", "refused", "units")
+
+    def __init__(self, node: Node, units: Units, minimum: Units) -> None:
+        self.node = node
+        self.units = units
+        self.minimum = minimum
+        self.arrival = next(_arrivals)
+        self.event = anyio.Event()
+        self.loop = current_loop()
+        self.place: Place | None = None
+        self.granted: Units | None = None
+        """What was booked on its behalf."""
+        self.refused: KairoError | None = None
+
+    def wake(self) -> None:
+        """Let the caller look again; from any thread or signal handler."""
+        send(self.loop, self.event.set)
+
+    def decide(self) -> bool:
+        """Grant, refuse, or find the place to wait at; return whether it is decided. Needs the lock."""
+        if self.granted is None and self.refused is None:
+            try:
+                check(self.node)
+                check_hopeless(self.node, self.units, self.minimum)
+                units, place = self._weigh()
+            except KairoError as error:
+                self.refused = error
+            else:
+                if place is not None:
+                    self._stand(place)
+                    return False
+                self.node.book(units)
+                self.granted = units
+        self.leave()
+        return True
+
+    def outcome(self) -> Units:
+        """Return what was booked, or raise what was refused."""
+        if self.refused is not None:
+            raise self.refused
+        return self.granted or NOTHING
+
+    def _weigh(self) -> tuple[Units, Place | None]:
+        """Return what could be granted, and the place where it has to wait for it."""
+        granted = [0, 0, 0, 0]
+        place: Place | None = None
+        for dim in HELD_DIMENSIONS:
+            if self.units[dim]:
+                granted[dim], node = self._weigh_dimension(dim)
+                if node is not None and place is None:
+                    place = (node, dim)
+        tokens, picos, _, tool_calls = granted
+        return (tokens, picos, 0, tool_calls), place
+
+    def _weigh_dimension(self, dim: int) -> tuple[int, Node | None]:
+        """Return how much could be granted, and the node where it has to wait: open holds there will settle."""
+        want = self.units[dim]
+        returning: list[tuple[Node, int]] = []
+        for node, room in self.node.rooms(dim):
+            if room < want and node.held(dim):
+                returning.append((node, room))
+            elif room < want:
+                want = room
+                if room < self.minimum[dim]:
+                    raise self._insufficient(dim, room, node)
+        for node, room in returning:
+            if room < want:
+                return want, node
+        return want, overtaken(self.node, dim, want, self.arrival)
+
+    def _insufficient(self, dim: int, room: int, node: Node) -> InsufficientBudget:
+        """Build the refusal; the least there is need not be named."""
+        asked, least = self.units[dim], self.minimum[dim]
+        needed = shown(dim, least) if 1 < least < asked else None
+        return InsufficientBudget(DIMENSIONS[dim], shown(dim, asked), shown(dim, room), node.name, needed=needed)
+
+    def _stand(self, place: Place) -> None:
+        if self.place != place:
+            self.leave()
+            self.place = place
+            insort(self.node.tree.lines.setdefault(place, []), self, key=attrgetter("arrival"))
+
+    def leave(self) -> None:
+        """Leave the line, if it stands in one. Needs the lock."""
+        place, self.place = self.place, None
+        if place is not None:
+            lines = self.node.tree.lines
+            lines[place].remove(self)
+            if not lines[place]:
+                del lines[place]
+
+
+def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
+    """Return the node of the path where somebody earlier waits for what `amount` would draw on."""
+    lines = node.tree.lines
+    for place in node.line():
+        line = lines.get((place, dim))
+        if line and line[0].arrival < arrival:
+            return place
+        spare = place.guarantee[dim] - place.cells[COMMITTED + dim]
+        if spare > 0:
+            amount -= spare
+            if amount <= 0:
+                return None
+    return None
+
+
+def serve(node: Node) -> None:
+    """Decide for those who wait on the path of `node`, as far as the lines allow. Needs the lock."""
+    lines = node.tree.lines
+    for place in node.line():
+        for dim in HELD_DIMENSIONS:
+            line = lines.get((place, dim))
+            while line:
+                first = line[0]
+                if first.decide():
+                    first.wake()
+                elif line and line[0] is first:
+                    break
+
+
+def dismiss(node: Node) -> None:
+    """Tell those who wait below a node that closed, and serve those it gave back to. Needs the lock."""
+    wake_waiters(node)
+    if node.parent is not None:
+        serve(node.parent)
+
+
+async def wait(waiter: Waiter) -> Units:
+    """Wait for the decision: return what was booked, or raise; if cancelled meanwhile, what was booked goes back.
+
+    Does not suspend when it is decided already.
+    """
+    if waiter.granted is not None or waiter.refused is not None:
+        return waiter.outcome()
+    node, tree = waiter.node, waiter.node.tree
+    tree.join(tree.waiters, node, waiter)
+    try:
+        while not _decided(waiter):
+            await _sleep(waiter)
+    except BaseException:
+        with tree.lock:
+            if waiter.granted is not None:
+                node.settle(waiter.granted, NOTHING)
+        raise
+    finally:
+        tree.leave(tree.waiters, node, waiter)
+        with tree.lock:
+            waiter.leave()
+            serve(node.nearest_open())
+    return waiter.outcome()
+
+
+def _decided(waiter: Waiter) -> bool:
+    with waiter.node.tree.lock:
+        return waiter.decide()
+
+
+async def _sleep(waiter: Waiter) -> None:
+    """Sleep until woken, or until the earliest deadline, which stops its node unless it was moved meanwhile."""
+    due = waiter.node.earliest_deadline()
+    if due is None:
+        await waiter.event.wait()
+    else:
+        with anyio.CancelScope(deadline=anyio.current_time() + due[0] - waiter.node.tree.clock()) as scope:
+            await waiter.event.wait()
+        if scope.cancelled_caught and waiter.node.earliest_deadline() == due:
+            stop(due[1], HaltReason.TIME_BUDGET_EXCEEDED)
+    if waiter.event.is_set():
+        waiter.event = anyio.Event()

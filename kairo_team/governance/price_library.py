@@ -13,13 +13,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.budget import to_dollars, to_picodollars
-from kairo_team.governance.pricing import PLAIN, Price
+from kairo_team.governance.pricing import Price
+from kairo_team.messages import PLAIN
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, PriceCalculation, TieredPrices
 
     from kairo_team.budget import Usage
-    from kairo_team.governance.pricing import Billing
+    from kairo_team.messages import Billing
 
 _INPUT: Final = ("input_mtok", "input_text_mtok")
 _OUTPUT: Final = ("output_mtok", "output_text_mtok", "output_reasoning_mtok", "output_citation_mtok")

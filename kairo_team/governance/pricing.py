@@ -6,15 +6,16 @@ Money is exact: prices are whole picodollars per million tokens, and a call's pr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kairo_team.borders import CALLING
-from kairo_team.budget import Usage, check_count, picodollars, to_dollars, to_picodollars
+from kairo_team._util.frozen import known_arguments
+from kairo_team.budget import Usage, picodollars, to_dollars, to_picodollars
 from kairo_team.errors import UnpricedModel
-from kairo_team.frozen import known_arguments
+from kairo_team.messages import PLAIN, Billing
+from kairo_team.plugin_calls import CALLING
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy, Money
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 _MILLION: Final = 10**6
 
 
-@dataclass(frozen=True, slots=True)
-class Billing:
-    """What a call's price depends on beyond its number of tokens, as the provider tells it."""
-
-    cached_tokens: int = 0
-    """Tokens of the prompt that were read from the provider's cache."""
-    cache_write_tokens: int = 0
-    """Tokens of the prompt that were written to it."""
-    cache_write_1h_tokens: int = 0
-    """Tokens of the prompt that were written to it for an hour, not counted among the others."""
-    served: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
-    """How the call was served, in the provider's words, such as `{"service_tier": "priority"}`."""
-
-    def __post_init__(self) -> None:
-        for name in ("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
-            check_count(f"Billing.{name}", getattr(self, name))
-
-
-PLAIN: Final = Billing()
 """Nothing cached, served as usual."""
 
 

@@ -10,8 +10,7 @@ import anyio
 
 from kairo_team.budget import HaltReason
 from kairo_team.errors import HaltError
-from kairo_team.governance.halts import check, stop
-from kairo_team.governance.loops import current_loop, send
+from kairo_team.governance.halts import check, current_loop, send, stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

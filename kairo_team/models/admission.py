@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from kairo_team.borders import AWAITING, failure_of
 from kairo_team.budget import Budget, Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
-from kairo_team.messages import ToolCall
-from kairo_team.models.chat_model import ModelResponse
+from kairo_team.messages import ModelResponse, ToolCall
 from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.retries import ModelRetry
+from kairo_team.plugin_calls import AWAITING, failure_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.pricing import Tariff
-    from kairo_team.messages import Message, ToolSpec
-    from kairo_team.models.chat_model import ModelRequest
+    from kairo_team.messages import Message, ModelRequest, ToolSpec
 
 DEFAULT_MAX_TOKENS: Final = 4096
 """Tokens held for a reply when neither the request nor the model says how long it may get."""

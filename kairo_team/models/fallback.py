@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError, ModelErrorKind, known
-from kairo_team.frozen import known_arguments
 
 if TYPE_CHECKING:
-    from kairo_team.models.chat_model import ModelRequest, ModelResponse
+    from kairo_team.messages import ModelRequest, ModelResponse
 
 _KINDS: Final[frozenset[ModelErrorKind]] = frozenset(get_args(ModelErrorKind))
 _ANOTHER_MAY_DO: Final[frozenset[ModelErrorKind]] = _KINDS - {"bad_request", "content_filter"}

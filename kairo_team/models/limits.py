@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import anyio
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import check_count
-from kairo_team.frozen import known_arguments
-from kairo_team.governance.loops import current_loop, send
+from kairo_team.governance.halts import current_loop, send
 
 _MINUTE: Final = 60.0
 _SLACK: Final = 1e-6

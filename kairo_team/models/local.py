@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from kairo_team._util.frozen import thaw
+from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
-from kairo_team.frozen import thaw
-from kairo_team.governance.loops import current_loop, send
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.governance.halts import current_loop, send
+from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.tool_calls import arguments_text, made_call, sound
-from kairo_team.threads import run_in_thread
 
 if TYPE_CHECKING:
     from kairo_team.messages import Message, ToolSpec

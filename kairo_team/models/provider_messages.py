@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from kairo_team._util.frozen import thaw
 from kairo_team.budget import Usage
-from kairo_team.frozen import thaw
-from kairo_team.governance.pricing import Billing
+from kairo_team.messages import Billing
 from kairo_team.models.tool_calls import arguments_text
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 import anyio
 
+from kairo_team._util.frozen import thaw
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
-from kairo_team.frozen import thaw
+from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.admission import prompt_bound
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     billing_of,

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import check_count, check_seconds
-from kairo_team.frozen import known_arguments
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelCallError, ModelErrorKind

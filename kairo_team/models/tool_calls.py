@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn, cast
 
-from kairo_team.frozen import thaw
+from kairo_team._util.frozen import thaw
 from kairo_team.messages import ToolCall
 
 

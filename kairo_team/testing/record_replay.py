@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 from anyio.lowlevel import checkpoint
 
 from kairo_team.errors import ModelCallError, ModelErrorKind, known
+from kairo_team.messages import ModelRequest, ModelResponse
 from kairo_team.models.admission import prompt_bound
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
 from kairo_team.results import adapter, read
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
-from kairo_team.frozen import freeze
+from kairo_team._util.frozen import freeze
+from kairo_team.permissions import PermissionAction, PermissionDecision
 from kairo_team.tools.commands import Command, CommandGlob
 from kairo_team.tools.paths import Path, PathGlob, as_path
-from kairo_team.tools.permissions import PermissionAction, PermissionDecision
 
 if TYPE_CHECKING:
-    from kairo_team.tools.tool import SideEffect
+    from kairo_team.permissions import SideEffect
 
 PATH_ARGUMENTS: Final = frozenset(
     {

@@ -14,11 +14,12 @@ from os import PathLike, fspath
 from typing import Any, Final, cast, get_args
 from urllib.parse import urlsplit
 
+from kairo_team._util.frozen import EMPTY, FrozenDict
 from kairo_team.errors import MissingExtra
-from kairo_team.frozen import EMPTY, FrozenDict
+from kairo_team.permissions import SideEffect
 from kairo_team.tools.mcp_session import McpSession
 from kairo_team.tools.mcp_transport import HttpTransport, StdioTransport
-from kairo_team.tools.tool import SideEffect, Tool
+from kairo_team.tools.tool import Tool
 
 _SIDE_EFFECTS: Final = get_args(SideEffect)
 

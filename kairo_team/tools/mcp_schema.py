@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.frozen import thaw
-from kairo_team.json_schema import JsonSchema, short
+from kairo_team._util.frozen import thaw
+from kairo_team.output_types import JsonSchema, short
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult

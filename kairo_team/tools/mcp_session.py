@@ -14,12 +14,13 @@ import anyio
 from anyio.lowlevel import checkpoint
 from pydantic import TypeAdapter, ValidationError
 
+from kairo_team._util.frozen import thaw
 from kairo_team.errors import known
-from kairo_team.frozen import thaw
-from kairo_team.json_schema import JsonSchema
+from kairo_team.output_types import JsonSchema
+from kairo_team.permissions import SideEffect
 from kairo_team.tools.mcp_schema import checked_arguments, model_names, result_text
 from kairo_team.tools.mcp_transport import ConnectionLost, Notes, masked, pumped
-from kairo_team.tools.tool import SideEffect, Tool
+from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError

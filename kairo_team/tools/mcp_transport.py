@@ -19,9 +19,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 
-from kairo_team.child_processes import supervised
-from kairo_team.frozen import EMPTY
-from kairo_team.masking import Masker
+from kairo_team._util.child_processes import supervised
+from kairo_team._util.frozen import EMPTY
+from kairo_team._util.masking import Masker
 
 Streams: TypeAlias = tuple[Any, Any]
 """What the SDK's transports yield: messages from the server, messages to the server."""

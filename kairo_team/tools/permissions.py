@@ -4,52 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kairo_team.frozen import known_arguments
+from kairo_team._util.frozen import known_arguments
+from kairo_team.permissions import PermissionDecision, SideEffect
 from kairo_team.tools.circuit import CircuitBreaker
 
 if TYPE_CHECKING:
     from kairo_team.contracts import PermissionGuard
     from kairo_team.governance.policies.mcp import McpPolicy
-    from kairo_team.tools.tool import SideEffect
-
-PermissionAction = Literal["allow", "deny", "ask"]
-"""`ask` leaves it to the run's human gate; without one it denies."""
-
-
-@dataclass(frozen=True, slots=True)
-class PermissionDecision:
-    """What a permission guard says of one tool call."""
-
-    action: PermissionAction
-    reason: str = ""
-    """Why; never blank unless it allows."""
-    policy_id: str = ""
-    """What decided, such as a rule; blank stands for the guard itself."""
-
-    def __post_init__(self) -> None:
-        if self.action not in get_args(PermissionAction):
-            raise ValueError(f"PermissionDecision.action must be allow, deny or ask, not {self.action!r}")
-        if not isinstance(self.policy_id, str):
-            raise ValueError(f"PermissionDecision.policy_id must be a string, not {self.policy_id!r}")
-        if not isinstance(self.reason, str) or (self.action != "allow" and not self.reason.strip()):
-            raise ValueError(f"a decision to {self.action} needs a reason in words, not {self.reason!r}")
-
-    @classmethod
-    def allow(cls, reason: str = "", policy_id: str = "") -> PermissionDecision:
-        """Let the call happen."""
-        return cls("allow", reason, policy_id)
-
-    @classmethod
-    def deny(cls, reason: str, policy_id: str = "") -> PermissionDecision:
-        """Refuse the call; the member reads the reason."""
-        return cls("deny", reason, policy_id)
-
-    @classmethod
-    def ask(cls, reason: str, policy_id: str = "") -> PermissionDecision:
-        """Leave it to a human; the reason says what needs approval."""
-        return cls("ask", reason, policy_id)
+    from kairo_team.permissions import SideEffect
 
 
 @known_arguments

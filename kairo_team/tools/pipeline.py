@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from kairo_team.borders import failure_of
+from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import HaltError, InsufficientBudget, known
-from kairo_team.frozen import EMPTY
 from kairo_team.governance.guardrails import (
     GuardrailAction,
     GuardrailChain,
@@ -21,10 +20,12 @@ from kairo_team.governance.guardrails import (
     ToolInput,
     ToolOutput,
 )
+from kairo_team.permissions import PermissionDecision
+from kairo_team.plugin_calls import failure_of
 from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.passing import passing
-from kairo_team.tools.permissions import PermissionDecision, ToolPermissions
+from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.result import ToolResult, describe, describe_error, text_of
 from kairo_team.tools.sanitize import Sanitizer
 from kairo_team.tools.toolbox import GovernedTool, Toolbox

@@ -18,8 +18,9 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_jsonable_python
 
+from kairo_team.permissions import SideEffect
 from kairo_team.tools.result import ToolResult
-from kairo_team.tools.tool import SideEffect, Tool, fitting_name
+from kairo_team.tools.tool import Tool, fitting_name
 
 SIDE_EFFECT: Final = "side_effect"
 """Key of a tool's metadata that says what it may do: "read", "write" or "system"."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from kairo_team.borders import plain_failure_of
+from kairo_team._util.frozen import quick
 from kairo_team.errors import BadExit
-from kairo_team.frozen import quick
+from kairo_team.plugin_calls import plain_failure_of
 
 
 @quick

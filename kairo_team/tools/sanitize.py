@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kairo_team.masking import MASK, Masker, Span
+from kairo_team._util.masking import MASK, Masker, Span
 
 MAX_RESULT: Final = 50_000
 """Most characters of a tool's result that a member gets to read; a notice says how many more there were."""

@@ -1,13 +1,20 @@
-"""What a list of tools may hold beside functions: sources, whose tools are known once they are connected."""
+"""The tool sources of one run: each is connected once, in a task of its own, and left when the run ends."""
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
+import anyio
+from anyio.abc import TaskStatus
+
+from kairo_team.errors import innermost
 from kairo_team.governance.policies.mcp import McpPolicy
 from kairo_team.tools.mcp import McpServer
+from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ToolSource
@@ -36,3 +43,115 @@ def blocked_sources(tools: Iterable[Any], permissions: ToolPermissions | None) -
                 f"{reason}: list what may be used, permissions=kt.ToolPermissions(mcp=McpPolicy(allowed="
                 f"['{server.name}/TOOL']))"
             )
+
+
+_logger = logging.getLogger("kairo_team")
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """One attempt to connect, and what came of it."""
+
+    source: ToolSource
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    tools: tuple[Tool, ...] = ()
+    error: Exception | None = None
+
+    def settle(self, *, tools: tuple[Tool, ...] = (), error: Exception | None = None) -> None:
+        """Let those who wait go on; only the first word counts."""
+        if not self.settled.is_set():
+            self.tools, self.error = tools, error
+            self.settled.set()
+
+
+class Connections:
+    """What is connected during one run. `serve` hosts the connections, `tools` asks for them.
+
+    Each connection is entered and left by one and the same task, so the cancel scopes inside it nest, whichever task
+    asked first and whichever way the run ends.
+    """
+
+    def __init__(self) -> None:
+        self._connections: dict[str, _Connection] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._serving = anyio.Event()
+
+    async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Host every connection until cancelled; then all are left, and this returns when they are. Once per object.
+
+        How long leaving takes is the sources' business: an MCP server's process that does not end by itself is ended
+        within five seconds.
+        """
+        if self._serving.is_set():
+            raise RuntimeError("these connections are, or were, served already: make new Connections() for each run")
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._serving.set()
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            self._tasks = None
+
+    async def tools(self, source: ToolSource) -> Sequence[Tool]:
+        """Return the source's tools, connecting first where it is not connected.
+
+        Callers at the same time wait for the same connection. When it fails, all of them get its error, and the next
+        call tries anew; so does the next call after a connection was lost. Waits until `serve` runs. Another source
+        of the same name raises `ValueError`.
+        """
+        await self._serving.wait()
+        connection = self._connection(source)
+        await connection.settled.wait()
+        if connection.error is not None:
+            raise connection.error
+        return connection.tools
+
+    def _connection(self, source: ToolSource) -> _Connection:
+        """Return the connection of this source, begun now if there is none."""
+        name: Any = source.name
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"a tool source needs a name, not {name!r}: {source!r}")
+        known = self._connections.get(name)
+        if known is None:
+            if self._tasks is None:
+                raise ConnectionError(f"the run has ended: the tool source {name!r} cannot be connected any more")
+            known = self._connections[name] = _Connection(source)
+            self._tasks.start_soon(self._host, name, known)
+        elif known.source is not source and known.source != source:
+            raise ValueError(f"two different tool sources of this run are named {name!r}: name one of them otherwise")
+        return known
+
+    async def _host(self, name: str, connection: _Connection) -> None:
+        """Hold one connection open until the run ends or it is lost."""
+        try:
+            async with connection.source.connect() as tools:
+                try:
+                    connection.settle(tools=_checked(name, tools))
+                    await anyio.sleep_forever()
+                finally:
+                    self._forget(name, connection)  # before it is left, which may take a while
+        except Exception as error:  # noqa: BLE001 - those who asked for the tools get it
+            cause = innermost(error)
+            if connection.settled.is_set():
+                _logger.warning("the tool source %r is no longer connected: %s", name, cause)
+            self._forget(name, connection)
+            connection.settle(error=cause)
+        finally:
+            self._forget(name, connection)
+            connection.settle(error=ConnectionError(f"the run ended before the tool source {name!r} was connected"))
+
+    def _forget(self, name: str, connection: _Connection) -> None:
+        """Let the next caller connect anew."""
+        if self._connections.get(name) is connection:
+            del self._connections[name]
+
+
+def _checked(name: str, tools: Any) -> tuple[Tool, ...]:
+    """Return what a source yielded as a tuple; raises when it is no tools."""
+    if not isinstance(tools, Iterable):
+        raise TypeError(f"the tool source {name!r} must yield a sequence of Tool, not {tools!r:.200}")
+    given = tuple(cast("Iterable[Any]", tools))  # type: ignore[redundant-cast]  # pyright needs it
+    for tool in given:
+        if not isinstance(tool, Tool):
+            raise TypeError(f"the tool source {name!r} must yield a sequence of Tool; {tool!r:.200} is none")
+    return given

@@ -7,14 +7,12 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, cast, get_args, overload
+from typing import Any, Final, TypeVar, cast, get_args, overload
 
-from kairo_team.frozen import FrozenDict, freeze, freeze_json
+from kairo_team._util.frozen import FrozenDict, freeze, freeze_json
 from kairo_team.messages import ToolSpec
+from kairo_team.permissions import SideEffect
 from kairo_team.tools.signature import Signature, function_of
-
-SideEffect = Literal["read", "write", "system"]
-"""What a tool may do: only look; change what it works on; anything else, such as running a command."""
 
 NO_PARAMETERS: Final[FrozenDict] = freeze({"type": "object", "properties": {}})
 """JSON Schema of a tool that takes no arguments."""

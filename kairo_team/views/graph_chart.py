@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.binding import bind
+from kairo_team.engine.preflight import bind
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from kairo_team._util.terminal import TERMINAL
 from kairo_team.budget import Budget
-from kairo_team.terminal import TERMINAL
 from kairo_team.views.progress import RowState, RunProgress, say_last
 from kairo_team.views.text import clock, one_line, say_verdict
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
 from kairo_team import events
-from kairo_team.terminal import TERMINAL
+from kairo_team._util.terminal import TERMINAL
 from kairo_team.views.progress import RunProgress, say_decision
 from kairo_team.views.text import count, one_line, say_verdict, say_why
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kairo_team.terminal import clean
+from kairo_team._util.terminal import clean
 
 if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationVerdict

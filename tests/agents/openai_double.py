@@ -24,7 +24,7 @@ from openai.types.responses.response_usage import InputTokensDetails, OutputToke
 import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
 from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPayload, GuardrailPhase
-from kairo_team.tools.permissions import PermissionDecision
+from kairo_team.permissions import PermissionDecision
 
 Step = str | ResponseOutputItem | list[Any] | ModelResponse | Exception
 """What the model does when it is asked: says a text or more items, asks for tools, gives a whole reply, or raises."""

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Literal
 import anyio
 
 import kairo_team as kt
-from kairo_team.frozen import thaw
+from kairo_team._util.frozen import thaw
 
 COLUMNS: Final = ("hold", "clamp", "halt", "cancel", "usage", "partial", "guardrails", "permissions")
 MODULES: Final = {

@@ -22,10 +22,10 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.langgraph import governed, governed_tool_call
 from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPhase
+from kairo_team.permissions import PermissionDecision
 from kairo_team.testing import virtual_time
 from kairo_team.testing.clocks import Backend
 from kairo_team.tools import SideEffect
-from kairo_team.tools.permissions import PermissionDecision
 from tests.agents.langgraph_double import Scripted, asking, asks, graph_of, said, work
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, System
 
 import kairo_team as kt
 from kairo_team.agents.langgraph_views import message_view, native_reply, response_view, tool_name, view, with_text
-from kairo_team.governance.pricing import Billing
+from kairo_team.messages import Billing
 
 USED: Any = {
     "input_tokens": 100,

@@ -19,8 +19,8 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
+from kairo_team._util.frozen import thaw
 from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, conversation
-from kairo_team.frozen import thaw
 from kairo_team.governance import ModelInput, ModelOutput
 from kairo_team.messages import Message, ToolCall
 from kairo_team.results import adapter

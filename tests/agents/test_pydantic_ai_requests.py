@@ -23,9 +23,9 @@ from pydantic_ai.usage import RequestUsage
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.errors import GuardrailDenied
 from kairo_team.governance import GuardrailDecision, GuardrailPhase
-from kairo_team.journal import MemoryJournal
 from kairo_team.testing import virtual_time
 from kairo_team.testing.clocks import Backend
 from tests.agents.pydantic_ai_double import Weather, model, reports, says

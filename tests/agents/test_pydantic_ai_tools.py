@@ -24,9 +24,10 @@ from kairo_team import events
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
 from kairo_team.governance import GuardrailDecision, GuardrailPhase
 from kairo_team.governance.policies.mcp import McpPolicy, McpSecurityPolicy
+from kairo_team.permissions import PermissionDecision
 from kairo_team.testing import virtual_time
 from kairo_team.testing.clocks import Backend
-from kairo_team.tools.permissions import PermissionDecision, SideEffectGuard
+from kairo_team.tools.permissions import SideEffectGuard
 from kairo_team.tools.pydantic_toolsets import described
 from tests.agents.stage import Policy, Stage, noting, replacing
 

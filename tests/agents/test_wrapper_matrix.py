@@ -13,8 +13,8 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.governance import GuardrailDecision, GuardrailPhase
+from kairo_team.permissions import PermissionDecision
 from kairo_team.testing.clocks import Backend
-from kairo_team.tools.permissions import PermissionDecision
 from tests.agents.matrix_table import table
 from tests.agents.rigs import COLUMNS, MODULES, Ask, Reply, Rig, RigTool, rigs
 from tests.agents.stage import ROLE, Counter, Policy, Stage, replacing

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kairo_team.evaluators.certificates import read_certificates
+from kairo_team.evaluators.calibration.certificates import read_certificates
 from kairo_team.views.risk_svg import RiskCurve, draw_risk
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ import pytest
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import Criterion, Rubric
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.models import resolver
-from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.results import TeamStatus
 from kairo_team.testing import ScriptedModel
 from kairo_team.views import RunProgress

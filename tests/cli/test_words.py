@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kairo_team.terminal import clean
+from kairo_team._util.terminal import clean
 from kairo_team.views.text import clock, count, one_line
 
 

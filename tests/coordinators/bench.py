@@ -11,8 +11,8 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.evaluators import Criterion, Rubric, checks
-from kairo_team.journal import MemoryJournal
 from kairo_team.testing import EventRecorder
 from kairo_team.verdicts import ESCALATION_CAUSES
 

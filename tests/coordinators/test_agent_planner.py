@@ -9,7 +9,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, agent_planner
-from kairo_team.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
 
 pytestmark = pytest.mark.anyio

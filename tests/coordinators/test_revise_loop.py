@@ -14,7 +14,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.team_agent import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator
-from kairo_team.coordinators.progress import MOST_TOLD, to_tell
+from kairo_team.coordinators.task_work import MOST_TOLD, to_tell
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CascadeEvaluationStrategy,
@@ -25,7 +25,7 @@ from kairo_team.evaluators import (
     any_of,
     checks,
 )
-from kairo_team.evaluators.calibrated import CalibratedEvaluationStrategy
+from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
 from tests.coordinators.bench import Bench, Decisions, Verdicts, left_open, task
 from tests.evaluators.judge_rig import Judging

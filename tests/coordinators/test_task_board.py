@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.board import TaskBoard
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+from kairo_team.engine.board import TaskBoard
 from kairo_team.testing import FunctionModel, ScriptedAgent, run_in_virtual_time
 from tests.coordinators.bench import (
     COMPLETED,

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import kairo_team as kt
-from kairo_team.evaluators.labelled import LabelledArtifact
+from kairo_team.evaluators.calibration.labelled import LabelledArtifact
 
 
 class Told:

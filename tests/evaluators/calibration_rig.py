@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kairo_team.evaluators.thresholds import Reviewed, Side, Walk, choose
+from kairo_team.evaluators.calibration.thresholds import Reviewed, Side, Walk, choose
 
 Says = tuple[Side, float]
 Choose = Callable[..., Mapping[Any, Walk]]

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import kairo_team as kt
-from kairo_team.frozen import EMPTY
+from kairo_team._util.frozen import EMPTY
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.run_services import Services
+from kairo_team.engine.work_context import WorkContext
 from kairo_team.governance import Governor
 from kairo_team.governance.pricing import PriceBook
-from kairo_team.journal import MemoryJournal
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.prompts import Prompts
-from kairo_team.services import Services
 from kairo_team.testing import FunctionModel
-from kairo_team.work_context import WorkContext
 
 Say = Mapping[str, Any]
 """What a judge answers: levels by criterion id, or whole answers."""

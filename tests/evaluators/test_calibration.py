@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.agents.alone import work_alone
+from kairo_team.engine.lone_agent import work_alone
 from kairo_team.errors import HaltError
-from kairo_team.evaluators import certificates
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
-from kairo_team.evaluators.calibrated import CalibratedEvaluationStrategy
-from kairo_team.evaluators.calibration import Calibration, calibrate, fit_path, score_judge
-from kairo_team.evaluators.certificates import Certificate, read_certificates, subject_of, write_certificates
+from kairo_team.evaluators.calibration import certificates
+from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
+from kairo_team.evaluators.calibration.calibration import Calibration, calibrate, fit_path, score_judge
+from kairo_team.evaluators.calibration.certificates import (
+    Certificate,
+    read_certificates,
+    subject_of,
+    write_certificates,
+)
+from kairo_team.evaluators.calibration.labelled import LabelledArtifact
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy, all_of
 from kairo_team.evaluators.criterion import Criterion
-from kairo_team.evaluators.labelled import LabelledArtifact
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.prompts import Prompts
 from kairo_team.testing import FunctionModel, ScriptedModel

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kairo_team.evaluators import thresholds
-from kairo_team.evaluators.thresholds import Reviewed, Side, choose
+from kairo_team.evaluators.calibration import thresholds
+from kairo_team.evaluators.calibration.thresholds import Reviewed, Side, choose
 from tests.evaluators.calibration_rig import SIMULATIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "calibration.md"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairo_team.evaluators import thresholds
-from kairo_team.evaluators.bounds import labels_needed, upper_bound
-from kairo_team.evaluators.judge_report import report_on
-from kairo_team.evaluators.labelled import LabelledArtifact, data_digest, read_labelled
-from kairo_team.evaluators.thresholds import SIDES, Reviewed, Side, choose, standing
+from kairo_team.evaluators.calibration import thresholds
+from kairo_team.evaluators.calibration.bounds import labels_needed, upper_bound
+from kairo_team.evaluators.calibration.judge_report import report_on
+from kairo_team.evaluators.calibration.labelled import LabelledArtifact, data_digest, read_labelled
+from kairo_team.evaluators.calibration.thresholds import SIDES, Reviewed, Side, choose, standing
 
 CONFIDENCES = [0.0, 0.3, 0.5, 0.7, 0.9, 1.0, math.inf]
 sides = st.sampled_from(SIDES)

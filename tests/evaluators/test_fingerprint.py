@@ -21,6 +21,7 @@ from pydantic import BaseModel, field_validator
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator
+from kairo_team.engine.attempts import criteria_digest
 from kairo_team.evaluators import (
     CalibratedEvaluationStrategy,
     CascadeEvaluationStrategy,
@@ -33,7 +34,6 @@ from kairo_team.evaluators import (
     checks,
 )
 from kairo_team.evaluators.fingerprint import digest_of, fingerprint
-from kairo_team.reviews import criteria_digest
 from kairo_team.testing import ScriptedAgent
 
 

@@ -12,9 +12,9 @@ pytest.importorskip("benchmarks", reason="the benchmarks are no part of the whee
 
 import kairo_team as kt
 from benchmarks import hostile
+from kairo_team._util.frozen import thaw
 from kairo_team.evaluators import Criterion, Proportion
 from kairo_team.evaluators.judging import question_schema
-from kairo_team.frozen import thaw
 from kairo_team.models.local import LocalModel
 from kairo_team.testing import FunctionModel
 from tests.evaluators.judge_rig import criteria_asked, token_of

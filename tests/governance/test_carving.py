@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from kairo_team.budget import Budget, HaltReason, Usage
-from kairo_team.budget_tree import BudgetNode
+from kairo_team.budget import Budget, BudgetNode, HaltReason, Usage
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.governance import Governor
 from kairo_team.testing import FakeClock

@@ -24,7 +24,7 @@ from kairo_team.governance import (
     ToolInput,
     ToolOutput,
 )
-from kairo_team.governance.guardrail_payloads import BETWEEN_MESSAGES
+from kairo_team.guardrails import BETWEEN_MESSAGES
 from tests.governance.guardrail_doubles import (
     ASKED,
     CALL,

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team.budget import PICODOLLARS
-from kairo_team.governance.pricing import PLAIN, Billing, PriceBook, Tariff
+from kairo_team.governance.pricing import PriceBook, Tariff
+from kairo_team.messages import PLAIN, Billing
 from kairo_team.testing import FunctionModel
 
 BOOK = PriceBook()

@@ -329,7 +329,7 @@ def test_a_schema_is_never_fetched_and_a_reference_that_cannot_be_followed_is_re
 
 
 def test_a_json_schema_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kairo_team.json_schema.find_spec", lambda _: None)
+    monkeypatch.setattr("kairo_team.output_types.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="json-schema"):
         OutputValidator(SCHEMA)
     OutputValidator(Report)

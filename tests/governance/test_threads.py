@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kairo_team.budget import Budget, Usage
-from kairo_team.budget_tree import BudgetNode
+from kairo_team.budget import Budget, BudgetNode, Usage
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.governance import Governor
 

@@ -14,7 +14,8 @@ import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.errors import HaltError, InsufficientBudget, UnpricedModel
 from kairo_team.governance import Governor
-from kairo_team.governance.pricing import Billing, PriceBook
+from kairo_team.governance.pricing import PriceBook
+from kairo_team.messages import Billing
 from kairo_team.models.admission import GovernedModel
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 

@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.models import local
-from kairo_team.models.chat_model import Message, ModelRequest
 from kairo_team.models.local import LocalModel
 
 GREETING = ModelRequest([Message.system("Answer shortly."), Message.user("Say hello.")], max_tokens=8)
@@ -30,7 +30,7 @@ SENTENCE = {
 
 def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a fresh interpreter, everything it prints caught at the file descriptors."""
-    header = "from kairo_team.models.local import *\nfrom kairo_team.models.chat_model import *\nimport anyio, os\n"
+    header = "from kairo_team.models.local import *\nfrom kairo_team.messages import *\nimport anyio, os\n"
     header += f"os.environ.update({variables!r})\n"
     return subprocess.run(
         [sys.executable, "-c", header + textwrap.dedent(program)],

@@ -27,7 +27,7 @@ from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
-from kairo_team.governance.pricing import Billing
+from kairo_team.messages import Billing
 from kairo_team.models.providers import ProviderModel, provider_model
 from kairo_team.models.resolver import ModelResolver
 

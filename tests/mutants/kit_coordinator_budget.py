@@ -10,7 +10,7 @@ from typing import Any
 import kairo_team as kt
 from kairo_team.contracts import ChatModel
 from kairo_team.governance import Governor
-from kairo_team.models.chat_model import ModelRequest, ModelResponse
+from kairo_team.messages import ModelRequest, ModelResponse
 from tests.mutants.honest import Arming, Context, Honest, HonestTCK, change_config
 from tests.mutants.kit_mutant import registry_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 
 import kairo_team as kt
-from kairo_team.attempts import Attempt
 from kairo_team.errors import HaltError, Interrupted, PlanRefused
+from kairo_team.results import Attempt
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 from tests.mutants.honest import Context
 from tests.mutants.kit_mutant import registry_of

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 import kairo_team as kt
-from kairo_team.attempts import Attempt
+from kairo_team.results import Attempt
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, Finding
 from tests.mutants.honest import change_config
 from tests.mutants.kit_mutant import registry_of

@@ -9,9 +9,8 @@ from typing import Any
 import anyio
 
 import kairo_team as kt
-from kairo_team.attempts import Attempt
 from kairo_team.budget import HaltReason
-from kairo_team.results import AgentOutput
+from kairo_team.results import AgentOutput, Attempt
 from kairo_team.verdicts import EvaluationVerdict
 from tests.mutants.honest import Arming, Honest, HonestTCK, change_config
 from tests.mutants.kit_mutant import registry_of

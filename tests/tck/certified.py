@@ -6,7 +6,7 @@ from typing import Any
 
 import kairo_team as kt
 from kairo_team.evaluators import CalibratedEvaluationStrategy, Certificate
-from kairo_team.evaluators.certificates import subject_of
+from kairo_team.evaluators.calibration.certificates import subject_of
 from kairo_team.prompts import Prompts
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import kairo_team as kt
+from kairo_team._util.frozen import thaw
 from kairo_team.contracts import ChatModel
-from kairo_team.frozen import thaw
 from kairo_team.tools.tool import as_tool
 from tests.agents.rigs import Ask, Asked, Reply, Rig, RigTool
 

@@ -8,7 +8,7 @@ import time
 import anyio
 import pytest
 
-from kairo_team.clock import LoopClock
+from kairo_team._util.clock import LoopClock
 from kairo_team.testing import FakeClock, run_in_virtual_time, virtual_time, virtual_time_backends
 
 HOUR = 3600.0

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError
-from kairo_team.governance.pricing import Billing
+from kairo_team.messages import Billing
 from kairo_team.testing import EventRecorder, FunctionModel, RecordReplayModel, ScriptedModel, run_in_virtual_time
 from kairo_team.testing.record_replay import Mode
 

@@ -15,10 +15,10 @@ import pytest
 
 from kairo_team.governance import Governor
 from kairo_team.governance.policies.mcp import McpPolicy
-from kairo_team.tools.connections import Connections
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.pipeline import ToolPipeline
+from kairo_team.tools.sources import Connections
 from kairo_team.tools.tool import Tool
 
 MCP_MARKS = [

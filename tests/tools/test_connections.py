@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from kairo_team.tools.connections import Connections
+from kairo_team.tools.sources import Connections
 from kairo_team.tools.tool import Tool
 from tests.tools.mcp_rig import served
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairo_team.contracts import PermissionGuard
+from kairo_team.permissions import SideEffect
 from kairo_team.tools import PermissionDecision, Rule, RuleGuard, SideEffectGuard, ToolPermissions
 from kairo_team.tools.circuit import CircuitBreaker
-from kairo_team.tools.tool import SideEffect
 
 pytestmark = pytest.mark.anyio
 

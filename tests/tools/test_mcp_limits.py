@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 
-from kairo_team.tools.connections import Connections
 from kairo_team.tools.mcp import McpServer
+from kairo_team.tools.sources import Connections
 from tests.tools.mcp_rig import MCP_MARKS, PATIENCE, SERVERS, by_tool, called, listed, raw
 
 pytestmark = MCP_MARKS

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairo_team._util.frozen import freeze
 from kairo_team.contracts import ToolSource
 from kairo_team.errors import MissingExtra
-from kairo_team.frozen import freeze
-from kairo_team.json_schema import JsonSchema
+from kairo_team.output_types import JsonSchema
 from kairo_team.tools import mcp as room
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.mcp_schema import checked_arguments, model_names

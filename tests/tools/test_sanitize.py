@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, field_serializer
 
-from kairo_team.masking import MASK
+from kairo_team._util.masking import MASK
 from kairo_team.tools import ToolResult
 from kairo_team.tools.result import text_of
 from kairo_team.tools.sanitize import MAX_RESULT, Sanitizer

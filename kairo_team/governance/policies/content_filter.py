@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kairo_team.governance.guardrail_decisions import GuardrailDecision
-from kairo_team.governance.guardrail_payloads import GuardrailPhase
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text import compiled, readings, rewrite
+from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
 
 if TYPE_CHECKING:
-    from kairo_team.governance.guardrail_decisions import GuardrailContext
+    from kairo_team.guardrails import GuardrailContext
 
 Patterns = tuple[re.Pattern[str], ...]
 

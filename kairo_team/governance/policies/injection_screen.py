@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
-from kairo_team.frozen import EMPTY, freeze
-from kairo_team.governance.guardrail_decisions import GuardrailDecision
-from kairo_team.governance.guardrail_payloads import GuardrailPhase, ModelInput
+from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text import compiled, readings
+from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ModelInput
 
 if TYPE_CHECKING:
-    from kairo_team.governance.guardrail_decisions import GuardrailContext
-    from kairo_team.governance.guardrail_payloads import GuardrailPayload
+    from kairo_team.guardrails import GuardrailContext, GuardrailPayload
 
 _GAP: Final = r"\b[^.!?]{0,40}?\b"
 """A few words of the same sentence."""

@@ -9,11 +9,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from kairo_team.errors import known
-from kairo_team.governance.guardrail_decisions import GuardrailDecision
-from kairo_team.governance.guardrail_payloads import GuardrailPhase
+from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
 
 if TYPE_CHECKING:
-    from kairo_team.governance.guardrail_decisions import GuardrailContext
+    from kairo_team.guardrails import GuardrailContext
 
 
 class McpSecurityPolicy(StrEnum):

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from kairo_team.borders import problem_of
-from kairo_team.frozen import freeze_json
-from kairo_team.governance.guardrail_decisions import GuardrailDecision
-from kairo_team.governance.guardrail_payloads import GuardrailPhase, ModelOutput
-from kairo_team.json_schema import JsonSchema
+from kairo_team._util.frozen import freeze_json
+from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ModelOutput
+from kairo_team.output_types import JsonSchema
+from kairo_team.plugin_calls import problem_of
 
 if TYPE_CHECKING:
-    from kairo_team.governance.guardrail_decisions import GuardrailContext
+    from kairo_team.guardrails import GuardrailContext
 
 Fault = Callable[[str], str | None]
 """Says what is wrong with a reply, or None."""

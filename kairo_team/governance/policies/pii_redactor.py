@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.errors import known
-from kairo_team.frozen import EMPTY, freeze
-from kairo_team.governance.guardrail_decisions import GuardrailDecision
-from kairo_team.governance.guardrail_payloads import GuardrailPhase
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.personal_data import FINDERS, Replace
 from kairo_team.governance.policies.text import compiled, rewrite
+from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
 
 if TYPE_CHECKING:
-    from kairo_team.governance.guardrail_decisions import GuardrailContext
+    from kairo_team.guardrails import GuardrailContext
 
 
 @dataclass(frozen=True, slots=True)

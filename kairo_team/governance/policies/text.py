@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
-from kairo_team.governance.guardrail_payloads import TextFunction, map_json
+from kairo_team.guardrails import TextFunction, map_json
 
 _NOT_SHOWN: Final = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
 """Soft hyphens, joiners, marks of direction, tags: characters nobody sees."""

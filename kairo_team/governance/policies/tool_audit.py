@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
 
-from kairo_team.borders import failure_of, problem_of
-from kairo_team.frozen import thaw
-from kairo_team.governance.guardrail_decisions import GuardrailDecision
-from kairo_team.governance.guardrail_payloads import GuardrailPhase, ToolInput
+from kairo_team._util.frozen import thaw
+from kairo_team._util.masking import masked
 from kairo_team.governance.guardrails import check_phases
-from kairo_team.masking import masked
+from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ToolInput
+from kairo_team.plugin_calls import failure_of, problem_of
 
 if TYPE_CHECKING:
-    from kairo_team.governance.guardrail_decisions import GuardrailContext
+    from kairo_team.guardrails import GuardrailContext
 
 _AT_TOOLS: Final = frozenset({GuardrailPhase.PRE_TOOL, GuardrailPhase.POST_TOOL})
 _ABOUT: Final = ("run_id", "task_id", "server", "side_effect")

@@ -7,11 +7,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kairo_team.governance.guardrail_decisions import GuardrailDecision
-from kairo_team.governance.guardrail_payloads import GuardrailPhase, ToolInput
+from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ToolInput
 
 if TYPE_CHECKING:
-    from kairo_team.governance.guardrail_decisions import GuardrailContext
+    from kairo_team.guardrails import GuardrailContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 import kairo_team as kt
-from kairo_team.coordinators.progress import Progress, to_tell
+from kairo_team.coordinators.task_work import Progress, to_tell
 from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.verdicts import NEVER_BY_RISK
 
 if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
 
-    from kairo_team.attempts import Attempt
+    from kairo_team.results import Attempt
 
 __all__ = ["LangGraphCoordinator"]
 

@@ -1,0 +1,1 @@
+"""Calibrated escalation: labelled examples, thresholds with a guarantee, and the certificates that hold them."""

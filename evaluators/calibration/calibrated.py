@@ -1,0 +1,120 @@
+"""`CalibratedEvaluationStrategy`: a strategy decides by itself only where certificates say how often it may err."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.engine.attempts import criteria_digest
+from kairo_team.evaluators.calibration.certificates import (
+    Certificate,
+    Valid,
+    check_digests,
+    stages_of,
+    subject_of,
+    valid_for,
+)
+from kairo_team.evaluators.calibration.labelled import bucket_of
+from kairo_team.evaluators.calibration.thresholds import Side
+from kairo_team.evaluators.combined import CascadeEvaluationStrategy
+from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import EvaluationStrategy
+    from kairo_team.verdicts import EvaluationContext
+
+DECIDED: Final[dict[VerdictOutcome, Side]] = {VerdictOutcome.PASS: "pass", VerdictOutcome.REVISE: "revise"}
+
+
+def sureness(verdict: EvaluationVerdict, ranks: Sequence[float] = ()) -> float | None:
+    """Return where a verdict stands on the path from unsure (0) to sure (1); None where its judge did not say.
+
+    What code decided without asking a model is sure; its REVISE is infinitely so, as no judge is to overrule it. With
+    `ranks`, sorted confidences of the same judge, a confidence counts by the share of them that it reaches.
+    """
+    if verdict.confidence is not None:
+        return bisect_right(ranks, verdict.confidence) / len(ranks) if ranks else verdict.confidence
+    if verdict.usage.tokens:
+        return None
+    return math.inf if verdict.outcome is VerdictOutcome.REVISE else 1.0
+
+
+class CalibratedEvaluationStrategy:
+    """Lets a strategy's PASS and REVISE stand where it is as sure as its certificates ask; else it is for a human.
+
+    `certificates` are those that `calibrate` made for this very strategy; one for other attempts, or made with another
+    rubric, judge, setting or prompt, does not count. What is not sure enough, or not certified, is
+    ESCALATE(low_confidence), with the findings the judge has; of a cascade the next stage is asked before that. What
+    code alone sends back stays sent back.
+    """
+
+    def __init__(self, strategy: EvaluationStrategy, certificates: Iterable[Certificate]) -> None:
+        self.strategy = strategy
+        self.certificates = tuple(certificates)
+        strangers = [one for one in self.certificates if not isinstance(one, Certificate)]
+        if strangers:
+            raise ValueError(f"certificates are Certificate objects, not {strangers[0]!r:.80}: see read_certificates")
+        check_digests(strategy)
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact."""
+        stages = stages_of(self.strategy)
+        subject = subject_of(self.strategy, context.context)
+        valid = valid_for(self.certificates, subject, bucket_of(context.attempt), stages=len(stages))
+        sure = [_Sure(stage, valid, number) for number, stage in enumerate(stages)]
+        return await (sure[0] if len(sure) == 1 else CascadeEvaluationStrategy(sure)).evaluate(context)
+
+    def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
+        """Return one sentence for each criterion that nobody could decide."""
+        ask = getattr(self.strategy, "preflight", None)
+        return [] if ask is None else ask(judge=judge, gate=gate)
+
+    @property
+    def models(self) -> tuple[Any, ...] | None:
+        """The judges its strategy asks; None when it does not say."""
+        judges: tuple[Any, ...] | None = getattr(self.strategy, "models", None)
+        return judges
+
+    @property
+    def digest(self) -> str | None:
+        """Digest of the criteria of its strategy."""
+        return criteria_digest(self.strategy)
+
+    @property
+    def vacuous(self) -> bool:
+        """All that can fail here is a blank artifact."""
+        return bool(getattr(self.strategy, "vacuous", False))
+
+    def __repr__(self) -> str:
+        return f"CalibratedEvaluationStrategy({self.strategy!r}, {len(self.certificates)} certificates)"
+
+
+class _Sure:
+    """One stage, of which only what is sure enough stands."""
+
+    def __init__(self, stage: EvaluationStrategy, valid: Valid, number: int) -> None:
+        self._stage = stage
+        self._valid = valid
+        self._ranks: Sequence[float] = valid.path[number] if number < len(valid.path) else ()
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact."""
+        verdict = await self._stage.evaluate(context)
+        side = DECIDED.get(verdict.outcome)
+        if side is None:
+            return verdict
+        sure, threshold = sureness(verdict, self._ranks), self._valid.thresholds.get(side, math.inf)
+        if sure is not None and sure >= threshold:
+            return verdict
+        why = _why(verdict.outcome, sure, threshold, self._valid.why_not)
+        return replace(verdict, outcome=VerdictOutcome.ESCALATE, cause=Cause.LOW_CONFIDENCE, score=None, feedback=why)
+
+
+def _why(outcome: VerdictOutcome, sure: float | None, threshold: float, why_not: str) -> str:
+    if threshold == math.inf:
+        return f"the judge says {outcome.value}, which is not calibrated: {why_not}"
+    said = "does not say how sure it is" if sure is None else f"is sure to {sure:.2f}"
+    return f"the judge says {outcome.value} and {said}, where {threshold:.2f} is asked for"

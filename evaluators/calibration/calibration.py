@@ -1,0 +1,317 @@
+"""`calibrate`: from labelled examples to thresholds with a finite-sample guarantee, or to the labels that lack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from kairo_team.engine.lone_agent import part_of, work_alone
+from kairo_team.evaluators.calibration.bounds import labels_needed
+from kairo_team.evaluators.calibration.calibrated import DECIDED, sureness
+from kairo_team.evaluators.calibration.certificates import Certificate, Subject, stages_of, subject_of, valid_for
+from kairo_team.evaluators.calibration.judge_report import JudgeReport, report_on
+from kairo_team.evaluators.calibration.labelled import Bucket, LabelledArtifact, bucket_of, data_digest, without_doubles
+from kairo_team.evaluators.calibration.thresholds import BUCKETS, SIDES, Reviewed, Side, Walk, choose, standing
+from kairo_team.evaluators.combined import CascadeEvaluationStrategy
+from kairo_team.results import Artifact
+from kairo_team.tasks import Task
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget, Usage
+    from kairo_team.contracts import ChatModel, EvaluationStrategy, MemberContext
+    from kairo_team.engine.work_context import WorkContext
+
+Path = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What `calibrate` found."""
+
+    certificates: Sequence[Certificate]
+    shortfalls: Sequence[str]
+    """One sentence for each promise that cannot be made, with the labels it takes."""
+    walks: Mapping[tuple[Bucket, Side], Walk]
+    """What was counted at each threshold."""
+    report: JudgeReport
+    """The strategy as it is, with all it decides standing."""
+    usage: Usage
+    """What asking the judges has cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeScore:
+    """What `score_judge` found."""
+
+    report: JudgeReport
+    """The strategy as it is, with all it decides standing."""
+    calibrated: JudgeReport | None
+    """The same under its certificates; None where none were given."""
+    why_not: Sequence[str]
+    """Why certificates do not count; one sentence each."""
+    usage: Usage
+
+
+async def calibrate(
+    strategy: EvaluationStrategy,
+    labelled: Sequence[LabelledArtifact],
+    alpha: float | Mapping[Side, float] = 0.1,
+    delta: float = 0.1,
+    *,
+    path: Path = (),
+    repeats: int = 1,
+    budget: Budget | None = None,
+    models: Mapping[str, str | ChatModel] | None = None,
+    concurrency: int = 4,
+) -> Calibration:
+    """Choose the confidence from which on a strategy may decide by itself, and certify what that promises.
+
+    Among what it then decides by itself, the share a human would have decided otherwise is at most `alpha`, for PASS
+    and REVISE each, with a probability of `1 - delta` over the draw of the labels; for each bucket of attempts (1, 2,
+    3 and later) by itself. `alpha` by side, `{"pass": 0.05}`, leaves what is not in it to humans. Where nothing can be
+    promised there is no certificate, and a sentence in `shortfalls` says what it takes.
+
+    A cascade takes one threshold for all its stages, and each is asked about every example. `path` is fitted by
+    `fit_path` on other examples; without it stages are compared by their confidences as they are. `repeats` asks for
+    each example so often, to count flips; the first answer counts. `budget` is all the judges may spend, `models`
+    replaces them by name, `concurrency` examples are reviewed at once. Raises `ValueError` for what cannot be asked
+    for, and `HaltError` where the budget is up. An example that stands there twice counts once.
+    """
+    alphas = _alphas(alpha, delta)
+    labelled = _checked(labelled)
+    stages = stages_of(strategy)
+    _check_path(path, len(stages))
+    async with work_alone("judge", budget=budget, models=models) as context:
+        subject = subject_of(strategy, context)
+        reviewed = await review_all(strategy, labelled, context, path=path, repeats=repeats, concurrency=concurrency)
+        usage = context.usage
+    walks = choose(reviewed, alphas, delta, together=len(stages) > 1)
+    promises = _Promises(subject, data_digest(labelled), tuple(map(tuple, path)), tuple(alphas))
+    certificates = [promises.certify(bucket, side, walk) for (bucket, side), walk in walks.items() if walk.chosen]
+    shortfalls = [_shortfall(bucket, side, walk) for (bucket, side), walk in walks.items() if not walk.chosen]
+    return Calibration(certificates, shortfalls, walks, report_on(reviewed), usage)
+
+
+async def score_judge(
+    strategy: EvaluationStrategy,
+    labelled: Sequence[LabelledArtifact],
+    certificates: Sequence[Certificate] = (),
+    *,
+    repeats: int = 1,
+    budget: Budget | None = None,
+    models: Mapping[str, str | ChatModel] | None = None,
+    concurrency: int = 4,
+) -> JudgeScore:
+    """Count how a strategy does on labelled examples, as it is and under its certificates; promises nothing.
+
+    Give examples that it was not calibrated on. The arguments are those of `calibrate`.
+    """
+    labelled = _checked(labelled)
+    async with work_alone("judge", budget=budget, models=models) as context:
+        subject, stages = subject_of(strategy, context), len(stages_of(strategy))
+        path = next((one.path for one in certificates if one.subject == subject), ())
+        reviewed = await review_all(strategy, labelled, context, path=path, repeats=repeats, concurrency=concurrency)
+        usage = context.usage
+    if not certificates:
+        return JudgeScore(report_on(reviewed), None, (), usage)
+    standing, why_not = list[Reviewed](), list[str]()
+    for bucket in BUCKETS:
+        there = [one for one in reviewed if bucket_of(one.attempt) == bucket]
+        valid = valid_for(certificates, subject, bucket, stages=stages)
+        standing += [_under(one, valid.thresholds) for one in there]
+        why_not += [valid.why_not] if there and valid.why_not else []
+    return JudgeScore(report_on(reviewed), report_on(standing), why_not, usage)
+
+
+def _under(one: Reviewed, thresholds: Mapping[Side, float]) -> Reviewed:
+    """Return what stands of one review under thresholds."""
+    stands = standing(one.stages, thresholds)
+    return replace(one, stages=() if stands is None else (stands,))
+
+
+async def fit_path(
+    strategy: EvaluationStrategy,
+    artifacts: Sequence[LabelledArtifact],
+    *,
+    budget: Budget | None = None,
+    models: Mapping[str, str | ChatModel] | None = None,
+    concurrency: int = 4,
+) -> Path:
+    """Return each stage's confidences on examples that `calibrate` will not see, for its `path`; labels are not read.
+
+    With it a stage's confidence counts by its rank among its own: judges that are all too sure of themselves, each in
+    its way, become comparable.
+    """
+    number, artifacts = len(stages_of(strategy)), _checked(artifacts)
+    async with work_alone("judge", budget=budget, models=models) as context:
+        kept = await _ask_all(strategy, artifacts, context, path=(), repeats=1, concurrency=concurrency)
+    return tuple(
+        tuple(sorted(sure for one in kept for place, _, sure in one[0].said if place == stage and sure < math.inf))
+        for stage in range(number)
+    )
+
+
+# ---------------------------------------------------------------- asking
+
+
+async def review_all(
+    strategy: EvaluationStrategy,
+    labelled: Sequence[LabelledArtifact],
+    context: WorkContext,
+    *,
+    path: Path = (),
+    repeats: int = 1,
+    concurrency: int = 4,
+) -> list[Reviewed]:
+    """Have every stage of a strategy review every example, in the order given."""
+    asked = await _ask_all(strategy, labelled, context, path=path, repeats=repeats, concurrency=concurrency)
+    return [_reviewed(one, heard) for one, heard in zip(labelled, asked, strict=True)]
+
+
+async def _ask_all(
+    strategy: EvaluationStrategy,
+    labelled: Sequence[LabelledArtifact],
+    context: WorkContext,
+    *,
+    path: Path,
+    repeats: int,
+    concurrency: int,
+) -> list[list[_Heard]]:
+    _check_asking(repeats, concurrency)
+    stages, limiter = stages_of(strategy), anyio.CapacityLimiter(concurrency)
+    heard: list[list[_Heard]] = [[_Heard(path) for _ in range(repeats)] for _ in labelled]
+
+    async def ask(place: int, one: LabelledArtifact, answers: Sequence[_Heard]) -> None:
+        async with limiter:
+            for number, answer in enumerate(answers, 1):
+                with part_of(context, f"example {place}:{number}") as part:
+                    await answer.listen(stages, one, part)
+
+    async with anyio.create_task_group() as group:
+        for place, (one, answers) in enumerate(zip(labelled, heard, strict=True), 1):
+            group.start_soon(ask, place, one, answers)
+    return heard
+
+
+class _Heard:
+    """What the stages said of one artifact."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.said: list[tuple[int, Side, float]] = []
+        """Stage, what it decided, and how sure it was."""
+        self.cause: Cause | None = None
+
+    async def listen(self, stages: Sequence[EvaluationStrategy], one: LabelledArtifact, context: MemberContext) -> None:
+        """Ask the stages, all of them."""
+        asked = EvaluationContext(
+            Task("task", one.task), Artifact(one.artifact), one.attempt, goal=one.task, context=context
+        )
+        cascade = CascadeEvaluationStrategy([_Recorded(stage, number, self) for number, stage in enumerate(stages)])
+        verdict = await cascade.evaluate(asked)
+        self.cause = verdict.cause
+
+    @property
+    def outcome(self) -> Side | None:
+        """What stands when nobody has to be sure."""
+        return self.said[0][1] if self.said else None
+
+
+class _Recorded:
+    """One stage, of which everything is kept and, as long as a judge decides it, nothing stands: the next is asked."""
+
+    def __init__(self, stage: EvaluationStrategy, number: int, heard: _Heard) -> None:
+        self._stage = stage
+        self._number = number
+        self._heard = heard
+
+    async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
+        """Review one artifact."""
+        verdict = await self._stage.evaluate(context)
+        side = DECIDED.get(verdict.outcome)
+        if side is None:
+            return verdict
+        path = self._heard.path
+        sure = sureness(verdict, path[self._number] if path else ())
+        if sure is not None:
+            self._heard.said.append((self._number, side, sure))
+        return verdict if sure == math.inf else EvaluationVerdict.escalate(Cause.LOW_CONFIDENCE, "it is only recorded")
+
+
+def _reviewed(one: LabelledArtifact, heard: Sequence[_Heard]) -> Reviewed:
+    first = heard[0]
+    return Reviewed(
+        one.passed,
+        tuple((side, sure) for _, side, sure in first.said),
+        one.attempt,
+        len(one.artifact),
+        any(again.outcome != first.outcome for again in heard[1:]) if len(heard) > 1 else None,
+        None if first.said or first.cause is None else first.cause.value,
+    )
+
+
+# ---------------------------------------------------------------- promising
+
+
+@dataclass(frozen=True, slots=True)
+class _Promises:
+    """What all certificates of one calibration share."""
+
+    subject: Subject
+    data: str
+    path: Path
+    sides: Sequence[Side]
+
+    def certify(self, bucket: Bucket, side: Side, walk: Walk) -> Certificate:
+        step = walk.chosen
+        assert step is not None, "only what can be promised is certified"
+        found = (step.threshold, step.n, step.k, walk.examples)
+        shared = (self.subject, self.data, self.path, self.sides)
+        return Certificate(side, bucket, walk.alpha, walk.delta, *found, *shared)
+
+
+def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:
+    """Say why there is no certificate, and what it takes."""
+    promise = f"{side} on attempt {bucket}: no promise of at most {walk.alpha:.1%} wrong"
+    needed = f"at least {walk.needed} that are decided so, without a single error"
+    if walk.answered < walk.needed:
+        return f"{promise}: it takes {needed}, and there are {walk.answered}: label more"
+    return f"{promise}: it is wrong too often even where it is surest: take another judge or rubric, or a larger alpha"
+
+
+def _alphas(alpha: float | Mapping[Side, float], delta: float) -> dict[Side, float]:
+    """Return what is asked for by side; `ValueError` for what cannot be."""
+    given: Any = dict(alpha) if isinstance(alpha, Mapping) else dict.fromkeys(SIDES, alpha)
+    if not given or not set(given) <= set(SIDES):
+        raise ValueError(f"alpha is a number, or numbers for 'pass', 'revise' or both, not {alpha!r}")
+    for one in given.values():
+        labels_needed(one, delta)
+    return {side: given[side] for side in SIDES if side in given}
+
+
+def _check_path(path: Path, stages: int) -> None:
+    if path and len(path) != stages:
+        raise ValueError(f"the path is for {len(path)} stages, and the strategy has {stages}: fit it on this one")
+    if path and not all(path):
+        raise ValueError("a stage of the path has no confidences: fit it on more examples, or leave it out")
+
+
+def _checked(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
+    """Return the examples, each once; `ValueError` for what is none."""
+    strangers = [one for one in labelled if not isinstance(one, LabelledArtifact)]
+    if strangers or not labelled:
+        raise ValueError(
+            f"labelled examples are LabelledArtifact objects, one at least, not {strangers[:1] or labelled!r}"
+        )
+    return without_doubles(labelled)
+
+
+def _check_asking(repeats: int, concurrency: int) -> None:
+    for name, number in (("repeats", repeats), ("concurrency", concurrency)):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"{name} must be a whole number >= 1, not {number!r}")

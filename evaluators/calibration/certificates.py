@@ -1,0 +1,248 @@
+"""`Certificate`: what may be promised of a strategy's own decisions, and of which strategy, judge and prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from kairo_team._util.frozen import EMPTY, checked, freeze_json
+from kairo_team.evaluators.calibration.bounds import Proportion, upper_bound
+from kairo_team.evaluators.calibration.labelled import Bucket
+from kairo_team.evaluators.calibration.thresholds import SIDES, Side
+from kairo_team.evaluators.combined import CascadeEvaluationStrategy
+from kairo_team.evaluators.fingerprint import digest_of, fingerprint
+from kairo_team.evaluators.judging import CANNOT_TELL, question_schema
+from kairo_team.evaluators.rubric import Rubric
+from kairo_team.messages import Json
+from kairo_team.results import adapter
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import EvaluationStrategy, MemberContext
+
+Path = Annotated[Sequence[Sequence[float]], AfterValidator(freeze_json)]
+"""For each stage the sorted confidences its own is ranked among; empty: confidences are taken as they are."""
+_TEMPLATES: Final = ("judge", "judge_ask", "judge_again")
+_SHARE: Final = Field(gt=0, lt=1)
+
+
+@checked
+@dataclass(frozen=True)
+class Subject:
+    """What a certificate speaks of. Whatever differs in it, the certificate says nothing any more."""
+
+    rubric: str
+    """Digest of the criteria; of each stage's where they differ."""
+    judge: str
+    """Names of the judges, in the order of the stages; "" where only code decides."""
+    parameters: Json = field(default=EMPTY, hash=False)
+    """How the stages are made: their classes, sampling settings, quorums."""
+    prompt: str = ""
+    """Digest of what the judges are told, and of the form of their replies; "" where only code decides."""
+
+
+def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> Subject:
+    """Return what a certificate for this strategy speaks of; models are named as they are resolved in `context`.
+
+    Raises `ValueError` for a strategy, or an agent as the judge, that nothing tells from others of its class: give it
+    an attribute `fingerprint`; and for a rubric without a digest.
+    """
+    stages = stages_of(strategy)
+    rubrics = [_rubric_of(stage) for stage in stages]
+    digests = [
+        _digest_of(rubric) if rubric is not None else _own_fingerprint(stage)
+        for rubric, stage in zip(rubrics, stages, strict=True)
+    ]
+    judges = [_judges_of(stage, context) for stage in stages]
+    parameters = {"stages": [_parameters_of(stage) for stage in stages]}
+    asked = [rubric for rubric, names in zip(rubrics, judges, strict=True) if rubric is not None and names]
+    return Subject(
+        digests[0] if len(set(digests)) == 1 else digest_of(digests),
+        ", then ".join(" + ".join(names) for names in judges if names),
+        parameters,
+        digest_of([_prompts(rubric, context) for rubric in asked]) if asked and context is not None else "",
+    )
+
+
+def stages_of(strategy: Any) -> tuple[EvaluationStrategy, ...]:
+    """Return the stages of a cascade; any other strategy is its own only stage."""
+    return strategy.stages if isinstance(strategy, CascadeEvaluationStrategy) else (strategy,)
+
+
+def check_digests(strategy: Any) -> None:
+    """Raise `ValueError` for a strategy that no certificate can speak of: a rubric of it has no digest."""
+    for stage in stages_of(strategy):
+        rubric = _rubric_of(stage)
+        if rubric is not None:
+            _digest_of(rubric)
+
+
+def _rubric_of(stage: Any) -> Rubric | None:
+    rubric = stage if isinstance(stage, Rubric) else getattr(stage, "rubric", None)
+    return rubric if isinstance(rubric, Rubric) else None
+
+
+def _digest_of(rubric: Rubric) -> str:
+    digest = rubric.digest
+    if digest is None:
+        raise ValueError(rubric.no_digest)
+    return digest
+
+
+def _own_fingerprint(thing: Any) -> str:
+    """Return the digest of what a strategy or an agent says it is."""
+    said = getattr(thing, "fingerprint", None)
+    if not isinstance(said, str):
+        raise ValueError(
+            f"nothing tells {thing!r:.80} from others of its class, so a certificate could not say what it is for: "
+            "give it a str attribute `fingerprint` that changes with whatever it decides by"
+        )
+    return digest_of(fingerprint(thing))
+
+
+def _judges_of(stage: Any, context: MemberContext | None) -> list[str]:
+    judges: Sequence[Any] = getattr(stage, "judges", None) or [
+        j for j in [getattr(stage, "judge", None)] if j is not None
+    ]
+    return [_name_of(judge, context) for judge in judges]
+
+
+def _name_of(judge: Any, context: MemberContext | None) -> str:
+    if isinstance(judge, str):
+        return judge if context is None else context.model(judge).name
+    if callable(getattr(judge, "complete", None)):
+        return str(judge.name)
+    return f"{type(judge).__name__} {_own_fingerprint(judge)[:12]}"
+
+
+def _parameters_of(stage: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {"strategy": type(stage).__name__}
+    for name in ("settings", "quorum"):
+        if hasattr(stage, name):
+            made[name] = json.loads(json.dumps(getattr(stage, name), default=repr))
+    return made
+
+
+def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
+    """Return what a judge would be told of a task of our own, and the form of its reply.
+
+    Templates, criteria and menus are in it, artifacts are not.
+    """
+    criteria = rubric.decided_by("judge")
+    told: dict[str, Any] = {
+        "token": "token", "cannot_tell": CANNOT_TELL, "criteria": criteria, "ids": [one.id for one in criteria],
+        "shown": {"task": "A task.", "goal": "A goal.", "upstream": {"before": "A text."}},
+        "hidden": 1, "whole": False, "problem": "a problem",
+    }  # fmt: skip
+    return [*(context.render(name, **told) for name in _TEMPLATES), question_schema(criteria, "token")]
+
+
+# ---------------------------------------------------------------- certificates
+
+
+@checked
+@dataclass(frozen=True)
+class Certificate:
+    """A promise, with what it was counted on: see `bound`. Made by `calibrate`.
+
+    Where the strategy decides `outcome` by itself, being at least as sure as `threshold`, a human would have decided
+    otherwise in a share of at most `alpha`; over the draw of the labels that holds with a probability of `1 - delta`.
+    `ValueError` where the counts do not bear it.
+    """
+
+    outcome: Side
+    attempt: Bucket
+    """The attempts it is for."""
+    alpha: Annotated[float, _SHARE]
+    delta: Annotated[float, _SHARE]
+    """This certificate's own share: half of the whole where there are two."""
+    threshold: Annotated[float, Field(ge=0, le=1)]
+    n: Annotated[int, Field(ge=0)]
+    """Labelled artifacts that were decided so at the threshold."""
+    k: Annotated[int, Field(ge=0)]
+    """How many of them a human decided otherwise."""
+    examples: int
+    """Labelled artifacts of these attempts."""
+    subject: Subject
+    data: str
+    """Digest of the labelled examples."""
+    path: Path = ()
+    """How confidences were ranked, declared before the labels were seen."""
+    sides: Annotated[Sequence[Side], AfterValidator(tuple)] = SIDES
+    """What may stand at all; in a cascade they share the threshold, and one counts only with the other."""
+
+    def __post_init__(self) -> None:
+        if not self.k <= self.n <= self.examples:
+            raise ValueError(f"a certificate has k <= n <= examples, not {self.k}, {self.n}, {self.examples}")
+        if self.bound > self.alpha:
+            raise ValueError(
+                f"{self.k} wrong of {self.n} bears no promise of {self.alpha:g} at a delta of {self.delta:g}: "
+                f"the bound is {self.bound:.4f}"
+            )
+
+    @property
+    def bound(self) -> float:
+        """The upper bound of the share that is wrong, by Clopper and Pearson."""
+        return upper_bound(self.k, self.n, self.delta)
+
+    @property
+    def coverage(self) -> Proportion:
+        """How much is decided so, of all artifacts of these attempts."""
+        return Proportion(self.n, self.examples)
+
+
+def write_certificates(certificates: Iterable[Certificate]) -> str:
+    """Write certificates as JSON."""
+    made: Any = adapter(list[Certificate]).dump_python(list(certificates), mode="json")
+    return json.dumps({"certificates": made}, indent=2) + "\n"
+
+
+def read_certificates(text: str) -> list[Certificate]:
+    """Read what `write_certificates` wrote; `ValueError` for what is none, or was changed and bears no promise."""
+    try:
+        made: Any = json.loads(text)
+        found: list[Certificate] = adapter(list[Certificate]).validate_python(made["certificates"])
+    except ValidationError as error:
+        raise ValueError(f"it holds no valid certificates: {error.errors(include_url=False)[0]['msg']}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("it holds no certificates: give a file that `kairo judge calibrate` wrote") from None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """The thresholds that certificates allow one strategy on one attempt, and why others do not."""
+
+    thresholds: Mapping[Side, float]
+    path: Sequence[Sequence[float]]
+    why_not: str
+    """Why there are not more; "" where nothing is missing."""
+
+
+def valid_for(certificates: Iterable[Certificate], subject: Subject, attempt: Bucket, *, stages: int = 1) -> Valid:
+    """Return what these certificates allow; any mismatch, and they allow nothing."""
+    given = list(certificates)
+    found = [one for one in given if one.subject == subject and one.attempt == attempt]
+    thresholds: dict[Side, float] = {one.outcome: one.threshold for one in found}
+    paths = {one.path for one in found}
+    if stages > 1 and found and (set(thresholds) != set(found[0].sides) or len({*thresholds.values()}) != 1):
+        return Valid({}, (), "the certificates of a cascade count only together, and one is missing")
+    if len(thresholds) != len(found) or len(paths) > 1:
+        return Valid({}, (), f"there are several certificates for attempt {attempt}: give those of one calibration")
+    missing = [side for side in SIDES if side not in thresholds]
+    why = _why_not(given, subject, attempt, missing) if missing else ""
+    return Valid(thresholds, next(iter(paths), ()), why)
+
+
+def _why_not(given: Sequence[Certificate], subject: Subject, attempt: Bucket, missing: Sequence[str]) -> str:
+    nothing = f"no certificate for {' or '.join(missing)} on attempt {attempt}"
+    others = [one for one in given if one.attempt == attempt and one.outcome in missing]
+    if not others:
+        return nothing
+    wrong = [
+        f.name for f in fields(cast("Any", Subject)) if getattr(others[0].subject, f.name) != getattr(subject, f.name)
+    ]
+    return f"{nothing}: it was made for another {' and another '.join(wrong)}"

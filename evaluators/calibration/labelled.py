@@ -1,0 +1,100 @@
+"""Labelled examples: artifacts with what a human decided, read from JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictBool, StrictInt, ValidationError
+
+from kairo_team._util.frozen import checked
+from kairo_team.evaluators.fingerprint import digest_of
+from kairo_team.results import adapter
+
+Bucket = Literal["1", "2", "3+"]
+"""Attempts that are calibrated apart: what survives a review is harder to judge."""
+
+
+@checked
+@dataclass(frozen=True)
+class LabelledArtifact:
+    """One artifact, and whether a human would pass it."""
+
+    artifact: str
+    """Its text."""
+    task: Annotated[str, Field(pattern=r"\S")]
+    """What the member was asked to do."""
+    passed: StrictBool
+    """The human's verdict: True to pass it, False to send it back."""
+    attempt: Annotated[StrictInt, Field(ge=1)] = 1
+    """Which reviewed artifact of its task it is, from 1."""
+
+
+def bucket_of(attempt: int) -> Bucket:
+    """Return the bucket of an attempt: 1, 2, or 3 and all after it."""
+    return "1" if attempt <= 1 else "2" if attempt == 2 else "3+"  # noqa: PLR2004 - the second
+
+
+def data_digest(labelled: Iterable[LabelledArtifact]) -> str:
+    """SHA-256, in hex, of labelled examples, in whatever order."""
+    return digest_of(sorted(digest_of(asdict(one)) for one in labelled))
+
+
+def without_doubles(labelled: Iterable[LabelledArtifact]) -> list[LabelledArtifact]:
+    """Return labelled examples, each once: a double tells nothing new, and would count as another draw.
+
+    Raises `ValueError` where the same artifact is labelled both ways.
+    """
+    found = dict.fromkeys(labelled)
+    for one in found:
+        if one.passed and LabelledArtifact(one.artifact, one.task, passed=False, attempt=one.attempt) in found:
+            raise ValueError(f"the artifact {one.artifact!r:.60} is labelled both ways: take one of the two out")
+    return list(found)
+
+
+def read_labelled(text: str) -> list[LabelledArtifact]:
+    """Read JSON Lines: objects with `artifact`, `task`, `passed` and, where it is not the first, `attempt`.
+
+    Blank lines are left out. Raises `ValueError` that names the line, for one that cannot be read and for an example
+    that stands there twice: it would count as two.
+    """
+    found: dict[LabelledArtifact, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            one: LabelledArtifact = adapter(LabelledArtifact).validate_python(_object(line))
+        except ValidationError as error:
+            raise ValueError(f"line {number}: {_said(error)}") from None
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        twin = LabelledArtifact(one.artifact, one.task, not one.passed, one.attempt)
+        earlier = found.get(one) or found.get(twin)
+        if earlier is not None:
+            raise ValueError(
+                f"line {number} is the same artifact as line {earlier}: each counts once, so leave one out"
+            )
+        found[one] = number
+    return list(found)
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        made: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON ({str(error).partition(':')[0]})") from None
+    if not isinstance(made, dict):
+        raise ValueError(f'it is no object such as {{"artifact": ..., "task": ..., "passed": true}}: {line:.40}')
+    return made  # pyright: ignore[reportUnknownVariableType] - the validator's to see
+
+
+def _said(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] in ("missing", "missing_argument"):
+        return f"it has no {where!r}; an example has artifact, task, passed and attempt (1 where it is left out)"
+    if first["type"] == "unexpected_keyword_argument":
+        return f"it has {where!r}, which an example does not: it has artifact, task, passed and attempt"
+    return f"{where!r}: {first['msg']}, not {first['input']!r:.60}"

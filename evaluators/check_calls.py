@@ -1,0 +1,169 @@
+"""Asking a check: under a time limit, with a bounded answer, and never taking its crash for the artifact's fault."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team._util.threads import run_in_thread
+from kairo_team.errors import HaltError, InsufficientBudget, innermost
+from kairo_team.evaluators.criterion import Answer, Criterion, is_async, takes_context
+from kairo_team.plugin_calls import failure_of, log_raised, problem_of
+from kairo_team.verdicts import Finding
+
+if TYPE_CHECKING:
+    from kairo_team.verdicts import EvaluationContext
+
+CHECK_TIMEOUT: Final = 10.0
+"""Seconds one check may take unless its rubric or its own `timeout` says otherwise."""
+MAX_SAID: Final = 2_000
+"""Characters that are kept of each thing a check says."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+class Asker:
+    """One function of a criterion, and how it is called: found out once, used for every artifact."""
+
+    __slots__ = ("_call", "_in_place", "_patience", "_timeout", "_what")
+
+    def __init__(self, what: str, function: Callable[..., Any], timeout: float) -> None:
+        self._what = what
+        self._call = function if takes_context(function) else _without_context(function)
+        own: Any = getattr(function, "timeout", None)
+        self._timeout: float = timeout if own is None else own
+        self._in_place = is_async(function) or getattr(function, "in_place", False) is True
+        self._patience = PATIENCE
+
+    async def ask(self, context: EvaluationContext) -> Any:
+        """Return what the function returns, or an `Answer` that it is unknown because it crashed or took too long.
+
+        What a budget says passes through: it is not about the artifact.
+        """
+        try:
+            said = self._call(context.artifact, context) if self._in_place else self._begin(context)
+            if not inspect.isawaitable(said):
+                return said
+            with anyio.move_on_after(self._timeout):
+                return await said
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None or isinstance(innermost(error), HaltError | InsufficientBudget):
+                raise
+            log_raised(self._what, "", error)
+            return Answer(None, f"{self._what} raised {problem_of(error, MAX_SAID)}")
+        _logger.warning("%s took longer than %g seconds", self._what, self._timeout)
+        return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")
+
+    def _begin(self, context: EvaluationContext) -> Any:
+        """Call a plain function; return what it says, or where it takes its time something to wait for."""
+        call = PlainCall(lambda: self._call(context.artifact, context))
+        ended = call.ends_within(self._patience)
+        self._patience = PATIENCE if ended else 0.0  # nobody waits in place twice for a slow one
+        return call.outcome() if ended else self._later(call)
+
+    async def _later(self, call: PlainCall) -> Any:
+        await call.wait(self._timeout + 1)
+        said = call.outcome()
+        return await said if inspect.isawaitable(said) else said
+
+
+def as_answer(criterion: Criterion, said: Any) -> Answer:
+    """Read what a check said; whatever is none of the things a check may say is unknown."""
+    if said is True or said is False:
+        return Answer(said)
+    if isinstance(said, str) and said.strip():
+        return Answer(level=False, finding=Finding(criterion.id, observed=cut(said)))
+    if isinstance(said, Finding):
+        return Answer(level=False, finding=said)
+    if isinstance(said, Answer):
+        return said
+    wanted = "True, False, a sentence, a Finding or an Answer"
+    return Answer(None, f"the check returned {_shown(said)} instead of {wanted}")
+
+
+def cut(text: str) -> str:
+    """Return a text of at most `MAX_SAID` characters."""
+    return text if len(text) <= MAX_SAID else f"{text[:MAX_SAID]}..."
+
+
+def cut_finding(finding: Finding) -> Finding:
+    """Return a finding of bounded length."""
+    parts = {name: getattr(finding, name) for name in ("locus", "observed", "expected", "recheck")}
+    long: dict[str, Any] = {name: cut(text) for name, text in parts.items() if len(text) > MAX_SAID}
+    return replace(finding, **long) if long else finding
+
+
+def _shown(said: Any) -> str:
+    plain = said is None or isinstance(said, str | bytes | int | float)
+    return f"{said!r:.100}" if plain else f"an object of class {type(said).__name__}"
+
+
+def _without_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(artifact: Any, _context: Any) -> Any:
+        return function(artifact)
+
+    return call
+
+
+PATIENCE: Final = 0.1
+"""Seconds the event loop stands still for a plain function at most."""
+
+
+class PlainCall:
+    """One call of a plain function, in a daemon thread: one that hangs keeps neither run nor process from ending.
+
+    A quick function ends in the moment the event loop waits for it, and then it was as if it had been called in place:
+    nothing else happened meanwhile, and where time is virtual none of it passed.
+    """
+
+    __slots__ = ("_call", "_done", "_error", "_result")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._done = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def ends_within(self, seconds: float) -> bool:
+        """Start it, wait in place, and tell whether it has ended."""
+        threading.Thread(target=_context().run, args=(self._work,), name="kairo-check", daemon=True).start()
+        return self._done.wait(seconds)
+
+    async def wait(self, longest: float) -> None:
+        """Wait for its end with the event loop free; cancellation leaves it to itself. `longest` is in seconds."""
+        await run_in_thread(self._done.wait, longest)
+
+    def outcome(self) -> Any:
+        """Return what it returned, or raise what it raised."""
+        if self._error is None:
+            return self._result
+        try:
+            raise self._error
+        finally:
+            self._error = None  # else the error, its traceback and this object keep each other alive
+
+    def _work(self) -> None:
+        try:
+            self._result = self._call()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
+            self._error = error
+        finally:
+            self._done.set()
+
+
+def _context() -> contextvars.Context:
+    """Copy the caller's context variables, without sniffio's claim that an event loop runs here."""
+    context = contextvars.copy_context()
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return context

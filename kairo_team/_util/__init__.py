@@ -1,0 +1,1 @@
+"""Tools of the library's own that know nothing of teams. Nothing in here is public."""

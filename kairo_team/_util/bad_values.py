@@ -1,0 +1,237 @@
+"""Why a value was not made, in sentences: which field of it, what is allowed there, and what was given."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from kairo_team._util.frozen import with_article
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+_MOST: Final = 5
+"""Sentences of one message: the first mistakes are often the cause of the others."""
+_UNKNOWN: Final = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
+_MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
+_BOUNDS: Final = ("greater_than", "less_than", "too_", "string_too_", "multiple_of", "finite_number")
+_NOUNS: Final[Mapping[Any, tuple[str, str]]] = {
+    str: ("a string", "strings"),
+    bool: ("True or False", "booleans"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    Decimal: ("an amount", "amounts"),
+    datetime: ("a datetime", "datetimes"),
+    type(None): ("None", "None"),
+    Any: ("a value", "values"),
+}
+"""What stands for a type in a sentence: one of it, and several."""
+
+
+def refuse(kind: type, error: ValidationError) -> Exception:
+    """Return the error to raise in place of pydantic's: `TypeError` for wrong arguments, else `ValueError`."""
+    sentences = explain(kind, error)
+    wrong_call = all(one["type"] in _UNKNOWN | _MISSING and len(one["loc"]) == 1 for one in error.errors())
+    return (TypeError if wrong_call else ValueError)("; ".join(sentences))
+
+
+def explain(kind: type, error: ValidationError) -> list[str]:
+    """Say what is wrong with what a value of this kind was to be made of, a sentence for each place.
+
+    Of a union every branch has an error: they are one sentence that names all that is allowed there.
+    """
+    places: dict[str, list[tuple[_Place, ErrorDetails]]] = {}
+    for one in error.errors(include_url=False):
+        place = _find(kind, one)
+        places.setdefault(place.where, []).append((place, one))
+    found = [sentence for errors in places.values() for sentence in _sentences(errors)]
+    more = len(found) - _MOST
+    return found if more <= 0 else [*found[:_MOST], f"and {more} more"]
+
+
+def wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
+    """Say which arguments a class does not take or lacks; None when it is neither."""
+    parameters = inspect.signature(kind).parameters
+    takes = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
+    unknown = [name for name in given if name not in parameters]
+    if unknown:
+        return _takes_no(kind.__name__, unknown[0], f"it takes {_listed(takes)}", takes)
+    filled = {*given, *takes[:positional]}
+    required = [name for name in takes if parameters[name].default is inspect.Parameter.empty]
+    lacking = [name for name in required if name not in filled]
+    if not lacking:
+        return None
+    return f"{kind.__name__} needs {_listed(map(repr, lacking))}; it takes {_listed(takes)}"
+
+
+def _takes_no(where: str, name: str, what_it_takes: str, takes: Sequence[str]) -> str:
+    near = get_close_matches(name, takes, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    rest = f"{what_it_takes[0].upper()}{what_it_takes[1:]}" if near else what_it_takes
+    return f"{where} takes no {name!r}; {hint}{rest}"
+
+
+def _listed(words: Iterable[str], last: str = "and") -> str:
+    """Join words as a sentence does."""
+    *before, final = words
+    return f"{', '.join(before)} {last} {final}" if before else final
+
+
+class _Place(NamedTuple):
+    """Where in a value something is wrong."""
+
+    where: str
+    hint: Any
+    """The type of what belongs there."""
+    kind: type | None
+    """The value type it is a field of, or, for a wrong field, would be."""
+    top: bool
+    """It is the whole value: a sentence about it needs no name of a place."""
+    name: str = ""
+    """The field that is missing or unknown."""
+
+
+def _find(kind: type, error: ErrorDetails) -> _Place:
+    """Follow an error's location through the types; what pydantic adds to it for the branches of unions is left out."""
+    where, hint, inside = kind.__name__, cast("Any", kind), cast("type | None", kind)
+    steps: list[int | str] = list(error["loc"])
+    wrong_field = error["type"] in _UNKNOWN | _MISSING
+    name = str(steps.pop()) if wrong_field and steps else ""
+    for depth, step in enumerate(steps):
+        names = list(_hints(inside)) if inside is not None else []
+        if depth == 0 and isinstance(step, int) and step < len(names):
+            step = names[step]  # noqa: PLW2901 - an argument by position
+        if step in names:
+            where, hint = f"{where}.{step}", _hints(cast("type", inside))[str(step)]
+        elif isinstance(step, int) and (item := _item_of(hint)) is not None:
+            where, hint = f"{where}[{step}]", item
+        elif step == "[key]":
+            where, hint = f"{where}: a key", str
+        else:
+            continue
+        inside = _value_type(hint)
+    return _Place(where, hint, inside, not steps, name)
+
+
+def _sentences(errors: Sequence[tuple[_Place, ErrorDetails]]) -> list[str]:
+    """Say what is wrong in one place."""
+    wrong = [sentence for place, one in errors if (sentence := _sentence(place, one)) is not None]
+    place, first = errors[0]
+    return list(dict.fromkeys(wrong)) or [
+        f"{place.where} must be {describe(place.hint)}, not {_shown(place, first['input'])}"
+    ]
+
+
+def _sentence(place: _Place, error: ErrorDetails) -> str | None:
+    """Say what is wrong there; None where it is of a wrong type, which is said once for all branches of a union."""
+    kind = error["type"]
+    if kind in _UNKNOWN | _MISSING and place.kind is not None:
+        takes = list(_hints(place.kind))
+        if kind in _MISSING:
+            return f"{place.where} needs {place.name!r}; {_article(place.kind)} takes {_listed(takes)}"
+        if place.top:
+            return _takes_no(place.where, place.name, f"it takes {_listed(takes)}", takes)
+        return _takes_no(place.where, place.name, f"{_article(place.kind)} takes {_listed(takes)}", takes)
+    if kind in {"value_error", "assertion_error"}:
+        said = str(error.get("ctx", {}).get("error", error["msg"]))
+        return said if place.top or said.startswith(place.where) else f"{place.where}: {said}"
+    if kind.startswith(_BOUNDS):
+        return f"{place.where} {error['msg'].replace('Input should', 'must', 1)}, not {error['input']!r:.80}"
+    return None
+
+
+def _shown(place: _Place, given: Any) -> str:
+    """Show what was given, and what to write for a single string in the place of several."""
+    shown = f"{given!r:.80}"
+    if isinstance(given, str) and _item_of(place.hint) is str:
+        return f"the one string {shown}: write [{shown}]"
+    return f"the class {given.__name__}" if isinstance(given, type) else shown
+
+
+def describe(hint: Any) -> str:
+    """Name what a type allows, for a sentence: "a string", "a list of strings or None"."""
+    origin = get_origin(hint)
+    if origin in {Union, types.UnionType}:
+        return _describe_union([describe(branch) for branch in get_args(hint)])
+    if origin is Literal:
+        return _listed(map(repr, get_args(hint)), "or")
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _listed((repr(one.value) for one in hint), "or")
+    item = _item_of(hint)
+    if item is not None:
+        held = f"a {'set' if issubclass(cast('type', origin), AbstractSet) else 'list'}"
+        return held if item is Any else f"{held} of {_several(item)}"
+    if origin is not None and issubclass(origin, Mapping):
+        return "a dict"
+    return _NOUNS[hint][0] if hint in _NOUNS else _article(hint)
+
+
+def _describe_union(branches: list[str]) -> str:
+    sets = [one for one in branches if one.startswith("a set of ")]
+    for one in sets:
+        as_list = one.replace("a set", "a list", 1)
+        if as_list in branches:
+            branches = [b for b in branches if b != as_list]
+            branches[branches.index(one)] = one.replace("a set", "a set or list", 1)
+    return _listed(dict.fromkeys(branches), "or")
+
+
+def _several(hint: Any) -> str:
+    return _NOUNS[hint][1] if hint in _NOUNS else f"{getattr(hint, '__name__', hint)} objects"
+
+
+def _article(kind: Any) -> str:
+    return with_article(str(getattr(kind, "__name__", kind)))
+
+
+def _item_of(hint: Any) -> Any:
+    """Return the type of a list's, tuple's or set's items; None for what is no collection."""
+    for branch in get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,):
+        origin = get_origin(branch)
+        if isinstance(origin, type) and issubclass(origin, Sequence | AbstractSet):
+            return get_args(branch)[0]
+    return None
+
+
+def _value_type(hint: Any) -> type | None:
+    """Return the dataclass a type is or may be."""
+    for branch in (hint, *get_args(hint)):
+        if isinstance(branch, type) and is_dataclass(branch):
+            return branch
+    return None
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """Return the fields of a dataclass by name, with their types."""
+    hints = get_type_hints(kind)
+    return {one.name: hints[one.name] for one in fields(cast("Any", kind)) if one.init}
+
+
+def signature_of(kind: type, init: Callable[..., Any]) -> inspect.Signature:
+    """Return what a dataclass takes, with the types of its fields as they are written in a program."""
+    own = inspect.signature(init)
+    hints = _hints(kind)
+    parameters = [one.replace(annotation=hints[name]) for name, one in own.parameters.items() if name in hints]
+    return own.replace(parameters=parameters, return_annotation=None)

@@ -1,0 +1,286 @@
+"""What makes a value a value: read-only containers, and no field that is taken in and ignored."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+
+from pydantic import ConfigDict, ValidationError
+from pydantic_core import ArgsKwargs
+
+T = TypeVar("T")
+_TAKES_NOTHING_ELSE: Final = ConfigDict(extra="forbid")
+
+
+def checked(kind: type[T]) -> type[T]:
+    """Let a frozen dataclass validate what its constructor is given, as its annotations say.
+
+    What is wrong is a `ValueError` in sentences (`kairo_team._util.bad_values`), a field that is unknown or missing a
+    `TypeError`. The validator is built when the first value is made: building all of them at the import takes longer
+    than the rest of it.
+    """
+    setattr(kind, "__pydantic_config__", _TAKES_NOTHING_ELSE)  # noqa: B010 - assigning it confuses the type checkers
+    as_written = cast("Any", kind).__init__
+    validate: Any = None
+
+    @functools.wraps(as_written)
+    def init(self: T, *args: Any, **fields: Any) -> None:
+        nonlocal validate
+        if validate is None:
+            validate = _validator(kind)
+        try:
+            validate(ArgsKwargs(args, fields), self_instance=self)
+        except ValidationError as error:
+            from kairo_team._util.bad_values import refuse  # nobody pays for it before a mistake
+
+            raise refuse(kind, error) from None
+
+    setattr(kind, "__signature__", _Signature(kind, as_written))  # noqa: B010 - the same
+    setattr(kind, "__init__", init)  # noqa: B010 - the same
+    return kind
+
+
+def _validator(kind: type) -> Any:
+    from pydantic import TypeAdapter  # its module is heavy
+
+    return TypeAdapter(kind).validator.validate_python
+
+
+class _Signature:
+    """What `inspect.signature` shows of a value, found out when it is asked for."""
+
+    def __init__(self, kind: type, init: Callable[..., Any]) -> None:
+        self._kind, self._init = kind, init
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        from kairo_team._util.bad_values import signature_of
+
+        if instance is not None or owner is not self._kind:
+            raise AttributeError("__signature__")
+        return signature_of(self._kind, self._init)
+
+
+def known_arguments(kind: type[T]) -> type[T]:
+    """Let a class that checks itself say which argument its constructor does not take, which it meant, or lacks."""
+    as_written = cast("Any", kind).__init__
+
+    @functools.wraps(as_written)
+    def init(self: T, *args: Any, **given: Any) -> None:
+        try:
+            as_written(self, *args, **given)
+        except TypeError as error:
+            called = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            problem = None if called else _wrong_arguments(kind, given, len(args))
+            if problem is None:
+                raise
+            raise TypeError(problem) from None
+
+    setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
+    return kind
+
+
+def _wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
+    from kairo_team._util.bad_values import wrong_arguments  # nobody pays for it before a mistake
+
+    return wrong_arguments(kind, given, positional)
+
+
+def quick(kind: type[T]) -> type[T]:
+    """Give a frozen dataclass with slots a constructor about four times as fast; it does the same.
+
+    The one it has sets each field through `object.__setattr__`. This one sets them as usual, on an object that is
+    of an unfrozen class while it is filled. A subclass keeps the slow one.
+    """
+    if any(f.default_factory is not MISSING or f.kw_only or not f.init for f in fields(cast("Any", kind))):
+        raise TypeError(f"{kind.__name__}: a quick value takes plain fields with plain defaults")
+    names, asked, scope = _signature(kind)
+    slow = cast("Any", kind).__init__
+    scope |= {"slow": slow, "put": object.__setattr__, "wrong": _wrong_arguments}
+    lines = [
+        f"def __init__(self, {asked}, **unknown):",
+        "    if unknown: raise TypeError(wrong(kind, unknown, 0))",
+        f"    if type(self) is not kind: return slow(self, {', '.join(names)})",
+        "    put(self, '__class__', draft)",
+        *(f"    self.{name} = {name}" for name in names),
+        "    self.__class__ = kind",
+        *(["    self.__post_init__()"] if hasattr(kind, "__post_init__") else []),
+    ]
+    exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
+    init = scope["__init__"]
+    init.__qualname__ = slow.__qualname__
+    init.__wrapped__ = slow  # what it takes, for `inspect.signature`
+    setattr(kind, "__init__", init)  # noqa: B010 - assigning it confuses the type checkers
+    return kind
+
+
+def maker(kind: type[T], packed: int | None = None) -> Callable[..., T]:
+    """Return a function that fills a frozen dataclass with slots and checks nothing: its caller knows the fields good.
+
+    Takes the fields as the constructor does; with `packed`, those from that place on as one tuple, where a call with
+    a star would cost as much as the filling. It costs two thirds of a `quick` constructor that checks nothing.
+    """
+    names, asked, scope = _signature(kind)
+    single, rest = names[:packed], names[packed:] if packed is not None else []
+    if rest:
+        asked = ", ".join([*single, "rest"])
+    lines = [
+        f"def make({asked}):",
+        *([f"    if len(rest) != {len(rest)}: return kind({', '.join(single)}, *rest)"] if rest else []),
+        "    made = draft()",
+        *(f"    made.{name} = {name}" for name in single),
+        *([f"    {''.join(f'made.{name}, ' for name in rest)}= rest"] if rest else []),
+        "    made.__class__ = kind",
+        "    return made",
+    ]
+    exec("\n".join(lines), scope)  # noqa: S102 - of the class's own field names, as dataclasses itself does
+    make: Callable[..., T] = scope["make"]
+    return make
+
+
+def _signature(kind: type[T]) -> tuple[list[str], str, dict[str, Any]]:
+    """Return a dataclass's field names, the parameters that take them, and the names that code filling it refers to.
+
+    These are `kind`, `draft` (the same class, unfrozen) and the defaults of the parameters.
+    """
+    own_fields = fields(cast("Any", kind))
+    asked = ", ".join(f"{f.name}=default_{f.name}" if f.default is not MISSING else f.name for f in own_fields)
+    scope: dict[str, Any] = {"kind": kind, "draft": type(f"_Draft{kind.__name__}", (kind,), _UNFROZEN)}
+    scope |= {f"default_{f.name}": f.default for f in own_fields if f.default is not MISSING}
+    return [f.name for f in own_fields], asked, scope
+
+
+_UNFROZEN: Final = {
+    "__slots__": (),
+    "__init__": object.__init__,
+    "__setattr__": object.__setattr__,
+    "__delattr__": object.__delattr__,
+}
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses every change and can be hashed when its values can."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError("this mapping is part of a frozen value: build a new value with dataclasses.replace")
+
+    if not TYPE_CHECKING:  # type checkers would compare the signatures
+        __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]  # dict sets it to None
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        return (FrozenDict, (dict(self),))
+
+
+EMPTY: FrozenDict = FrozenDict()
+
+
+def plain_text(what: str, text: Any) -> str:
+    """Return a text as a string and nothing more, whatever its class makes of itself; `ValueError` for what is none."""
+    if type(text) is str:
+        return text
+    if not isinstance(text, str):
+        raise ValueError(f"{what}, not {text!r:.200}")
+    return str.__str__(text)
+
+
+def freeze(value: Any) -> Any:
+    """Copy nested dicts, lists and sets into their read-only kin; leave everything else as it is."""
+    if isinstance(value, FrozenDict):
+        return value
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+        return FrozenDict({key: freeze(item) for key, item in mapping.items()}) if mapping else EMPTY
+    if isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        return tuple(freeze(item) for item in items)
+    if isinstance(value, AbstractSet):
+        members = cast("Iterable[Any]", value)
+        return frozenset(freeze(item) for item in members)
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Copy nested mappings and sequences into plain dicts and lists; leave everything else as it is."""
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+        return {key: thaw(item) for key, item in mapping.items()}
+    if isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        return [thaw(item) for item in items]
+    return value
+
+
+def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) -> None:
+    """Raise `ValueError` unless `value` is of this kind, or None where that is allowed."""
+    if isinstance(value, kind) or (or_none and value is None):
+        return
+    name = "a string" if kind is str else with_article(kind.__name__)
+    raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}")
+
+
+def with_article(name: str) -> str:
+    """Return the name of a class as a sentence names one of it: "an Artifact", "a Usage"."""
+    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
+
+
+def check_from_one(where: str, value: object) -> None:
+    """Raise `ValueError` unless `value` is a whole number >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{where} must be a whole number >= 1, not {value!r:.80}")
+
+
+def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:
+    """Return values of one kind as a tuple; `ValueError` for what is no list, or something else in it."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{where} must be a list, not {values!r:.80}")
+    kept = tuple(cast("Iterable[Any]", values))  # type: ignore[redundant-cast]  # pyright needs it
+    for number, one in enumerate(kept):
+        check_kind(f"{where}[{number}]", one, kind)
+    return kept
+
+
+def freeze_named(where: str, values: Any, kind: type | None = None) -> FrozenDict:
+    """Return values by name, of one kind or of any, as a read-only mapping; `ValueError` for anything else."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where} must be a dict, not {values!r:.80}")
+    for name, one in cast("Mapping[Any, Any]", values).items():  # type: ignore[redundant-cast]  # pyright needs it
+        check_kind(f"{where}: a key", name, str)
+        if kind is not None:
+            check_kind(f"{where}[{name!r}]", one, kind)
+    frozen: FrozenDict = freeze(values)
+    return frozen
+
+
+def freeze_json(value: Any) -> Any:
+    """Freeze `value` after checking that it can go through JSON and back; raise `ValueError` naming what cannot."""
+    _check_json(value, "")
+    return freeze(value)
+
+
+def _check_json(value: Any, where: str) -> None:
+    if value is None or isinstance(value, str | bool | int):
+        return
+    if isinstance(value, float) and math.isfinite(value):
+        return
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[Any, Any]", value)  # type: ignore[redundant-cast]  # pyright needs it
+        for key, item in mapping.items():
+            if not isinstance(key, str):
+                raise ValueError(f"key {key!r}{where} must be a string to go through JSON")
+            _check_json(item, f" at {key!r}{where}")
+    elif isinstance(value, list | tuple):
+        items = cast("Iterable[Any]", value)
+        for item in items:
+            _check_json(item, where)
+    else:
+        raise ValueError(
+            f"{value!r}{where} must be made of JSON values (strings, numbers, booleans, None, lists, dicts)"
+        )

@@ -1,0 +1,166 @@
+"""The terminal as something that questions share: one at a time, one reader, and whoever draws steps aside."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, TextIO
+
+import anyio
+
+from kairo_team._util.masking import masked
+from kairo_team._util.threads import poster
+
+Post = Callable[[Callable[[], object]], object]
+
+_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (terminal commands begin with one), overrides of the reading direction, broken halves."""
+
+
+def clean(text: str) -> str:
+    """Return the text without secrets, and with a question mark for everything a terminal would obey, not show."""
+    return _UNSAFE.sub("?", masked(text).replace("\r\n", "\n")).expandtabs(4)
+
+
+BAR: Final = "  | "
+"""Stands before each line of text that a member made: such a line passes for none of the library's own."""
+
+
+def barred(text: str) -> str:
+    """Return the text clean, with a bar before each of its lines."""
+    return "\n".join(f"{BAR}{line}".rstrip() for line in clean(text).split("\n"))
+
+
+class Terminal:
+    """Where a person reads and types. Safe to share between event loops and threads."""
+
+    def __init__(self, source: TextIO | None = None, sink: TextIO | None = None) -> None:
+        """`source` and `sink` take the place of stdin and stderr."""
+        self.draws_aside: list[tuple[Callable[[], object], Callable[[], object]]] = []
+        """For whatever draws on the terminal: how it stops for a question, and how it goes on."""
+        self._source = source
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._asked = False
+        self._queue: deque[tuple[Post, anyio.Event]] = deque()
+        self._reading = False
+        self._taker: Callable[[str | Exception], object] | None = None
+
+    def say(self, text: str, end: str = "\n") -> None:
+        """Write to the person, so that nothing a model wrote can move the cursor or hide itself."""
+        print(clean(text), file=self._sink or sys.stderr, end=end, flush=True)
+
+    @contextmanager
+    def aside(self, stop: Callable[[], object], go_on: Callable[[], object]) -> Generator[None]:
+        """Have something that draws `stop` for every question that is asked during the block, and `go_on` after it."""
+        self.draws_aside.append((stop, go_on))
+        try:
+            yield
+        finally:
+            self.draws_aside.remove((stop, go_on))
+
+    # ------------------------------------------------------------------ one question at a time
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        """Have the terminal to oneself, in the order of asking."""
+        await self._take_turn()
+        drawing = tuple(self.draws_aside)
+        try:
+            for stop, _ in drawing:
+                stop()
+            yield
+        finally:
+            for _, go_on in drawing:
+                go_on()
+            self._pass_on()
+
+    async def _take_turn(self) -> None:
+        with self._lock:
+            if not self._asked:
+                self._asked = True
+                return
+            mine = (poster(), anyio.Event())
+            self._queue.append(mine)
+        try:
+            await mine[1].wait()
+        except BaseException:
+            with self._lock:
+                waiting = mine in self._queue
+                if waiting:
+                    self._queue.remove(mine)
+            if not waiting:
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the turn to whoever asked first; whose event loop has ended asks no more."""
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._asked = False
+                    return
+                post, turn = self._queue.popleft()
+            try:
+                post(turn.set)
+            except RuntimeError:
+                continue
+            return
+
+    # ------------------------------------------------------------------ one reader
+
+    async def read(self) -> str:
+        """Return the next line that is typed, "" at the end of the input.
+
+        A reader that was left waits on in its thread: nothing can stop it. What is typed then is for whoever asks at
+        that moment, and for nobody when there is none: it is never taken for the answer to a later question.
+        """
+        came, typed = anyio.Event(), list[str | Exception]()
+        post = poster()
+
+        def take(line: str | Exception) -> None:
+            typed.append(line)
+            post(came.set)
+
+        self._begin_reading(take)
+        try:
+            await came.wait()
+        finally:
+            with self._lock:
+                self._taker = None
+        if isinstance(typed[0], Exception):
+            raise typed[0]
+        return typed[0]
+
+    def _begin_reading(self, take: Callable[[str | Exception], object]) -> None:
+        with self._lock:
+            self._taker = take
+            if self._reading:
+                return
+            self._reading = True
+        threading.Thread(target=self._read_one, name="kairo-terminal", daemon=True).start()
+
+    def _read_one(self) -> None:
+        line: str | Exception
+        try:
+            stdin: TextIO | None = sys.stdin  # None where it was closed before the program began
+            source = self._source or stdin
+            line = "" if source is None else source.readline()
+        except Exception as error:  # noqa: BLE001 - whoever asks gets it
+            line = error
+        with self._lock:
+            self._reading = False
+            take, self._taker = self._taker, None
+        if take is not None:
+            try:
+                take(line)
+            except RuntimeError:  # its event loop has ended
+                return
+
+
+TERMINAL = Terminal()
+"""The terminal this process was started in."""

@@ -1,0 +1,167 @@
+"""The front door: `run`, `run_sync` and `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from anyio import NoEventLoopError
+from anyio.lowlevel import current_token
+
+from kairo_team._util.plugin_shapes import check_instance, check_plug_in
+from kairo_team.budget import Budget
+from kairo_team.engine.preflight import PlanCheck, check_request
+from kairo_team.engine.runtime import Runtime
+from kairo_team.errors import ContractBreach, Misuse
+from kairo_team.results import TeamResult
+from kairo_team.tasks import TaskGraph
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import TeamCoordinator
+
+
+async def run(
+    team: Team,
+    request: TeamExecutionRequest | str,
+    *,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
+    budget: Budget | None = None,
+    coordinator: TeamCoordinator | None = None,
+    runtime: Runtime | None = None,
+) -> TeamResult:
+    """Run a team on a goal or a request and return its result, whatever happens.
+
+    `plan` (the tasks to run) and `config` go with a goal; a request has its own, and is refused with one of them.
+    `budget` replaces that of the request, or of `config`. `coordinator`: this one, else the team's, else the task board
+    when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
+    Raises `RunExists` for a request that was run before in the same runtime.
+    """
+    request = make_request(team, request, budget, plan, config)
+    chosen = pick_coordinator(team, request, coordinator)
+    result = await chosen.execute(request, bind_runtime(team, runtime))
+    if not isinstance(result, TeamResult):
+        raise ContractBreach(f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult")
+    return result
+
+
+def run_sync(
+    team: Team,
+    request: TeamExecutionRequest | str,
+    *,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
+    budget: Budget | None = None,
+    coordinator: TeamCoordinator | None = None,
+    runtime: Runtime | None = None,
+) -> TeamResult:
+    """Like `run`, from code without an event loop; raises `Misuse` inside one."""
+    try:
+        current_token()
+    except NoEventLoopError:
+        pass
+    else:
+        raise Misuse("run_sync is for code without an event loop, and here one runs: write await kt.run(...)")
+    given: dict[str, Any] = {
+        "plan": plan,
+        "config": config,
+        "budget": budget,
+        "coordinator": coordinator,
+        "runtime": runtime,
+    }
+    return anyio.run(partial(run, team, request, **given))
+
+
+def check(
+    team: Team,
+    request: TeamExecutionRequest | str,
+    *,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
+    budget: Budget | None = None,
+    coordinator: TeamCoordinator | None = None,
+    runtime: Runtime | None = None,
+) -> PlanCheck:
+    """Say whether `run` with the same arguments could start, and how the budget would be split.
+
+    Binds the plan and splits the budget; calls no agent, planner or model, and does not use the request up.
+    """
+    request = make_request(team, request, budget, plan, config)
+    team = bind_runtime(team, runtime)
+    return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
+
+
+def make_request(
+    team: Team,
+    request: TeamExecutionRequest | str,
+    budget: Budget | None = None,
+    plan: TaskGraph | None = None,
+    config: TeamConfig | None = None,
+) -> TeamExecutionRequest:
+    """Make a request of a goal, its plan and its config, and put the budget in; `ValueError` for what does not fit."""
+    _check_team_and_goal(team, request)
+    _check_kinds(budget=budget, plan=plan, config=config)
+    if isinstance(request, str):
+        request = TeamExecutionRequest(request, plan=plan, config=config or TeamConfig())
+    elif plan is not None or config is not None:
+        given = "plan" if plan is not None else "config"
+        raise Misuse(
+            f"{given}= goes with a goal in words, and a TeamExecutionRequest has a {given} of its own: give it that, "
+            f"TeamExecutionRequest(goal, {given}=...)"
+        )
+    if budget is not None:
+        request = replace(request, config=replace(request.config, budget=budget))
+    return request
+
+
+def _check_team_and_goal(team: object, request: object) -> None:
+    if isinstance(request, Team) and not isinstance(team, Team):
+        raise ValueError(f"the team comes first, then the goal: kt.run(team, {team!r:.80})")
+    if not isinstance(team, Team):
+        raise ValueError(f"the team must be a Team, such as kt.Team('desk', [kt.Member(...)]), not {team!r:.80}")
+    if not isinstance(request, str | TeamExecutionRequest):
+        raise ValueError(f"the goal must be a string or a TeamExecutionRequest, not {request!r:.80}")
+
+
+_EXAMPLES: Final[Mapping[str, tuple[type, str]]] = {
+    "budget": (Budget, "kt.Budget(tokens=20_000)"),
+    "plan": (TaskGraph, 'kt.TaskGraph([kt.Task("write", "Write it.")])'),
+    "config": (TeamConfig, "kt.TeamConfig(team_timeout=60)"),
+}
+
+
+def _check_kinds(**given: object) -> None:
+    for name, argument in given.items():
+        kind, example = _EXAMPLES[name]
+        if argument is not None and not isinstance(argument, kind):
+            raise ValueError(f"{name} must be a {kind.__name__}, such as {example}, not {argument!r:.200}")
+
+
+def pick_coordinator(
+    team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None = None
+) -> TeamCoordinator:
+    """Return the coordinator given, else the team's, else the default for the request."""
+    from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+
+    if coordinator is not None:
+        check_plug_in("coordinator", "a coordinator", coordinator, "execute", "request", "team")
+    chosen: TeamCoordinator | None = coordinator or team.coordinator
+    if chosen is not None:
+        return chosen
+    return TaskDispatchCoordinator() if request.plan is not None else ExpertTeamCoordinator()
+
+
+def bind_runtime(team: Team, runtime: Runtime | None) -> Team:
+    """Return the team bound to the runtime; refuse a team that is bound to another."""
+    if runtime is not None and not isinstance(runtime, Runtime):
+        check_instance("runtime", "a runtime", runtime)
+        raise ValueError(f"runtime must be a Runtime, such as kt.Runtime(subscribers=[...]), not {runtime!r:.80}")
+    if runtime is None or team.runtime is runtime:
+        return team
+    if team.runtime is not None:
+        raise Misuse(f"team {team.name!r} is bound to another runtime: run it there, or build it without runtime=")
+    return replace(team, runtime=runtime)

@@ -1,0 +1,685 @@
+"""One attempt: a member tries a task, under its budget and its deadline, and whatever happens has a value."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team import events
+from kairo_team._util.frozen import EMPTY, maker, plain_text
+from kairo_team.budget import HaltReason, Usage, difference
+from kairo_team.engine.budget_split import EVALUATE
+from kairo_team.engine.enforced_end import BLOCKING, Within
+from kairo_team.engine.function_agent import FunctionAgent
+from kairo_team.engine.records.task_records import MISSING, CutShort, TaskCancelled
+from kairo_team.engine.task_run import GENERATING, TaskState, upstream_of
+from kairo_team.engine.work_context import WorkContext
+from kairo_team.errors import (
+    BadOutput,
+    ConstraintExit,
+    GuardrailDenied,
+    HaltError,
+    InsufficientBudget,
+    Interrupted,
+    InvalidReply,
+    KairoError,
+    Misuse,
+    UnpricedModel,
+    innermost,
+    kinds_of,
+)
+from kairo_team.governance.halts import REASONS
+from kairo_team.governance.ledger import DIMENSIONS
+from kairo_team.human import HumanRequest
+from kairo_team.output_types import check_output
+from kairo_team.plugin_calls import failure_of, problem_of
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt
+from kairo_team.tasks import Assignment
+from kairo_team.team import Role
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
+
+if TYPE_CHECKING:
+    from kairo_team.engine.budget_split import Carving, Earlier
+    from kairo_team.engine.dispatcher import Dispatcher
+    from kairo_team.engine.enforced_end import Leashes
+    from kairo_team.engine.planning import Planning
+    from kairo_team.engine.run_services import Services
+    from kairo_team.engine.steering import Steering
+    from kairo_team.engine.task_run import TaskRecord
+    from kairo_team.engine.timers import Timeouts
+    from kairo_team.governance.governor import Governor
+    from kairo_team.governance.scope import GovernorScope
+    from kairo_team.plugin_calls import Tracebacks
+    from kairo_team.team import Member, Team, TeamExecutionRequest
+    from kairo_team.verdicts import Finding
+
+_logger = logging.getLogger("kairo_team")
+
+_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
+
+
+_make_artifact: Final = maker(Artifact)
+"""Makes an artifact of a text that is known to be one."""
+
+_make_output: Final = maker(AgentOutput)
+
+_make_attempt: Final[Callable[[type[Attempt], tuple[Any, ...]], Attempt]] = getattr(tuple, "__new__")  # noqa: B009 - it is generic
+"""Makes an attempt of all its fields, at a third of the cost of calling the class."""
+
+_COMPLETED: Final = AgentStatus.COMPLETED
+
+Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A member made ready to be called."""
+
+    member: Member
+    name: str
+    invoke: Invoke
+    own_loop: bool
+    """Its agent counts its loops itself."""
+
+    @classmethod
+    def of(cls, member: Member) -> Worker:
+        """Prepare a member: a bare function becomes an agent."""
+        if not hasattr(member.agent, "run"):
+            return cls(member, member.id, FunctionAgent(member.agent).invoke, own_loop=False)
+        return cls(member, member.id, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
+
+
+async def run_attempt(
+    worker: Worker,
+    assignment: Assignment,
+    context: WorkContext,
+    number: int,
+    timeout: float | None,
+    timeouts: Timeouts,
+    leashes: Leashes,
+) -> Attempt:
+    """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
+    governor, constraints, clock = context.governor, context.constraints, timeouts.clock
+    raw: Any = None
+    failed: type[BaseException] = InvalidReply
+    took = 0.0
+    try:
+        if not worker.own_loop:
+            governor.pre_step()
+        with governor.scope() as scope:
+            began = clock()
+            context.scope = scope
+            if constraints is None:
+                raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, scope)
+                took = clock() - began
+                if took > BLOCKING:
+                    leashes.note_blocking(worker.name, took)
+            else:
+                rest = constraints.around(partial(_hold, worker, assignment, context, leashes, scope))
+            if rest is not None:
+                if timeout is not None:
+                    timeouts.start(scope, timeout, began)
+                raw = await rest
+                took = clock() - began
+        late = timeout is not None and took > timeout  # nothing could cancel it while it blocked the event loop
+        if scope.cancelled or late:  # what came of it is late
+            ended_by = context.interrupted
+            if ended_by is not None:
+                kept = context.partial(AgentStatus.HALTED)
+                return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, kept)
+            raise TimedOut(timeout or 0.0)
+        end = _judge_output(context, _as_output(raw, worker.name, context))
+    except BaseException as raised:
+        error = failure_of(raised)
+        if error is None:  # every other end of an attempt has a value
+            raise
+        cause = _cause(context, timeout, error)
+        context.raised = cause
+        end, failed = _explain_failure(context, cause), type(cause)
+    warnings = () if constraints is None else constraints.warnings
+    by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
+    kinds = () if end[1] is None else kinds_of(failed)
+    over = constraints is not None and constraints.exiting and end[1] is not None
+    end = (*end[:4], True) if over else end
+    made = (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by, kinds, over)
+    return _make_attempt(Attempt, made)
+
+
+def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exception:
+    """Return why the attempt failed: its timeout, also where the agent made another error of its cancellation."""
+    cause, scope = innermost(error), context.scope
+    late = scope is not None and scope.cancelled and context.interrupted is None
+    return TimedOut(timeout or 0.0) if late and not isinstance(cause, HaltError | InsufficientBudget) else cause
+
+
+def _hold(
+    worker: Worker, assignment: Assignment, context: WorkContext, leashes: Leashes, scope: GovernorScope
+) -> Awaitable[Any]:
+    """Call the agent inside what stands around it."""
+    return leashes.hold(worker.invoke(assignment, context), worker.name, scope)
+
+
+def cancelled_attempt(
+    task_id: str,
+    number: int,
+    member: str,
+    by: str | HumanRequest,
+    usage: Usage,
+    output: AgentOutput | None = None,
+) -> Attempt:
+    """Describe a try that was ended from outside, or for that reason never begun."""
+    error = by if isinstance(by, str) else f"waits for a person: {by.text}"
+    return Attempt(task_id, number, member, output, error, final=True, usage=usage, interrupted=by)
+
+
+class TimedOut(KairoError, TimeoutError):
+    """The attempt reached its own deadline."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"timed out after {seconds:g} seconds")
+
+
+def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
+    if isinstance(raw, AgentOutput):
+        return _plain_output(raw, member)
+    if type(raw) is str:
+        raw = _make_artifact(raw)
+    elif isinstance(raw, str):
+        raw = Artifact(raw)
+    if isinstance(raw, Artifact):
+        raw = _plain_artifact(raw)
+        tokens, dollars, _, tool_calls = context.governor.spent
+        return context.output(raw) if context.turns or tokens or dollars or tool_calls else _make_output(raw)
+    what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
+    raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
+
+
+def _plain_output(given: AgentOutput, member: str) -> AgentOutput:
+    """Return an output whose parts are what they must be: nobody after this looks again."""
+    artifact, status, error = given.artifact, given.status, given.error
+    if not isinstance(artifact, Artifact):
+        raise BadOutput(member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {artifact!r:.100}")
+    plain = (type(given), type(artifact), type(status)) == (AgentOutput, Artifact, AgentStatus)
+    if plain and (error is None or type(error) is str):
+        return given
+    try:
+        status = AgentStatus(status)
+        error = None if error is None else plain_text("AgentOutput.error must be a text or None", error)
+    except ValueError as problem:
+        raise BadOutput(member, f"returned an AgentOutput that is none: {problem}") from None
+    rest = (given.turns_completed, given.max_turns, given.tool_calls_executed, given.usage, given.transcript)
+    return AgentOutput(_plain_artifact(artifact), status, *rest, error)
+
+
+def _plain_artifact(given: Artifact) -> Artifact:
+    """Return an artifact that stays as it is, whatever a subclass makes of it."""
+    if type(given) is Artifact:
+        return given
+    return Artifact(given.text, given.data, given.media_type, given.partial)
+
+
+_End = tuple[AgentOutput | None, str | None, HaltReason | None, str | None, bool]
+"""How an attempt ended: the fields of `Attempt` from `output` to `final`."""
+
+
+def _end(
+    output: AgentOutput | None,
+    error: str | None = None,
+    halt: HaltReason | None = None,
+    origin: str | None = None,
+    *,
+    final: bool = False,
+) -> _End:
+    return output, error, halt, origin, final
+
+
+def _failed(
+    context: WorkContext,
+    error: str,
+    halt: HaltReason | None = None,
+    origin: str | None = None,
+    *,
+    status: AgentStatus = AgentStatus.GRACEFUL_EXIT,
+    final: bool = False,
+) -> _End:
+    """Describe a failed try; what the member kept is its partial artifact."""
+    status = AgentStatus.HALTED if halt else status
+    return _end(context.partial(status, error), error, halt, origin, final=final or halt is not None)
+
+
+def _explain_failure(context: WorkContext, error: Exception) -> _End:
+    """Describe the try that ended with an exception."""
+    halt = _halt_of(error)
+    if halt is not None:
+        reason, origin = halt
+        why = _why_halted(context, reason, str(error)) if isinstance(error, HaltError) else str(error)
+        return _failed(context, why, reason, origin)
+    if isinstance(error, TimedOut | InvalidReply | BadOutput | UnpricedModel):
+        return _failed(context, str(error), final=isinstance(error, BadOutput | UnpricedModel))
+    denied = error if isinstance(error, GuardrailDenied) else context.denied
+    if denied is not None:  # however the agent passed it on
+        return _failed(context, str(denied), status=AgentStatus.BLOCKED, final=True)
+    constraints = context.constraints
+    if constraints is not None and constraints.refusal is not None:  # however the agent passed it on
+        kept = Artifact(context.kept, partial=True)
+        return _judge_text(context, context.output(kept, AgentStatus.GRACEFUL_EXIT, str(constraints.refusal)))
+    if isinstance(error, KairoError):
+        _logger.debug("an attempt at task %r failed", context.task_id, exc_info=error)
+    else:
+        context.services.tracebacks.log(f"member {context.member!r}", f"on task {context.task_id!r}", error)
+    return _failed(context, problem_of(error, None), final=isinstance(error, ConstraintExit))
+
+
+def _halt_of(error: Exception) -> tuple[HaltReason, str] | None:
+    """Return why and whose budget, the clock or a kill ended it; None for what only looks like that."""
+    reason: Any = None
+    if isinstance(error, HaltError):
+        reason = error.reason
+    elif isinstance(error, InsufficientBudget) and error.dimension in DIMENSIONS:
+        reason = _HALT_OF[error.dimension]
+    origin: Any = getattr(error, "origin", None)
+    return (reason, origin) if isinstance(reason, HaltReason) and type(origin) is str else None
+
+
+_NEVER_REVIEWED = {AgentStatus.HALTED: "was halted", AgentStatus.BLOCKED: "was blocked by a guardrail"}
+
+
+def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
+    """Decide whether an output can be reviewed."""
+    governor = context.governor
+    stopped = governor.stopped
+    if stopped is not None:
+        why = _why_halted(context, stopped, f"halted: {stopped.value}")
+        return _end(_cut(output), why, stopped, governor.name, final=True)
+    if output.status is not _COMPLETED and output.status in _NEVER_REVIEWED:
+        error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
+        halt = governor.halted if output.status is AgentStatus.HALTED else None
+        return _end(_cut(output), error, halt, governor.name if halt else None, final=True)
+    constraints = context.constraints
+    if constraints is not None and constraints.refusal is not None and output.status is _COMPLETED:
+        output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
+    return _judge_text(context, output)
+
+
+def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
+    """Decide it by what the artifact says."""
+    artifact = output.artifact
+    if output.status is AgentStatus.TURN_LIMIT_REACHED:
+        output = replace(output, error=_say_turns(output))
+    if not artifact.text.strip() and artifact.data is None:
+        return _end(None, output.error or "the agent returned an empty text")
+    if output.status is not _COMPLETED:
+        output = _cut(output)
+    if context.output_type is None:
+        return (output, None, None, None, False)
+    try:
+        return _end(_typed(output, context.output_type))
+    except InvalidReply as error:
+        return _end(_cut(output), str(error))
+
+
+def _say_turns(output: AgentOutput) -> str:
+    """Say which limit an agent stopped at, and how far it came."""
+    most = "" if output.max_turns is None else f" of {output.max_turns}"
+    said = f" ({output.error})" if output.error else ""
+    return f"the agent reached its turn limit: {output.turns_completed}{most} turns{said}"
+
+
+def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:
+    """Name the constraint, if it was one that stopped the attempt."""
+    by = context.constraints.stopped_by if context.constraints is not None else None
+    return f"emergency stop by {by}" if by is not None and reason is HaltReason.EMERGENCY_STOP else otherwise
+
+
+def _cut(output: AgentOutput) -> AgentOutput:
+    return output if output.artifact.partial else replace(output, artifact=replace(output.artifact, partial=True))
+
+
+def _typed(output: AgentOutput, kind: Any) -> AgentOutput:
+    """Validate the artifact as the task's output type and keep its data as JSON values."""
+    data = check_output(kind, output.artifact)
+    return replace(output, artifact=replace(output.artifact, data=data))
+
+
+_make_assignment: Final = maker(Assignment)
+"""Makes an assignment of values that were checked before."""
+
+_make_context: Final = maker(EvaluationContext)
+
+_NOTHING: Final = ()
+
+_REVIEWER: Final = Role(EVALUATE)
+
+
+class Tries:
+    """Makes the attempts and reviews of one run."""
+
+    def __init__(
+        self,
+        request: TeamExecutionRequest,
+        team: Team,
+        services: Services,
+        dispatcher: Dispatcher,
+        steering: Steering,
+        carving: Carving,
+        earlier: Earlier,
+        emit: Callable[..., None],
+        timeouts: Timeouts,
+        leashes: Leashes,
+        planning: Planning,
+    ) -> None:
+        self._planning = planning
+        self._request = request
+        self._config = request.config
+        self._team = team
+        self._services = services
+        self._emit = emit
+        self._dispatcher = dispatcher
+        self._steering = steering
+        self._carving = carving
+        self._earlier = earlier
+        self._timeouts = timeouts
+        self._leashes = leashes
+        dispatcher.on_cut = self._tell_cut
+        self._workers = {member.id: Worker.of(member) for member in team.everyone}
+
+    async def attempt(
+        self,
+        record: TaskRecord,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Attempt:
+        """Let the task's member try; see `TeamRun.attempt`."""
+        task, member, steps = record.task, record.member, record.steps
+        assert member is not None, "a task has its member from dispatch on"
+        key = steps.key("attempt", task.id, number)
+        if steps.early_end is not None:
+            await self._dispatcher.reach(record, key)
+        record.move(GENERATING)
+        record.attempts += 1
+        record.trying = (number, self._timeouts.clock() if record.attempts > 1 else None)
+        self._emit(events.AttemptStarted, task.id, member, number)
+        attempt: Any = await self._replay(record, key) if steps.replaying else MISSING
+        if attempt is MISSING:
+            attempt = await self._make(record, key, number, artifact_number, previous, findings)
+            steps.put(key, attempt)
+        else:
+            self._dispatcher.release_lease(record)
+        made: Attempt = attempt
+        self._take_over(record, made)
+        return made
+
+    async def _make(
+        self,
+        record: TaskRecord,
+        key: str,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Attempt:
+        """Make a new attempt; one that the end of the run cuts short is recorded as that."""
+        member = record.member or ""
+        try:
+            if record.interrupted is None and record.leased != member:
+                await self._wait_for_lease(record, member)
+            if record.interrupted is not None:
+                return cancelled_attempt(record.task.id, number, member, record.interrupted, record.cut_short().usage)
+            attempt = await self._run(record, key, number, artifact_number, previous, findings)
+            if record.before is not None:
+                attempt = attempt._replace(usage=record.before + attempt.usage)
+        except Exception:
+            raise
+        except BaseException:
+            record.steps.put(key, record.cut_short())
+            raise
+        finally:
+            self._dispatcher.release_lease(record)
+        return attempt
+
+    async def _wait_for_lease(self, record: TaskRecord, member: str) -> None:
+        with anyio.CancelScope() as record.wait:
+            await self._dispatcher.lease(record, member)
+        record.wait = None
+
+    def _run(
+        self,
+        record: TaskRecord,
+        key: str,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Coroutine[Any, Any, Attempt]:
+        task, worker, governor = record.task, self._workers[record.member or ""], record.governor
+        assert governor is not None
+        told = self._told(record, key) if self._steering.directives else 0
+        assignment = self._assignment(record, artifact_number, previous, findings, told)
+        record.context = context = self._context(record, worker, governor, key)
+        context.told = told
+        context.foreign = context.foreign or task.id in self._planning.foreign
+        timeout = task.timeout if task.timeout is not None else self._config.task_timeout
+        return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
+
+    def _context(self, record: TaskRecord, worker: Worker, governor: Governor, key: str) -> WorkContext:
+        task, member = record.task, worker.member
+        spent = record.usage if record.before is None else difference(record.usage, record.before, 0.0)
+        # by position: keywords cost as much as all the rest of it
+        context = WorkContext(self._services, governor, member.role, key, task.id, member.id, spent)
+        if task.output_type is not None:
+            context.output_type = self._team.output_types[task.output_type]
+        return context
+
+    def _told(self, record: TaskRecord, key: str) -> int:
+        """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
+        steps, told = record.steps, len(self._steering.directives)
+        if steps.recall(key) is not MISSING:
+            before: int = 0 if (found := steps.recall(f"told:{key}")) is MISSING else found
+            return before
+        steps.put(f"told:{key}", told)
+        return told
+
+    def _assignment(
+        self, record: TaskRecord, number: int, previous: Artifact | None, findings: Sequence[Finding], told: int
+    ) -> Assignment:
+        task, request = record.task, self._request
+        upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else EMPTY
+        directives = self._steering.directives_for(task.id, until=told) if told else _NOTHING
+        return _make_assignment(
+            task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
+        )
+
+    async def _replay(self, record: TaskRecord, key: str) -> Any:
+        """Take a recorded attempt; `MISSING` when it is to be made, or made anew: what it waited for is there.
+
+        Where the recorded run came to an early end, the task stays as it was then.
+        """
+        recorded, governor, over = record.steps.recall(key), record.governor, record.steps.early_end is not None
+        if recorded is MISSING:
+            return MISSING
+        assert governor is not None
+        spent = difference(recorded.usage, record.usage, 0.0)
+        anew = not over and self._is_to_be_made_anew(record, recorded)
+        if anew and record.interrupted is None:
+            self._earlier.book_again(governor, spent, record.member)
+        else:
+            self._earlier.book(governor, spent, record.member)
+        if isinstance(recorded, CutShort) and over:
+            record.artifact = record.artifact or recorded.artifact
+            await self._dispatcher.stay(record)
+        return MISSING if anew else recorded
+
+    def _is_to_be_made_anew(self, record: TaskRecord, recorded: Attempt | CutShort) -> bool:
+        """Say whether what interrupted an attempt is over: its question is answered, or its run goes on."""
+        if isinstance(recorded, CutShort):
+            return True
+        question = recorded.interrupted
+        if not isinstance(question, HumanRequest) or record.interrupted is not None:
+            return False
+        return record.steps.cancelled(record.task.id) is None and self._services.is_answered(question)
+
+    def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
+        """Book what an attempt brought."""
+        own = self._own_usage(record, attempt.usage)
+        record.trying = None
+        record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
+        record.exception = None if record.context is None or attempt.error is None else record.context.raised
+        record.context = None
+        record.artifact = attempt.artifact or record.artifact
+        record.for_halt = attempt.halt is not None
+        record.interrupted = record.interrupted or attempt.interrupted
+        if attempt.halt is not None:
+            self._emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
+        status = attempt.output.status if attempt.output else "failed"
+        self._emit(events.AttemptFinished, record.task.id, record.member, attempt.number, status, own, attempt.error)
+
+    def _tell_cut(self, record: TaskRecord, number: int, reason: str | None) -> None:
+        """Emit the end of an attempt that the end of its task cuts short."""
+        own, status = self._own_usage(record, record.cut_short().usage), AgentStatus.HALTED.value
+        self._emit(events.AttemptFinished, record.task.id, record.member, number, status, own, reason)
+
+    def _own_usage(self, record: TaskRecord, spent: Usage) -> Usage:
+        """Return what of `spent` is this try's: all of the first, and of a later one what came since it began."""
+        began = None if record.trying is None else record.trying[1]
+        return spent if began is None else difference(spent, record.usage, self._timeouts.clock() - began)
+
+    # ------------------------------------------------------------------ reviews
+
+    async def review(
+        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
+    ) -> EvaluationVerdict:
+        """Have an attempt's artifact reviewed; see `TeamRun.review`."""
+        task, steps = record.task, record.steps
+        record.move(TaskState.EVALUATING)
+        self._emit(events.EvaluationStarted, task.id, record.member, attempt.number)
+        key = steps.key("review", task.id, attempt.number)
+        verdict: Any = steps.recall(key)
+        if steps.early_end is not None and (verdict is MISSING or isinstance(verdict, CutShort)):
+            await self._dispatcher.stay(record)
+        if verdict is MISSING or isinstance(verdict, CutShort):
+            try:
+                verdict = await self._judge(record, attempt, evaluator, prior, key)
+            except Exception:
+                raise
+            except BaseException:
+                steps.put(key, record.cut_short())
+                raise
+            steps.put(key, verdict)
+        elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
+            self._earlier.book(self._carving.purpose(EVALUATE), verdict.usage)
+        if isinstance(verdict, TaskCancelled):
+            record.interrupted = verdict.reason
+            raise Interrupted(verdict.reason)
+        record.verdict = verdict
+        self._emit(events.EvaluationResult, task.id, record.member, attempt.number, verdict)
+        made: EvaluationVerdict = verdict
+        return made
+
+    async def _judge(
+        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
+    ) -> EvaluationVerdict | TaskCancelled:
+        task, work = record.task, self._review_context(record, evaluator, key)
+        account = None if work is None or not getattr(evaluator, "models", None) else work.governor
+        if attempt.artifact is None:
+            raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
+        context = _make_context(
+            task,
+            attempt.artifact,
+            len(prior) + 1,
+            tuple(prior),
+            self._request.goal,
+            upstream_of(task, self._dispatcher.records),
+            self._config,
+            work,
+        )
+        try:
+            if record.interrupted is None:
+                timeout, tracebacks = self._config.review_timeout, self._services.tracebacks
+                verdict = await review_artifact(evaluator, context, timeout, self._leashes, record, tracebacks)
+                record.wait = None
+                if record.interrupted is None:
+                    return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
+        finally:
+            if account is not None:
+                account.close()
+        return TaskCancelled(str(record.interrupted))
+
+    def _review_context(self, record: TaskRecord, evaluator: Any, key: str) -> WorkContext | None:
+        """Return governed models for a review; None for an evaluator that is known to ask none.
+
+        One that is known to ask some has an account of its own for each review.
+        """
+        models = getattr(evaluator, "models", None)
+        if models is not None and not models:
+            return None
+        governor = self._carving.purpose(EVALUATE, set_aside=bool(models))
+        governor = governor.carve(record.task.id) if models else governor
+        return WorkContext(self._services, governor, _REVIEWER, key, record.task.id, None)
+
+
+async def review_artifact(
+    evaluator: Any,
+    context: EvaluationContext,
+    timeout: float | None,
+    leashes: Leashes,
+    record: TaskRecord,
+    tracebacks: Tracebacks,
+) -> EvaluationVerdict:
+    """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
+
+    `timeout` is in seconds. Never raises but for cancellation. Cancelling `record.wait` ends it early. Criteria are
+    frozen at the task's first review: an evaluator that has others later is an `evaluator_error`, and is not asked.
+    """
+    name = type(evaluator).__name__
+    verdict: object = None
+    late = False
+    try:
+        if (changed := _changed_criteria(evaluator, record)) is not None:
+            return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {changed}")
+        with anyio.move_on_after(timeout) as scope, tracebacks.here():
+            record.wait = within = Within(scope)
+            verdict = await leashes.hold(evaluator.evaluate(context), name, within)
+            late = anyio.current_time() > scope.deadline  # nothing could cancel it while it blocked the event loop
+    except (HaltError, InsufficientBudget) as short:
+        return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
+    except BaseException as raised:
+        error = failure_of(raised)
+        if error is None:
+            raise
+        record.exception = error
+        tracebacks.log(f"the evaluator {name}", f"on task {context.task.id!r}", error)
+        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
+    if scope.cancel_called or late:  # a verdict that came of it all the same is late
+        return EvaluationVerdict.review_exceeded(
+            Cause.EVALUATOR_TIMEOUT, f"{name} took longer than {timeout or 0:g} seconds"
+        )
+    if not isinstance(verdict, EvaluationVerdict):
+        problem = f"{name} returned {verdict!r:.200} instead of an EvaluationVerdict"
+        return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, problem)
+    return verdict
+
+
+def _changed_criteria(evaluator: Any, record: TaskRecord) -> str | None:
+    """Say that an evaluator judges by other criteria than at the task's first review; None where it does not."""
+    now = criteria_digest(evaluator)
+    first = record.criteria = record.criteria or now
+    if now is None or now == first:
+        return None
+    return (
+        f"its criteria changed since the first review of task {record.task.id!r}, from digest {first:.8} to {now:.8}; "
+        "they are frozen when a task starts, so give the new ones to another task"
+    )
+
+
+def criteria_digest(evaluator: Any) -> str | None:
+    """Return the digest of what an evaluator judges by: its rubric's, or its own; None for one that has none."""
+    rubric = getattr(evaluator, "rubric", None)
+    digest = getattr(evaluator if rubric is None else rubric, "digest", None)
+    return digest if isinstance(digest, str) else None

@@ -1,0 +1,263 @@
+"""How a run's budget is carved: set aside for members first, then off the top for planning and reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kairo_team._util.frozen import EMPTY
+from kairo_team.budget import Budget, Usage, difference, to_dollars, to_picodollars
+from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
+from kairo_team.events import BudgetCarved
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.ledger import NOTHING, Limits, Units, units_of
+
+if TYPE_CHECKING:
+    from kairo_team.budget import BudgetPolicy
+    from kairo_team.engine.run_handle import Suspension
+    from kairo_team.results import TaskOutcome
+    from kairo_team.team import Team, TeamConfig
+
+PLAN: Final = "plan"
+"""The purpose of what a planner spends."""
+EVALUATE: Final = "evaluate"
+"""The purpose of what reviews spend."""
+
+
+def root_budget(config: TeamConfig) -> Budget:
+    """Return a run's budget, with the earlier of its seconds and the team's timeout as deadline."""
+    budget, timeout = config.budget, config.team_timeout
+    if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
+        return budget
+    return replace(budget, seconds=timeout)
+
+
+def open_governor(
+    shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float], spent: Usage
+) -> tuple[Governor, str | None]:
+    """Return a run's governor, carved from the one its runtime shares out; and why that cannot be, if so.
+
+    `spent` is what earlier sessions of it have spent. What cannot be paid for gets a governor that lets nothing
+    through.
+    """
+    if shared is None:
+        return Governor(budget, name=name, clock=clock, restored_usage=spent), None
+    try:
+        return shared.carve_again(name, budget, spent), None
+    except (InsufficientBudget, HaltError, GovernorClosed) as short:
+        nothing = Budget(spent.tokens, spent.dollars, spent.loops, spent.tool_calls)
+        governor = Governor(nothing, name=name, clock=clock, restored_usage=spent)
+        return governor, f"the runtime's budget does not cover this run: {short}"
+
+
+class Carving:
+    """The governors of one run below its root: one for each member and one for each purpose."""
+
+    def __init__(self, root: Governor, policy: BudgetPolicy, emit: Callable[..., None]) -> None:
+        self.root = root
+        self.members: dict[str, Governor] = {}
+        self._shares = {PLAN: policy.plan, EVALUATE: policy.evaluate}
+        self._purposes: dict[str, Governor] = {}
+        self._emit = emit
+
+    @property
+    def spent_by(self) -> dict[str, Usage]:
+        """What was spent with each member, by name."""
+        return {member: governor.usage for member, governor in self.members.items()}
+
+    def set_aside(self, team: Team, earlier: Earlier) -> None:
+        """Carve the members' governors: a budget of their own is theirs from now on."""
+        for member in team.everyone:
+            if member.id in self.members:
+                continue
+            if member.budget is None:
+                self.members[member.id] = self.root.carve(member.id)
+            else:
+                self.members[member.id] = earlier.carve(member.id, member.budget)
+                self._tell(member.id, member.budget)
+
+    def purpose(self, name: str, *, set_aside: bool = True) -> Governor:
+        """Return the governor of a purpose; the policy's share is guaranteed to it as long as there is that much.
+
+        One that was closed is carved anew. With `set_aside` False nothing is guaranteed. Reviews never get more than
+        their share: judges do not eat the members' money.
+        """
+        governor = self._purposes.get(name)
+        if governor is None:
+            share = self._share(self._shares.get(name, 0.0))
+            guarantee = share if set_aside else Budget()
+            ceiling = share if name == EVALUATE else Budget()
+            if set_aside:
+                governor = self.root.carve(name, ceiling, guarantee=guarantee)
+            else:  # of a halted run too: whoever works with it finds out
+                governor, _ = self.root.carve_share(name, ceiling, 0.0, 0.0)
+            self._purposes[name] = governor
+            if guarantee != Budget():
+                self._tell(None, guarantee)
+        return governor
+
+    def hold_back(self, part: float) -> None:
+        """Show what stays in reserve as an account of its own, where there is any; a run sets it aside for nobody."""
+        reserve = self._share(part)
+        if reserve != Budget():
+            self.root.carve("reserve", Budget(), guarantee=reserve)
+
+    def close_purpose(self, name: str) -> Usage:
+        """Give back what a purpose did not use; return what it used since it was opened."""
+        governor = self._purposes.pop(name, None)
+        if governor is None:
+            return Usage()
+        governor.close()
+        return replace(governor.usage, seconds=0.0)
+
+    def _share(self, part: float) -> Budget:
+        """Return a part of each limit, rounded down, and no more than is not allotted."""
+        limit, left = self.root.budget, self.root.unallotted
+        picodollars = _part(_picodollars(limit), _picodollars(left), part)
+        return Budget(
+            tokens=_part(limit.tokens, left.tokens, part),
+            dollars=None if picodollars is None else to_dollars(picodollars),
+            loops=_part(limit.loops, left.loops, part),
+            tool_calls=_part(limit.tool_calls, left.tool_calls, part),
+        )
+
+    def _tell(self, member: str | None, budget: Budget) -> None:
+        self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
+
+
+class Earlier:
+    """What earlier sessions of a run came to and have spent.
+
+    It is booked on the run, or on a member with a budget of its own, until it is known on which task.
+    """
+
+    def __init__(self, governor: Governor, earlier: Suspension | None) -> None:
+        self.outcomes: Mapping[str, TaskOutcome] = earlier.outcomes if earlier else EMPTY
+        """How the tasks stood at the end of the last one, by id."""
+        self.plan = earlier.plan if earlier else None
+        """The plan as it stood then."""
+        self._spent_by: Mapping[str, Usage] = earlier.spent_by if earlier else EMPTY
+        self._run = _Account(governor, earlier.usage if earlier else Usage())
+        self._accounts: dict[str, _Account] = {}
+
+    def carve(self, member: str, budget: Budget) -> Governor:
+        """Carve the governor of a member with a budget of its own: what it spent before counts against that."""
+        spent = replace(self._spent_by.get(member, Usage()), seconds=0.0)
+        governor = self._run.governor.carve_again(member, budget, spent)
+        self._run.left = difference(self._run.left, spent, 0.0)
+        self._accounts[member] = _Account(governor, spent)
+        return governor
+
+    def book(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
+        """Book what a recorded step spent; whichever account holds it, the member's or the run's, gives it back."""
+        governor.restore(spent)
+        self._give_back(spent, member)
+
+    def book_again(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
+        """Book what a step spent that is now made anew: its recorded calls cost nothing, its loops are counted anew."""
+        governor.restore(replace(spent, loops=0))
+        self._give_back(spent, member)
+
+    def _give_back(self, spent: Usage, member: str | None) -> None:
+        account = self._accounts.get(member or "", self._run)
+        moved = _least(spent, account.left)
+        if moved != Usage():
+            account.left = difference(account.left, moved, 0.0)
+            account.governor.restore(moved, -1)
+
+
+@dataclass(slots=True)
+class _Account:
+    """What earlier sessions spent and is not known yet on which task."""
+
+    governor: Governor
+    left: Usage
+
+
+def _least(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        min(one.prompt_tokens, other.prompt_tokens),
+        min(one.completion_tokens, other.completion_tokens),
+        min(one.dollars, other.dollars),
+        min(one.loops, other.loops),
+        min(one.tool_calls, other.tool_calls),
+    )
+
+
+def _part(limit: int | None, left: int | None, part: float) -> int | None:
+    if limit is None:
+        return None
+    amount = int(limit * part)
+    return (amount if left is None else min(amount, left)) or None
+
+
+def _picodollars(budget: Budget) -> int | None:
+    return None if budget.dollars is None else to_picodollars(budget.dollars)
+
+
+_AT_FIRST: Final = 2
+"""Tasks that start at once although nobody knows yet what one takes, and there may be little."""
+_MARGIN: Final = (5, 4)
+"""Above the mean: half of the tasks take more than that."""
+
+
+class Needs:
+    """What a task of each member is expected to take, in ledger units, by what those that ended have taken.
+
+    Before the first has ended that is the policy's `expect`, or half of what there is for tasks, where that is less.
+    Afterwards it is a quarter more than the mean. A task that ran out of budget is presumed to have been half way.
+    """
+
+    def __init__(self, governors: Mapping[str, Governor], policy: BudgetPolicy) -> None:
+        self._governors = governors
+        self._policy = policy
+        self._expected: dict[str, Units] = {}
+        self._taken: dict[str, tuple[int, Units]] = {}
+        """How many have ended, and what they took together."""
+        self._aside: dict[str, Limits] | None = None
+        """What is not for tasks: the reserve, and what members and purposes were guaranteed before the first task."""
+
+    def of(self, member: str) -> Units:
+        """Return what a task of the member is expected to take; nothing where nothing is limited."""
+        if self._aside is None:  # of all at once: what one member's tasks are guaranteed is not aside for another's
+            self._aside = {name: self._find_aside(governor) for name, governor in self._governors.items()}
+        return self._expected.get(member) or self._at_first(member)
+
+    def start_with_less(self, member: str, in_flight: int) -> bool:
+        """Say whether a task of the member starts with less than that: where nothing can come back, or nobody knows."""
+        return not in_flight or (in_flight < _AT_FIRST and member not in self._expected)
+
+    def learn(self, member: str, took: Units, *, ran_out: bool) -> None:
+        """Take into account what an ended task took."""
+        if not self._governors[member].limited:
+            return
+        ended, (tokens, picos, loops, tool_calls) = self._taken.get(member, (0, NOTHING))
+        times = 2 if ran_out else 1
+        ended += 1
+        tokens, picos = tokens + times * took[0], picos + times * took[1]
+        loops, tool_calls = loops + times * took[2], tool_calls + times * took[3]
+        self._taken[member] = ended, (tokens, picos, loops, tool_calls)
+        more, of = _MARGIN[0], _MARGIN[1] * ended
+        self._expected[member] = (
+            tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of,
+        )  # fmt: skip
+
+    def _find_aside(self, governor: Governor) -> Limits:
+        unspent, free = governor.unspent, governor.allottable(self._policy.reserve)
+        tokens, picos, loops, tool_calls = (
+            None if left is None or most is None else most - left for most, left in zip(unspent, free, strict=True)
+        )
+        return (tokens, picos, loops, tool_calls)
+
+    def _at_first(self, member: str) -> Units:
+        governor = self._governors[member]
+        if not governor.limited or self._aside is None:
+            return NOTHING
+        tokens, picos, loops, tool_calls = (
+            0 if left is None or aside is None else min(expected, max(0, left - aside) // _AT_FIRST)
+            for expected, left, aside in zip(
+                units_of(self._policy.expect), governor.unspent, self._aside[member], strict=True
+            )
+        )
+        return (tokens, picos, loops, tool_calls)

@@ -1,0 +1,229 @@
+"""Where constraints meet the work: one run's, and in it one attempt's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from anyio.lowlevel import checkpoint
+
+from kairo_team.budget import HaltReason
+from kairo_team.constraints import AgentState, ResourceAction, ResourceContext
+from kairo_team.engine.task_pool import beside
+from kairo_team.errors import ConstraintExit
+from kairo_team.events import ConstraintViolated
+from kairo_team.governance.constraint_chain import ConstraintChain
+
+if TYPE_CHECKING:
+    from kairo_team.constraints import Violation
+    from kairo_team.contracts import ResourceConstraint
+    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.governance.governor import Governor
+    from kairo_team.messages import Message, ModelRequest, ModelResponse
+
+T = TypeVar("T")
+Watch = Callable[[], Coroutine[Any, Any, None]]
+
+
+class RunConstraints:
+    """The constraints of one run: a chain for each member, what all share first, and what they decided for all."""
+
+    __slots__ = ("_chains", "_emit", "_kill", "_of_all", "_root", "_warn", "_warned", "clock", "exit")
+
+    def __init__(
+        self,
+        root: Governor,
+        clock: Callable[[], float],
+        shared: Sequence[ResourceConstraint],
+        own: Mapping[str, Sequence[ResourceConstraint]],
+        emit: Callable[..., None],
+        kill: Callable[[str], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """Take the run's governor and clock; `shared` constraints are the runtime's and the team's, `own` a member's.
+
+        `kill` ends the run with a reason, `warn` puts a sentence into its result.
+        """
+        self.clock = clock
+        self.exit: Violation | None = None
+        """What a watch of those that all share decided for every attempt: no further model call."""
+        self._root = root
+        self._kill = kill
+        self._warn = warn
+        self._emit = emit
+        self._of_all = ConstraintChain(shared)
+        chains = {member: ConstraintChain((*shared, *constraints)) for member, constraints in own.items()}
+        self._chains = {member: chain for member, chain in chains.items() if chain.constraints}
+        self._warned: set[tuple[str | None, int]] = set()
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """What is to run beside the run."""
+        return [partial(self._watch, position) for position in self._of_all.watched]
+
+    def for_attempt(self, context: WorkContext) -> AttemptConstraints | None:
+        """Return what guards an attempt of a member; None for work of nobody's and where there are none."""
+        chain = self._chains.get(context.member) if context.member is not None else None
+        return AttemptConstraints(self, chain, context) if chain is not None else None
+
+    def is_of_all(self, position: int) -> bool:
+        """Whether a position in a member's chain is one of the constraints that all share."""
+        return position < len(self._of_all.constraints)
+
+    def stop(self, violation: Violation) -> None:
+        """Interrupt the whole run."""
+        self._root.cancel(HaltReason.EMERGENCY_STOP)
+        if self._root.halted not in _ENDS_OF_OTHERS:
+            self._kill(f"emergency stop by {violation}")  # the first reason wins: this one only adds the words
+
+    def is_news(self, task_id: str | None, constraint: object) -> bool:
+        """Whether a constraint has not yet warned of a task; it has from now on."""
+        warning = (task_id, id(constraint))
+        if warning in self._warned:
+            return False
+        self._warned.add(warning)
+        return True
+
+    async def _watch(self, position: int) -> None:
+        violation = await self._of_all.watch(position)
+        if violation is None:
+            return
+        self._emit(ConstraintViolated, None, None, *told(violation))
+        if violation.action is ResourceAction.EMERGENCY_STOP:
+            self.stop(violation)
+            return
+        if violation.action is ResourceAction.GRACEFUL_EXIT:
+            self.exit = self.exit or violation
+        if violation.action is not ResourceAction.ALLOW:
+            self._warn(str(violation))
+
+
+_ENDS_OF_OTHERS: Final = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
+"""Reasons for which the run was about to end before a constraint stopped it."""
+
+
+def told(violation: Violation) -> tuple[Any, ...]:
+    """Return what a `ConstraintViolated` tells of a violation."""
+    return violation.constraint, violation.action.value, violation.reason, violation.validation.metrics
+
+
+class AttemptConstraints:
+    """The constraints of one attempt, and what they saw and decided."""
+
+    __slots__ = (
+        "_began", "_chain", "_emit", "_exit", "_governor", "_member", "_messages", "_of_run", "_task_id", "_text",
+        "_turns_begun", "_warnings", "_work", "refusal", "stopped_by", "turns_completed",
+    )  # fmt: skip
+
+    def __init__(self, of_run: RunConstraints, chain: ConstraintChain, context: WorkContext) -> None:
+        self.refusal: ConstraintExit | None = None
+        """Set once a model call, or the attempt itself, was refused."""
+        self.stopped_by: Violation | None = None
+        """What stopped the attempt, or from within it the run, as an emergency."""
+        self._of_run = of_run
+        self._chain = chain
+        self._work = context
+        self._governor = context.governor
+        self._task_id = context.task_id
+        self._member = context.member
+        self._emit = context.services.emit
+        self._exit: Violation | None = None
+        self._warnings: list[str] = []
+        self._began = of_run.clock()
+        self._turns_begun = 0
+        self.turns_completed = 0
+        self._messages: Sequence[Message] = ()
+        self._text = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the task's outcome is to say of the attempt."""
+        cut = (f"ended early by {self._exit}",) if self.refusal is not None and self._exit is not None else ()
+        return (*self._warnings, *cut)
+
+    @property
+    def exiting(self) -> bool:
+        """Whether a constraint has asked for an orderly end: no further call may be paid."""
+        return self._exit is not None
+
+    async def around(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Call the agent unless the constraints refuse; the member's watches run beside it."""
+        await self._look(0)
+        self._refuse_if_decided()
+        positions = [one for one in self._chain.watched if not self._of_run.is_of_all(one)]
+        if not positions:
+            return await call()
+        async with beside(*(partial(self._watch, position) for position in positions)):
+            return await call()
+
+    async def begin_turn(self, request: ModelRequest) -> int:
+        """Return the turn's number, from 0; raises instead of letting a model call begin that may not."""
+        turn = self._turns_begun
+        self._turns_begun += 1
+        self._messages = request.messages
+        if self.refusal is not None or self.stopped_by is not None:
+            await checkpoint()  # an agent that calls again and again must not keep the event loop to itself
+        elif self._exit is None:
+            await self._look(turn)
+        self._refuse_if_decided()
+        return turn
+
+    async def end_turn(self, turn: int, response: ModelResponse) -> None:
+        """Take note of a reply; raises `HaltError` when it led to an emergency stop."""
+        self._note(response)
+        await self._look(turn)
+        if self.stopped_by is not None:
+            self._governor.can_proceed()
+
+    def repeat_turn(self, request: ModelRequest, response: ModelResponse) -> None:
+        """Take note of a turn that was recorded: what the constraints said of it is decided already."""
+        self._turns_begun += 1
+        self._messages = request.messages
+        self._note(response)
+
+    def _note(self, response: ModelResponse) -> None:
+        self.turns_completed += 1
+        self._text = response.text
+
+    async def _look(self, turn: int) -> None:
+        report = await self._chain.evaluate(self._context(turn))
+        for violation in report.violations:
+            self._take(violation)
+
+    def _context(self, turn: int) -> ResourceContext:
+        usage = self._governor.usage
+        tools = usage.tool_calls - self._work.spent_before.tool_calls
+        state = AgentState(self._messages, self.turns_completed, tools, self._text)
+        elapsed = self._of_run.clock() - self._began
+        return ResourceContext(turn, usage.tokens, elapsed, state, self._member, usage)
+
+    async def _watch(self, position: int) -> None:
+        violation = await self._chain.watch(position)
+        if violation is not None:
+            self._take(violation)
+
+    def _take(self, violation: Violation) -> None:
+        """Tell of a violation and do what it asks for."""
+        self._emit(ConstraintViolated, self._task_id, self._member, *told(violation))
+        if violation.action is ResourceAction.EMERGENCY_STOP:
+            self.stopped_by = self.stopped_by or violation
+            if self._of_run.is_of_all(violation.position):
+                self._of_run.stop(violation)
+            else:
+                self._governor.cancel(HaltReason.EMERGENCY_STOP)
+        elif violation.action is ResourceAction.GRACEFUL_EXIT:
+            self._exit = self._exit or violation
+        elif violation.action is ResourceAction.WARN_CONTINUE and self._of_run.is_news(
+            self._task_id, self._chain.constraints[violation.position]
+        ):
+            self._warnings.append(str(violation))
+
+    def _refuse_if_decided(self) -> None:
+        """Raise `HaltError` or `ConstraintExit` once nothing more may begin."""
+        if self.stopped_by is not None:
+            self._governor.can_proceed()
+        self._exit = self._exit or self._of_run.exit
+        if self._exit is not None:
+            self.refusal = ConstraintExit(self._exit.constraint, self._exit.reason)
+            raise self.refusal

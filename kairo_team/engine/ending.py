@@ -1,0 +1,449 @@
+"""The end of a run: what happened, the status that follows, and the result that always comes back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kairo_team import events
+from kairo_team._util.frozen import FrozenDict, maker
+from kairo_team.budget import HaltReason
+from kairo_team.engine.board import Entry, TaskBoard
+from kairo_team.engine.dispatcher import Dispatcher
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.task_records import EarlyEnd, TaskRecords
+from kairo_team.engine.run_services import passed_limits
+from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRecord, TaskState
+from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
+from kairo_team.plugin_calls import failure_of, words_of
+from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
+from kairo_team.tasks import TaskGraph, TaskStatus
+from kairo_team.team import RiskProfile
+from kairo_team.verdicts import VerdictOutcome
+
+if TYPE_CHECKING:
+    import anyio
+
+    from kairo_team.engine.budget_split import Earlier
+    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.human import HumanRequest
+    from kairo_team.team import TeamConfig
+
+_logger = logging.getLogger("kairo_team")
+
+
+LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
+    TeamStatus.COMPLETED: events.TeamCompleted,
+    TeamStatus.DEGRADED: events.TeamCompleted,
+    TeamStatus.FAILED: events.TeamFailed,
+    TeamStatus.TIMEOUT: events.TeamTimedOut,
+    TeamStatus.CANCELLED: events.TeamCancelled,
+    TeamStatus.SUSPENDED: events.TeamSuspended,
+}
+"""The last event of a run, by its status."""
+
+
+_make_result: Final = maker(TeamResult)
+"""Makes a result of values that were checked before."""
+
+_NO_STEPS: Final = TaskRecords(MemoryJournal(), 0, replaying=False)
+
+
+def _is_a_failure(raised: BaseException) -> bool:
+    return failure_of(raised) is not None
+
+
+@dataclass(slots=True)
+class Ending:
+    """What brought a run to its end."""
+
+    tolerate_failures: bool
+    caller_cancelled: bool = False
+    error: Exception | None = None
+    """What planning, binding or the coordinator itself raised."""
+    reason: str | None = None
+    """Why it was killed."""
+    warnings: list[str] = field(default_factory=list[str])
+    makeshift: bool = False
+    """The run goes on with less than was asked for, such as a plan that stands in for one that could not be made."""
+    aborted: bool = False
+    """The failure policy, or the coordinator, ended it."""
+    concluded: str | None = None
+    """Why its coordinator needed nothing more."""
+    called_off: Collection[str] = ()
+    """Ids of the tasks that it was concluded without."""
+    question: HumanRequest | None = None
+    """What is asked about the plan and waits for an answer."""
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """Keep what the block raises; only the caller's cancellation, and signals, go on."""
+        try:
+            yield
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                self.caller_cancelled = True
+                if isinstance(
+                    raised, BaseExceptionGroup
+                ):  # the caller gets its cancellation, not what failed beside it
+                    rest = cast("BaseExceptionGroup[BaseException]", raised).split(_is_a_failure)[1]
+                    raise rest or raised from None
+                raise
+            cause = innermost(error)
+            if self.question is None or not isinstance(cause, Interrupted):
+                self.error = self.error or cause
+                _logger.debug("a run ended early", exc_info=True)
+
+    def recall(self, early: EarlyEnd) -> None:
+        """Take over what ended the recorded run."""
+        if early.concluded:
+            self.concluded = early.reason
+        elif early.aborted:
+            self.aborted, self.error = True, TeamAborted(early.reason or "")
+        else:
+            self.reason = early.reason
+
+    @property
+    def refused(self) -> bool:
+        """Nothing was started."""
+        return isinstance(self.error, PlanRefused)
+
+    def end_of_cut_short(self) -> TaskState:
+        """How a task in flight ends when the run is cut short."""
+        if self.caller_cancelled or self.error is None or isinstance(self.error, HaltError | TeamAborted):
+            return TaskState.CANCELLED
+        return TaskState.FAILED
+
+    def cut_short_by(self, halt: HaltReason | None) -> str | None:
+        """Say in a sentence what ended the run before its time."""
+        if self.caller_cancelled:
+            return "the caller was cancelled"
+        if self.reason is not None and halt is not HaltReason.TIME_BUDGET_EXCEEDED:
+            return self.reason
+        if self.concluded is not None:
+            return self.concluded
+        error = self.error
+        if isinstance(error, HaltError) and halt is not None:  # it may name what was exhausted before
+            error = HaltError(halt, error.usage, error.origin)
+        if error is not None:
+            return words_of(error)
+        return f"the team was halted: {halt.value}" if halt is not None else None
+
+    def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], *, waiting: bool) -> str:
+        """Say in a sentence why the run did not complete."""
+        if waiting:
+            asleep = [f"task {o.task_id!r} {o.error}" for o in outcomes if o.status is TaskStatus.SUSPENDED]
+            return "; ".join(asleep) or "the plan waits for a person"
+        failed = [outcome for outcome in outcomes if outcome.status is TaskStatus.FAILED]
+        if failed and (self.concluded is not None or self.cut_short_by(None) is None):
+            more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
+            return f"task {failed[0].task_id!r} failed: {failed[0].error}{more}"
+        lost = next(self._lost(outcomes), None)
+        if self.concluded is not None:
+            return lost or self.concluded
+        return self.cut_short_by(halt) or lost or "nothing was planned"
+
+    def _lost(self, outcomes: Sequence[TaskOutcome]) -> Iterator[str]:
+        """Say of each task that was needed and not accepted what became of it."""
+        for one in outcomes:
+            if one.error is not None and one.task_id not in self.called_off:
+                yield f"task {one.task_id!r} {one.status.value}: {one.error}"
+
+    def exception(self, outcomes: Sequence[TaskOutcome]) -> BaseException | None:
+        """Return what was raised: by planning, binding or the coordinator, else by the work on the first lost task."""
+        own = None if isinstance(self.error, TeamAborted) else self.error
+        return own or next((one.exception for one in outcomes if one.exception is not None), self.error)
+
+    def all_warnings(
+        self, error: str | None, noticed: Sequence[str], outcomes: Sequence[TaskOutcome]
+    ) -> tuple[str, ...]:
+        """Return each warning once: the error first, then what was warned of, then what was lost."""
+        of_tasks = [f"task {o.task_id!r}: {text}" for o in outcomes for text in o.warnings]
+        lost = self._lost(outcomes)
+        return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *noticed, *of_tasks, *lost]))
+
+    def status(
+        self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig, *, waiting: bool
+    ) -> TeamStatus:
+        """Decide the status; `waiting`: a person is to decide something."""
+        accepted = [record for record in records if record.state is COMPLETED]
+        missing = [one for one in records if one.state is not COMPLETED and one.task.id not in self.called_off]
+        suspects = [one for one in accepted if one.verdict is not None or (one.artifact and one.artifact.partial)]
+        dispensable = sum(map(_is_dispensable, missing))
+        facts = RunFacts(
+            halt=halt,
+            caller_cancelled=self.caller_cancelled,
+            broken=self.error is not None and not (halt is not None and isinstance(self.error, HaltError)),
+            ended_for_halt=any(record.for_halt for record in missing),
+            waiting=waiting,
+            accepted=len(accepted),
+            lost=len(missing) - dispensable,
+            dispensable=dispensable,
+            blemished=self.makeshift or any(map(_is_blemished, suspects)),
+            risk=config.risk_profile,
+            tolerate_failures=self.tolerate_failures,
+        )
+        return decide_status(facts)
+
+
+def _is_dispensable(record: TaskRecord) -> bool:
+    """Say whether it has dependents, and all of them met their needs without it, or a later plan does without it."""
+    dependents = record.entry.dependents
+    return record.superseded or (
+        bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
+    )
+
+
+def _is_blemished(record: TaskRecord) -> bool:
+    passed = record.verdict is not None and record.verdict.outcome is VerdictOutcome.PASS
+    partial = record.artifact is not None and record.artifact.partial
+    return not passed and (record.verdict is not None or partial)
+
+
+def join_output(records: Sequence[TaskRecord]) -> Artifact | None:
+    """Return the accepted tasks without an accepted dependent, in plan order, each under its id if several."""
+    ends = [record for record in records if record.entry.accepted and not _led_on(record.entry)]
+    return _join([(record.task.id, record.artifact) for record in ends if record.artifact is not None])
+
+
+def join_partial(records: Sequence[TaskRecord], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
+    """Return what there is: as `join_output`, with the artifacts of tasks that were not accepted."""
+    both = zip(records, outcomes, strict=True)
+    there = [one for record, one in both if not (record.entry.accepted and _led_on(record.entry))]
+    artifact = _join([(one.task_id, one.artifact) for one in there if one.artifact is not None])
+    return artifact and replace(artifact, partial=True)
+
+
+def _join(artifacts: Sequence[tuple[str, Artifact]]) -> Artifact | None:
+    if len(artifacts) <= 1:
+        return artifacts[0][1] if artifacts else None
+    text = "\n\n".join(f"{task_id}:\n{artifact.text}" for task_id, artifact in artifacts)
+    return Artifact(text, partial=any(artifact.partial for _, artifact in artifacts))
+
+
+def _led_on(entry: Entry) -> bool:
+    """Say whether a dependent of it was accepted."""
+    for dependent in entry.dependents:  # noqa: SIM110 - a generator costs more than all the rest
+        if dependent.accepted:
+            return True
+    return False
+
+
+def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRecord]:
+    """Skip every task of a plan, if there is one, that was never bound."""
+    records = [TaskRecord(Entry(task, index, ()), _NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
+    for record in records:
+        record.move(TaskState.SKIPPED)
+        record.error = "the run ended before it started"
+        emit(events.TaskSkipped, record.task.id, None, 0, record.error)
+    return records
+
+
+def _catch_up(
+    run: TeamRun, dispatcher: Dispatcher | None, earlier: Earlier
+) -> tuple[Dispatcher | None, TaskGraph | None]:
+    """Take in what an earlier session worked on and this one ends before it came to; return the plan with it."""
+    plan, graph = earlier.plan, run.graph
+    if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.records):
+        dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
+    if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
+        return dispatcher, graph
+    steps = TaskRecords(run.journal, 0, replaying=False, earlier=earlier.outcomes)
+    nobody: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
+    if dispatcher is None:
+        return Dispatcher(TaskBoard(plan, nobody, {}), {}, run.config, run.emit, steps), plan
+    new = [task for task in plan.tasks if task.id not in dispatcher.records]
+    if not new:
+        return dispatcher, graph
+    more = [record.task for task_id, record in dispatcher.records.items() if task_id not in nobody]
+    dispatcher.replace((), new, nobody, steps)
+    return dispatcher, TaskGraph([*plan.tasks, *more]) if more else plan
+
+
+def finish(
+    run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, noticed: Sequence[str], earlier: Earlier
+) -> TeamResult:
+    """End every task, decide the status, and put the result together."""
+    halt = _final_halt(run, ending, dispatcher)
+    dispatcher, plan = _catch_up(run, dispatcher, earlier)
+    waiting = ending.question is not None
+    if dispatcher is None:
+        records = skip_unbound(plan, run.emit)
+    else:
+        records = [dispatcher.records[task.id] for task in plan.tasks] if plan else []
+        waiting = waiting or (ending.concluded is None and any(record.state is SUSPENDED for record in records))
+        waiting = waiting and ending.status(halt, records, run.config, waiting=True) is TeamStatus.SUSPENDED
+        _end_tasks(dispatcher, ending, halt, waiting=waiting)
+    usage = run.governor.usage
+    status = ending.status(halt, records, run.config, waiting=waiting)
+    run.governor.close()
+    outcomes = tuple(map(TaskRecord.outcome, records))
+    error = artifact = partial = None
+    if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
+        artifact = run.output or join_output(records)
+    else:
+        error = ending.explain(halt, outcomes, waiting=waiting)
+        partial = replace(run.output, partial=True) if run.output else join_partial(records, outcomes)
+    return _make_result(
+        run_id=run.request.run_id,
+        status=status,
+        outcomes=outcomes,
+        artifact=artifact,
+        plan=plan,
+        usage=usage,
+        budget=run.governor.tree(),
+        duration=run.clock() - run.started,
+        warnings=ending.all_warnings(error, (*noticed, *passed_limits(run.governor)), outcomes),
+        error=error,
+        halt=halt,
+        refused=ending.refused and halt is None,
+        partial_artifact=partial,
+        exception=None if status is TeamStatus.COMPLETED else ending.exception(outcomes),
+    )
+
+
+def log_end(result: TeamResult, team: str) -> None:
+    """Log why a run has no output, in one line: whoever reads `output` alone finds None, and no reason."""
+    if result.status in (TeamStatus.FAILED, TeamStatus.TIMEOUT):
+        how = "was refused, and nothing was started" if result.refused else f"ended {result.status.value}"
+        then = "" if result.refused else "; result.partial_output has what there is, result.check() raises the error"
+        said = (result.run_id, team, how, result.error, then)
+        _logger.error("run %r of team %r %s: %s%s", *said, extra={"result": result})
+
+
+def _final_halt(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None) -> HaltReason | None:
+    """Return why the run's governor stopped; recorded, for a replay spends nothing and nobody kills it."""
+    governor, error, journal = run.governor, ending.error, run.journal
+    early: Any = journal.get("end", None)
+    if isinstance(early, EarlyEnd):
+        ending.recall(early)
+        if run.output is None and early.output is not None:
+            run.output = early.output
+        return early.halt or cast("HaltReason | None", journal.get("halt", None))
+    halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
+    if halt in EXHAUSTED:
+        journal.put("halt", halt)
+    stopped = governor.stopped is not None or isinstance(error, HaltError)
+    if stopped or error is not None or ending.caller_cancelled:
+        ending.concluded = None  # what came while it ended counts
+    if stopped or ending.aborted or ending.concluded is not None:
+        records = () if dispatcher is None else dispatcher.records.values()
+        left = {record.task.id: record.member for record in records if not record.ended}
+        ended = len(records) - len(left)
+        if ending.concluded is None:
+            why = ending.reason or ending.cut_short_by(halt)
+            end = EarlyEnd(halt if stopped else None, why, ending.aborted, unended=FrozenDict(left), ended=ended)
+        else:
+            end = EarlyEnd(None, ending.concluded, False, True, FrozenDict(left), ended, run.output)
+        journal.put("end", end)
+    return halt or cast("HaltReason | None", journal.get("halt", None))
+
+
+def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None, *, waiting: bool) -> None:
+    """End what has not ended: never started is SKIPPED, in flight is cut short; remember what was called off.
+
+    When the run waits for a person, what waits and what depends on it stays as it is.
+    """
+    reason = ending.cut_short_by(halted) or "the run ended"
+    called_off: set[str] = set()
+    if ending.concluded is not None:
+        called_off.update(dispatcher.call_off(reason))
+    for record in list(dispatcher.records.values()):
+        if waiting and record.state is SUSPENDED:
+            dispatcher.tell_end(record)
+        elif not record.ended and not waiting:
+            dispatcher.cut(record, reason)
+            end = _end_of(record, ending, reason)
+            dispatcher.end(record, *end)
+            if ending.concluded is not None and end[1] == reason:
+                called_off.add(record.task.id)
+    ending.called_off = called_off
+
+
+def _end_of(record: TaskRecord, ending: Ending, reason: str) -> tuple[TaskState, str | None]:
+    """Return how a task ends that the run's end interrupts; one that had ended in an earlier session: as it did."""
+    earlier = record.earlier
+    over = earlier is not None and earlier.status is not TaskStatus.SUSPENDED
+    if earlier is not None and (over or record.attempts < earlier.attempts):
+        record.remember(earlier)
+        if over:
+            return TaskState(earlier.status), earlier.error
+    member = record.steps.had_in_flight(record.task.id) if record.state is PENDING else None
+    if member is not None:  # the recorded run had begun with it, and not made a try
+        record.member = member
+        record.move(TaskState.IN_FLIGHT)
+    return (TaskState.SKIPPED if record.state is PENDING else ending.end_of_cut_short()), reason
+
+
+def end_early(run: TeamRun, ending: Ending, group: anyio.abc.TaskGroup | None) -> None:
+    """End a replay where the recorded run was cut short."""
+    early: Any = run.journal.get("end", None)
+    if not isinstance(early, EarlyEnd):
+        return
+    ending.recall(early)
+    if early.halt is not None:
+        run.governor.cancel(early.halt)
+    elif group is not None:
+        group.cancel_scope.cancel()
+
+
+EXHAUSTED = frozenset(
+    {
+        HaltReason.TOKEN_BUDGET_EXCEEDED,
+        HaltReason.DOLLAR_BUDGET_EXCEEDED,
+        HaltReason.LOOP_BUDGET_EXCEEDED,
+        HaltReason.TOOL_BUDGET_EXCEEDED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the status of a run is decided from."""
+
+    halt: HaltReason | None
+    """Why the team's own governor stopped."""
+    caller_cancelled: bool
+    broken: bool
+    """Planning or binding failed, the failure policy ended the run, or the coordinator itself raised."""
+    ended_for_halt: bool
+    """Some task ended because the team's budget was exhausted."""
+    waiting: bool
+    """A task, or the plan, waits for a person."""
+    accepted: int
+    lost: int
+    """Tasks not accepted that somebody needed."""
+    dispensable: int
+    """Tasks not accepted whose dependents all met their needs without them."""
+    blemished: bool
+    """An artifact was accepted without a PASS after a review, or partial without one, or the plan is a fallback."""
+    risk: RiskProfile
+    tolerate_failures: bool
+
+
+def decide_status(facts: RunFacts) -> TeamStatus:
+    """Return the status of a run that ended with these facts."""
+    if facts.caller_cancelled or facts.halt is HaltReason.CANCELLED:
+        return TeamStatus.CANCELLED
+    if facts.halt is HaltReason.TIME_BUDGET_EXCEEDED:
+        return TeamStatus.TIMEOUT
+    if facts.broken or facts.halt is HaltReason.EMERGENCY_STOP:
+        return TeamStatus.FAILED
+    if facts.halt in EXHAUSTED and facts.ended_for_halt:
+        lenient = facts.risk is RiskProfile.LOW and facts.accepted
+        return TeamStatus.DEGRADED if lenient else TeamStatus.FAILED
+    return TeamStatus.SUSPENDED if facts.waiting else _decide_by_tasks(facts)
+
+
+def _decide_by_tasks(facts: RunFacts) -> TeamStatus:
+    if not facts.accepted:
+        return TeamStatus.FAILED
+    if facts.lost and not (facts.tolerate_failures or facts.risk is RiskProfile.LOW):
+        return TeamStatus.FAILED
+    if facts.lost or facts.dispensable or facts.blemished:
+        return TeamStatus.DEGRADED
+    return TeamStatus.COMPLETED

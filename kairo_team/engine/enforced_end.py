@@ -1,0 +1,365 @@
+"""Hold plug-ins' coroutines, so that one that ignores its cancellation ends anyway."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import logging
+import math
+import sys
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import anyio
+from anyio.lowlevel import checkpoint, current_token
+
+from kairo_team.engine.timers import Timeouts
+from kairo_team.plugin_calls import AWAITING, plain_failure_of
+
+_logger = logging.getLogger("kairo_team")
+T = TypeVar("T")
+_PATIENCE: Final = 1000
+"""Cancellations that clean-up may meet, one at each of its awaits."""
+_TURNS: Final = 100
+"""Turns of the event loop that an orderly end may take, grace or no grace."""
+BLOCKING: Final = 1.0
+"""Seconds without an await after which whoever takes them is warned of: meanwhile nothing else runs."""
+_AGAIN: Final = 0.01
+"""Seconds after which it is looked again whether the runs inside what is to be closed have ended."""
+
+
+class Stopper(Protocol):
+    """What may end held work before its run does, such as the scope of an attempt."""
+
+    on_stop: Callable[[], object] | None
+    """Called when it was cancelled by something other than its deadline."""
+    inside: int
+    """Runs that are open in the work: they end what they hold, and themselves, and closing would lose their tasks."""
+
+    def is_stopped(self) -> bool:
+        """Whether the work is to end."""
+        ...
+
+    def seconds_left(self) -> float:
+        """Return the seconds until its deadline; infinite without one."""
+        ...
+
+
+class Within:
+    """An anyio scope as a `Stopper`; to be cancelled through this."""
+
+    __slots__ = ("_scope", "inside", "on_stop")
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+        self.inside = 0
+        self.on_stop: Callable[[], object] | None = None
+
+    def is_stopped(self) -> bool:
+        """Whether the scope was cancelled."""
+        return self._scope.cancel_called
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the scope's deadline."""
+        return self._scope.deadline - anyio.current_time()
+
+    def cancel(self) -> None:
+        """Cancel the scope."""
+        self._scope.cancel()
+        if self.on_stop is not None:
+            self.on_stop()
+
+
+class _Leash:
+    """What is known of one coroutine that is held."""
+
+    __slots__ = ("_nurseries", "_turns", "closed", "owner", "pulled", "stopper", "task", "unreached", "waits_for")
+
+    def __init__(self, owner: Leashes, stopper: Stopper | None, task: object, nurseries: int, waits_for: Any) -> None:
+        self.owner = owner
+        self.stopper = stopper
+        self.task = task
+        self._nurseries = nurseries
+        self._turns = _TURNS
+        self.waits_for = waits_for
+        """What it gave the event loop to wait for."""
+        self.pulled = False
+        self.unreached = False
+        """It should have been closed, and could not be."""
+        self.closed = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it is held."""
+        return self in self.owner.held
+
+    def cancel(self) -> None:
+        """See, once the grace after its stop is over, that it ends; it gets some turns in any case."""
+        if self.stopper is None or not self.stopper.is_stopped():  # its deadline was moved
+            self.owner.expect_end(self)
+        elif self._turns:
+            self._turns -= 1
+            self.owner.graces.start(self, 0.0)
+        elif self.inside:
+            self.owner.graces.start(self, _AGAIN)
+        else:
+            _pull(self)
+
+    @property
+    def inside(self) -> int:
+        """Runs that are open in it."""
+        return 0 if self.stopper is None else self.stopper.inside
+
+    @property
+    def childless(self) -> bool:
+        """Nothing is open in it: closing would leave children without a parent, which corrupts trio."""
+        return not self.inside and _count_nurseries(self.task) == self._nurseries
+
+
+def _count_nurseries(task: Any) -> int:
+    return 0 if task is None else len(task.child_nurseries)
+
+
+class Leashes:
+    """Everything of one run that is held. `clock` is the event loop's; `grace` are seconds of clean-up after an end.
+
+    A coroutine that swallows every cancellation, or shields itself from it, would keep its task, and so the whole run,
+    alive for ever: structured concurrency waits for it. It is closed, which throws `GeneratorExit` into it at the
+    place where it waits; so is one whose attempt or review alone is to end. Out of reach are tasks it started itself
+    and shielded: on asyncio they stay behind until the event loop ends, on trio they are waited for. What has runs
+    inside is closed after they have ended, which they do by leashes of their own.
+    """
+
+    __slots__ = ("_blocking", "_calm", "_clock", "_grace", "_task", "ending", "graces", "held", "stubborn")
+
+    def __init__(self, clock: Callable[[], float], grace: float) -> None:
+        self._clock = clock
+        self._grace = grace
+        self.held: set[_Leash] = set()
+        self.graces = Timeouts(clock)
+        """When what was stopped, while the run goes on, has had its grace."""
+        self._calm = anyio.Event()
+        self._task = _task_getter()
+        self.ending = False
+        """Everything is to end, whoever wants it: a deadline, a kill, or the caller's cancellation."""
+        self.stubborn: list[str] = []
+        """Warnings of what did not end in time, or kept the event loop to itself."""
+        self._blocking: set[str] = set()
+        """Who was warned of for that."""
+
+    async def hold(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
+        """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself.
+
+        What it raises is its own failure, an `Exception`, unless it is the caller's; see `borders`.
+        """
+        began = self._clock()
+        made, rest = self.begin(work, name, stopper)
+        if self._clock() - began > BLOCKING:
+            self.note_blocking(name, self._clock() - began)
+        return cast("T", made) if rest is None else await rest
+
+    def begin(
+        self, work: Awaitable[T] | None, name: str, stopper: Stopper | None
+    ) -> tuple[T | None, Awaitable[T] | None]:
+        """Do the first step of what `hold` does: return what was made, or else what is to be awaited at once.
+
+        What never waits for anything needs no coroutine around it. How long the step took is the caller's to note.
+        """
+        if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
+            if work is None:  # whoever called it says what is wrong with that
+                return None, None
+            work = _await(work)
+        coroutine = cast("Coroutine[Any, Any, Any]", work)
+        task, nurseries = None, 0
+        if self._task is not None:
+            task = self._task()
+            nurseries = _count_nurseries(task)
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as end:
+            return end.value, None
+        except BaseException:  # no `with` around it all: that would cost more than the step does
+            with AWAITING:
+                raise
+        return None, self._hold_on(coroutine, _Leash(self, stopper, task, nurseries, waits_for), name)
+
+    async def _hold_on(self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str) -> Any:
+        self.held.add(leash)
+        stopper = leash.stopper
+        if stopper is not None:
+            self._attend(leash, stopper)
+        try:
+            stopped = _never if stopper is None else stopper.is_stopped
+            with AWAITING:
+                result: Any = await self._drive(coroutine, leash, name, stopped)
+        finally:
+            self.held.discard(leash)
+            if stopper is not None:
+                stopper.on_stop = None
+            if leash.closed or leash.unreached:
+                end = "was closed" if leash.closed else "could not be closed either: it was waited for"
+                self.stubborn.append(f"{name!r} did not end when it was cancelled and {end}")
+                _logger.warning("%s", self.stubborn[-1])
+            if self.ending and not self.held:
+                self._calm.set()
+        if leash.closed:
+            await anyio.sleep_forever()  # now the cancellation meets somebody who heeds it
+        return result
+
+    def note_blocking(self, name: str, seconds: float) -> None:
+        """Warn, once, of who kept the event loop to itself for so long."""
+        if name in self._blocking:
+            return
+        self._blocking.add(name)
+        how = "use await, or a plain function, which gets a thread of its own"
+        self.stubborn.append(f"{name!r} blocked the event loop for {seconds:.1f} seconds; nothing else ran: {how}")
+        _logger.warning("%s", self.stubborn[-1])
+
+    def _attend(self, leash: _Leash, stopper: Stopper) -> None:
+        """Have it looked at when the grace after its stop is over, whatever will stop it, or has."""
+        start = partial(self.graces.start, leash, self._grace)
+        if stopper.is_stopped():
+            start()
+            return
+        stopper.on_stop = start
+        self.expect_end(leash)
+
+    def expect_end(self, leash: _Leash) -> None:
+        """Have it looked at when the grace after its deadline is over."""
+        left = math.inf if leash.stopper is None else leash.stopper.seconds_left()
+        if left < math.inf:
+            self.graces.start(leash, max(0.0, left) + self._grace)
+
+    async def watch(self) -> None:
+        """See to what was stopped; notice by its own cancellation that everything is to end, and see to that."""
+        try:
+            await self.graces.watch()
+        finally:
+            self.ending = True
+            with anyio.CancelScope(shield=True):
+                await self._let_end()
+                await self._pull_all()
+
+    async def _let_end(self) -> None:
+        """Wait for the grace, and some turns of the event loop in any case."""
+        with anyio.move_on_after(self._grace):
+            while self.held:
+                await self._calm.wait()
+        for _ in range(_TURNS):
+            if not self.held:
+                return
+            await checkpoint()
+
+    async def _pull_all(self) -> None:
+        """Pull what is left; what has runs inside once these have ended."""
+        while True:
+            for leash in tuple(self.held):
+                if not leash.inside and not leash.pulled:
+                    _pull(leash)
+            if not any(leash.inside for leash in self.held):
+                return
+            await anyio.sleep(_AGAIN)
+
+    @types.coroutine
+    def _drive(
+        self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str, stopped: Callable[[], bool]
+    ) -> Generator[Any, Any, Any]:
+        """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
+        send, throw, clock = coroutine.send, coroutine.throw, self._clock
+        since: float | None = None
+        swallowed = 0
+        while True:
+            sent: Any = None
+            error: BaseException | None = None
+            try:
+                sent = yield leash.waits_for
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
+                error = thrown
+            if self.ending or stopped():
+                since = clock() if since is None else since
+                wrapped = getattr(sent, "error", None)  # trio sends what asyncio throws
+                cancelled = error is not None or isinstance(wrapped, BaseException)
+                swallowed += cancelled
+                late = cancelled and (swallowed > _PATIENCE or clock() - since > self._grace)
+                if (leash.pulled or late) and leash.childless:
+                    leash.closed = True
+                    _close(coroutine)
+                    return None
+            began = clock()
+            try:
+                leash.waits_for = send(sent) if error is None else throw(error)
+            except StopIteration as end:
+                return end.value
+            finally:
+                if clock() - began > BLOCKING:
+                    self.note_blocking(name, clock() - began)
+
+
+def _never() -> bool:
+    return False
+
+
+async def _await(work: Awaitable[T]) -> T:
+    """Await what is no coroutine, such as a future, in one."""
+    return await work
+
+
+def _task_getter() -> Callable[[], object] | None:
+    """Return how the running task is found where `_pull` needs it: on trio."""
+    if hasattr(current_token().native_token, "call_soon"):
+        return None
+    getter: Callable[[], object] = sys.modules["trio"].lowlevel.current_task
+    return getter
+
+
+def _pull(leash: _Leash) -> None:
+    """Wake the coroutine out of whatever it waits for, shielded or not."""
+    leash.pulled = True
+    if not leash.childless:
+        leash.unreached = True
+        return
+    if leash.task is None:
+        cancel: Callable[[], object] = getattr(leash.waits_for, "cancel", lambda: None)
+        cancel()  # a future; None is a bare yield, which goes on by itself
+        return
+    trio = sys.modules["trio"]
+    if getattr(leash.task, "_next_send_fn", None) is not None:
+        return  # on its way already
+    abort: Callable[[Callable[[], None]], object] | None = getattr(leash.waits_for, "abort_func", None)
+    if abort is not None and abort(lambda: None) is trio.lowlevel.Abort.SUCCEEDED:
+        trio.lowlevel.reschedule(leash.task)
+
+
+def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
+    chain: list[Any] = []
+    for _ in range(_TURNS):  # leaving a task group awaits once more, and the scope it does that in must be left too
+        chain = _awaited(coroutine)
+        try:
+            coroutine.close()
+        except RuntimeError:  # one of them swallows GeneratorExit
+            continue
+        except BaseException as raised:  # its clean-up failed: it has ended all the same
+            if plain_failure_of(raised) is None:
+                raise
+            _logger.warning("the clean-up of what was closed raised", exc_info=True)
+        return
+    for link in chain:
+        _keep_for_ever(link)
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> list[Any]:
+    """List the coroutine, the one it awaits, and so on."""
+    chain: list[Any] = [coroutine]
+    while inspect.iscoroutine(inner := getattr(chain[-1], "cr_await", None)):
+        chain.append(inner)
+    return chain
+
+
+def _keep_for_ever(coroutine: object) -> None:
+    """Never let it be finalised: that would close it again, and what swallows everything would never end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

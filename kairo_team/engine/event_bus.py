@@ -1,0 +1,286 @@
+"""Events out of a run: numbered without gaps, delivered in order, never dropped for a plain subscriber."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from datetime import UTC, datetime
+from math import inf
+from time import monotonic
+from typing import Any, Final, cast
+
+import anyio
+
+from kairo_team._util.frozen import maker
+from kairo_team.contracts import Subscriber
+from kairo_team.events import Event, Lagged, WorkEvent
+from kairo_team.plugin_calls import failure_of, plain_failure_of
+
+BUFFER: Final = 10_000
+"""Events an async subscriber may fall behind before the oldest are dropped for it."""
+
+_LAST_WORD: Final = 0.1
+"""The share of the grace that is kept for saying what did not reach a subscriber that is cut off."""
+
+Listener = Callable[[Event], object]
+
+_MILLISECOND: Final = 0.001
+"""How long a reading of the wall clock serves: it costs half as much as everything else about an event."""
+
+_MAKERS: Final[dict[type[Event], Callable[..., Event]]] = {}
+"""How an event of a class is made of what is common and a tuple of its own fields: as it is, if it is not checked."""
+
+_COMMON: Final = len(fields(Event))
+"""Fields that every event has."""
+
+_logger = logging.getLogger("kairo_team")
+
+
+def _maker(kind: type[Event]) -> Callable[..., Event]:
+    def call(run_id: str, seq: int, at: datetime, own: Sequence[Any]) -> Event:
+        return kind(run_id, seq, at, *own)
+
+    checked = hasattr(kind, "__post_init__") or len(fields(kind)) == _COMMON
+    _MAKERS[kind] = make = call if checked else maker(kind, packed=_COMMON)
+    return make
+
+
+def _is_async(subscriber: Subscriber) -> bool:
+    return inspect.iscoroutinefunction(subscriber) or inspect.iscoroutinefunction(type(subscriber).__call__)
+
+
+class _Mailbox:
+    """An async subscriber with its bounded buffer."""
+
+    __slots__ = ("_missed", "_news", "_subscriber", "buffer", "closed", "done", "last_word", "scope")
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._subscriber = cast("Callable[[Event], Awaitable[None]]", subscriber)
+        self._missed = 0
+        self.buffer: deque[Event] = deque()
+        self._news = anyio.Event()
+        self.closed = False
+        self.done = anyio.Event()
+        self.scope = anyio.CancelScope(shield=True)
+        """Around what it is given; cancelled when it has to catch up no more."""
+        self.last_word = anyio.CancelScope(shield=True)
+        """Around what it is given after that."""
+
+    def put(self, event: Event) -> None:
+        if self.closed:
+            return
+        if len(self.buffer) >= BUFFER:
+            self.buffer.popleft()
+            self._missed += 1
+        self.buffer.append(event)
+        self._news.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._news.set()
+
+    async def serve(self) -> None:
+        """Hand over events until the mailbox is closed and empty, the subscriber raises, or the grace is over."""
+        try:
+            with self.scope:
+                while self.buffer or not self.closed:
+                    await self._hand_over()
+            if self.scope.cancelled_caught:
+                await self._cut_off()
+        except BaseException as raised:
+            if failure_of(raised) is None:
+                raise
+            _logger.exception("subscriber %r raised and gets no more events", self._subscriber)
+            self.closed = True
+        finally:
+            self.done.set()
+
+    async def _cut_off(self) -> None:
+        """Log that the subscriber was too slow, and give it a `Lagged` in the place of what it did not get."""
+        missed = self._missed + len(self.buffer)
+        _logger.warning(
+            "subscriber %r was too slow: at the end of the run it was cut off, %d events did not reach it; let it work "
+            "in a task of its own, or give the run more TeamConfig.cancel_grace",
+            self._subscriber,
+            missed,
+        )
+        if missed:
+            last = self.buffer[-1]
+            with self.last_word:
+                await self._subscriber(Lagged(last.run_id, last.seq, last.at, missed))
+
+    async def _hand_over(self) -> None:
+        if not self.buffer:
+            self._news = anyio.Event()
+            await self._news.wait()
+            return
+        while self._missed:
+            first, missed, self._missed = self.buffer[0], self._missed, 0
+            await self._subscriber(Lagged(first.run_id, first.seq - 1, first.at, missed))
+        await self._subscriber(self.buffer.popleft())
+
+
+class EventLog:
+    """The events of a run from some number on, kept for watchers who come later."""
+
+    __slots__ = ("_before", "_events", "_news", "closed")
+
+    def __init__(self, before: int) -> None:
+        """Begin after the event of number `before`."""
+        self._before = before
+        self._events: list[Event] = []
+        self._news: anyio.Event | None = None
+        self.closed = False
+
+    def put(self, event: Event) -> None:
+        """Keep an event; the watchers see it at their next turn."""
+        self._events.append(event)
+        self._tell()
+
+    def open(self) -> None:
+        """Go on: the run was resumed."""
+        self.closed = False
+
+    def close(self) -> None:
+        """Let the watchers end once they have seen everything."""
+        self.closed = True
+        self._tell()
+
+    def read(self, after: int) -> AsyncIterator[Event]:
+        """Go through the events above number `after`, and wait for more until the log is closed."""
+        return _Reader(self, max(0, after - self._before))
+
+    async def get(self, place: int) -> Event | None:
+        """Return the event at a place, from 0; None when the log is closed and has no more."""
+        while place >= len(self._events):
+            if self.closed:
+                return None
+            self._news = self._news or anyio.Event()
+            await self._news.wait()
+        return self._events[place]
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+
+class _Reader:
+    """One watcher's way through a log: no generator, for whoever leaves it half-way need not close it."""
+
+    __slots__ = ("_log", "_place")
+
+    def __init__(self, log: EventLog, place: int) -> None:
+        self._log = log
+        self._place = place
+
+    def __aiter__(self) -> _Reader:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._log.get(self._place)
+        if event is None:
+            raise StopAsyncIteration
+        self._place += 1
+        return event
+
+
+class Bus:
+    """One run's events. Built only when somebody listens; otherwise an event costs a counter."""
+
+    def __init__(
+        self, run_id: str, subscribers: Sequence[Subscriber] = (), *, seq: int = 0, log: EventLog | None = None
+    ) -> None:
+        """Go on from event number `seq`; `log` keeps every event."""
+        self.run_id = run_id
+        self.seq = seq
+        self.told: frozenset[str | None] = frozenset()
+        """Tasks whose end was told in an earlier session: of them there is nothing more to say."""
+        self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
+        plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
+        logs = [log.put] if log is not None else []
+        self._listeners: list[Listener] = [*logs, *(mailbox.put for mailbox in self._mailboxes), *plain]
+        self._waiting: deque[Event] = deque()
+        """Events not yet told: more than one when a listener emits while it is told of one."""
+        self._telling = False
+        self._tick = -inf
+        self._at = datetime.now(UTC)
+        """The wall clock's time at `_tick` of the monotonic clock."""
+        self.closed = False
+
+    def emit(self, kind: type[Event], *own: Any) -> None:
+        """Give an event its number and deliver it before returning; nothing follows once the bus is closed."""
+        if self.closed or (self.told and own and issubclass(kind, WorkEvent) and own[0] in self.told):
+            return
+        self.seq += 1
+        if not self._listeners:
+            return
+        tick = monotonic()
+        if tick - self._tick > _MILLISECOND:
+            self._tick, self._at = tick, datetime.now(UTC)
+        waiting = self._waiting
+        make = _MAKERS.get(kind) or _maker(kind)
+        event = make(self.run_id, self.seq, self._at, own)
+        if self._telling or waiting:  # an emit from inside a subscriber waits its turn, so order holds
+            waiting.append(event)
+            if self._telling:
+                return
+            event = waiting.popleft()
+        self._telling = True
+        try:
+            while True:
+                for listener in self._listeners:
+                    try:
+                        listener(event)
+                    except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+                        self._drop(listener, raised)
+                if not waiting:
+                    return
+                event = waiting.popleft()
+        finally:
+            self._telling = False
+
+    def keep(self, log: EventLog) -> None:
+        """Keep every event from now on."""
+        self._listeners = [log.put, *self._listeners]
+
+    def _drop(self, listener: Listener, raised: BaseException) -> None:
+        """Give a subscriber that raised no more events; raise again what is not its failure."""
+        error = plain_failure_of(raised)
+        if error is None:
+            raise raised
+        self._listeners = [other for other in self._listeners if other is not listener]
+        _logger.error("subscriber %r raised and gets no more events", listener, exc_info=error)
+
+    @asynccontextmanager
+    async def pumping(self, grace: float) -> AsyncGenerator[None]:
+        """Serve the async subscribers; at the end they get `grace` seconds to catch up, then a `Lagged`."""
+        if not self._mailboxes:
+            yield
+            return
+        async with anyio.create_task_group() as pumps:
+            for mailbox in self._mailboxes:
+                pumps.start_soon(mailbox.serve)
+            try:
+                yield
+            finally:
+                await self._drain(grace)
+
+    async def _drain(self, grace: float) -> None:
+        for mailbox in self._mailboxes:
+            mailbox.close()
+        await self._wait_for_mailboxes(grace * (1 - _LAST_WORD))
+        for mailbox in self._mailboxes:
+            mailbox.scope.cancel()
+        await self._wait_for_mailboxes(grace * _LAST_WORD)
+        for mailbox in self._mailboxes:
+            mailbox.last_word.cancel()
+
+    async def _wait_for_mailboxes(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds, shield=True):
+            for mailbox in self._mailboxes:
+                await mailbox.done.wait()

@@ -1,0 +1,60 @@
+"""Any function is an agent."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kairo_team._util.plugin_shapes import context_by
+from kairo_team._util.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import MemberContext
+    from kairo_team.tasks import Assignment
+
+
+class FunctionAgent:
+    """Wraps a function `(assignment)` or `(assignment, context)`.
+
+    It gets the context as a second required positional parameter, or as one named `context`. An async function runs
+    in the event loop; a plain one in a daemon thread, where it may read `context.cancelled` to end early.
+    """
+
+    reentrant = True
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._call = _with_context(function)
+        self.invoke: Call = self._call if _is_async(function) else self.run
+        """What makes the awaitable a run waits for: an async function needs nothing around it."""
+
+    async def run(self, assignment: Assignment, context: MemberContext) -> Any:
+        """Call the function; what it returns is checked by the run."""
+        if self.invoke is self._call:
+            return await self._call(assignment, context)
+        result = await run_in_thread(functools.partial(self._call, assignment, context))
+        return await result if inspect.isawaitable(result) else result
+
+    def __repr__(self) -> str:
+        return f"FunctionAgent({getattr(self.function, '__qualname__', self.function)!s})"
+
+
+Call = Callable[["Assignment", "MemberContext"], Any]
+
+
+def _with_context(function: Callable[..., Any]) -> Call:
+    """Return the function as one of assignment and context, whichever of them its signature asks for."""
+    way = context_by(function)
+    if way == "position":
+        return function
+    if way == "keyword":
+        return lambda assignment, context: function(assignment, context=context)
+    return lambda assignment, _: function(assignment)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed

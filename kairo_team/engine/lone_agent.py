@@ -1,0 +1,200 @@
+"""An agent without a team: the same governor, guardrails and tools, and every end an `AgentOutput`."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from kairo_team._util.clock import LoopClock
+from kairo_team.budget import Budget
+from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.engine.constraints import RunConstraints
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.run_services import Services
+from kairo_team.engine.task_pool import beside
+from kairo_team.engine.work_context import WorkContext
+from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.pricing import PriceBook
+from kairo_team.models.resolver import ModelResolver
+from kairo_team.output_types import output_type_problem
+from kairo_team.prompts import Prompts
+from kairo_team.results import AgentOutput, AgentStatus, Artifact
+from kairo_team.tasks import Assignment, Task
+from kairo_team.team import Role
+from kairo_team.tools.permissions import ToolPermissions
+from kairo_team.tools.sources import blocked_sources
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import ChatModel, GuardrailPolicy, MemberContext, ResourceConstraint
+
+_logger = logging.getLogger("kairo_team")
+
+
+class Runnable(Protocol):
+    """An agent that gives back an `AgentOutput`."""
+
+    async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
+        """Do the task."""
+        ...
+
+
+async def run_alone(
+    agent: Runnable,
+    task: Assignment | str,
+    *,
+    budget: Budget | None = None,
+    role: Role | str = "agent",
+    output_type: Any = None,
+    constraints: Iterable[ResourceConstraint] = (),
+    guardrails: Iterable[GuardrailPolicy] = (),
+    permissions: ToolPermissions | None = None,
+) -> AgentOutput:
+    """Run an agent by itself and return how it ended, with what was said so far and what was spent.
+
+    `budget` is all it may spend (None: no limit), `output_type` what its answer must be: a type pydantic can validate,
+    or a JSON Schema. `constraints` guard the work as those of a member do: a graceful exit comes back as GRACEFUL_EXIT,
+    an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back as HALTED, a
+    guardrail's refusal as BLOCKED; what a model or tool source raises is raised. Raises `PlanRefused` for an MCP server
+    of which nothing may be used.
+    """
+    role = Role(role) if isinstance(role, str) else role
+    assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
+    _check(assignment, role, output_type, permissions)
+    if problems := list(blocked_sources(getattr(agent, "tools", ()), permissions)):
+        raise PlanRefused(problems)
+    guards, rails = check_constraints("run_alone", constraints), check_guardrails("run_alone", guardrails)
+    services = _services(LoopClock(), permissions=permissions, guardrails=rails)
+    governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
+    if guards:
+        parts = (governor, services.clock, (), {role.id: guards}, tell_nobody, tell_nobody, tell_nobody)
+        services.constraints = RunConstraints(*parts)
+    context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
+    context.output_type = output_type
+    try:
+        async with beside(*services.watches):
+            return await _run_in_scope(agent, assignment, context)
+    except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends an output can tell
+        cause = innermost(error)
+        if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):
+            raise cause from None
+        return _cut_short(context, cause, getattr(agent, "max_turns", None))
+    except BaseExceptionGroup as group:  # the task group's: `SystemExit` ends the program as usual
+        raise _only_one(group) from None
+    finally:
+        governor.close()
+        for warning in () if context.constraints is None else context.constraints.warnings:
+            _logger.warning("%s: %s", role.id, warning)
+
+
+@asynccontextmanager
+async def work_alone(
+    role: Role | str, *, budget: Budget | None = None, models: Mapping[str, str | ChatModel] | None = None
+) -> AsyncGenerator[WorkContext]:
+    """Give what work outside a team may use: governed models and tools, all paid from `budget` (None: no limit).
+
+    `models` replaces models by name, as a runtime's does. The work ends with the block; what stops it there, such as
+    `HaltError` where time is up, is raised.
+    """
+    role = Role(role) if isinstance(role, str) else role
+    services = _services(LoopClock(), models)
+    governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
+    try:
+        async with beside(*services.watches), governor.scope():
+            yield WorkContext(services, governor, role, step=role.id, task_id=None, member=None)
+    except Exception as error:  # noqa: BLE001 - raised again, without the task group's wrapping
+        raise innermost(error) from None
+    except BaseExceptionGroup as group:
+        raise _only_one(group) from None
+    finally:
+        governor.close()
+
+
+@contextmanager
+def part_of(work: WorkContext, name: str) -> Generator[WorkContext]:
+    """Give what a part of some work alone may use: it pays from the same budget, and what it spends is told apart.
+
+    Each part needs a name of its own: under it is recorded what its calls brought, and a call is not made twice.
+    """
+    governor = work.governor.carve(name)
+    try:
+        yield WorkContext(work.services, governor, work.role, step=name, task_id=None, member=None)
+    finally:
+        governor.close()
+
+
+def _services(
+    clock: LoopClock,
+    models: Mapping[str, str | ChatModel] | None = None,
+    *,
+    permissions: ToolPermissions | None = None,
+    guardrails: Sequence[GuardrailPolicy] = (),
+) -> Services:
+    """Make what a run would have, for work that is in none."""
+    return Services(
+        uuid.uuid4().hex,
+        models=ModelResolver(models),
+        prices=PriceBook(),
+        prompts=Prompts(),
+        journal=MemoryJournal(),
+        clock=clock,
+        emit=tell_nobody,
+        permissions=permissions,
+        guardrails=guardrails,
+    )
+
+
+async def _run_in_scope(agent: Runnable, assignment: Assignment, context: WorkContext) -> AgentOutput:
+    output: AgentOutput | None = None
+    constraints = context.constraints
+    async with context.governor.scope():
+        work = partial(agent.run, assignment, context)
+        output = await (work() if constraints is None else constraints.around(work))
+    assert output is not None, "a scope that was halted raises"
+    if constraints is None or constraints.refusal is None or output.status is not AgentStatus.COMPLETED:
+        return output
+    artifact = replace(output.artifact, partial=True)  # the agent took the refusal for the end of its work
+    return replace(output, artifact=artifact, status=AgentStatus.GRACEFUL_EXIT, error=str(constraints.refusal))
+
+
+def _check(task: Any, role: Any, output_type: Any, permissions: Any) -> None:
+    """Raise `ValueError` for what a team's check would refuse, before anything is spent."""
+    if not isinstance(task, Assignment):
+        raise ValueError(f"a task is a text or a kt.Assignment, not {task!r:.200}")
+    if not isinstance(role, Role):
+        raise ValueError(f"role must be a kt.Role or a role's id, not {role!r:.200}")
+    if permissions is not None and not isinstance(permissions, ToolPermissions):
+        raise ValueError(f"permissions must be a kt.ToolPermissions, not {permissions!r:.200}")
+    problem = None if output_type is None else output_type_problem("the output type", output_type)
+    if problem is not None:
+        raise ValueError(problem)
+
+
+def _only_one(error: Any) -> BaseException:
+    """Return what is in groups of one."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[Any]", error).exceptions  # type: ignore[redundant-cast]  # pyright needs it
+        if len(inner) != 1:
+            break
+        error = inner[0]
+    return cast("BaseException", error)
+
+
+def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) -> AgentOutput:
+    kept, usage, constraints = Artifact(context.kept, partial=True), context.usage, context.constraints
+    status = next((status for kind, status in _ENDS.items() if isinstance(cause, kind)), AgentStatus.HALTED)
+    stopped_by = None if constraints is None or not isinstance(cause, HaltError) else constraints.stopped_by
+    error = str(cause) if stopped_by is None else f"emergency stop by {stopped_by}"
+    return AgentOutput(kept, status, context.turns, max_turns, usage.tool_calls, usage, error=error)
+
+
+_ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}
+
+
+def tell_nobody(*_event: object) -> None:
+    """Take an event that nobody waits for."""

@@ -1,0 +1,199 @@
+"""A model as a member gets it: recorded, constrained, guarded, and governed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from anyio.lowlevel import checkpoint
+
+from kairo_team.errors import GuardrailDenied
+from kairo_team.events import ModelDelta
+from kairo_team.governance.guardrails import (
+    GuardrailAction,
+    GuardrailChain,
+    GuardrailContext,
+    GuardrailPhase,
+    ModelInput,
+    ModelOutput,
+)
+from kairo_team.messages import Message
+
+if TYPE_CHECKING:
+    from kairo_team.engine.constraints import AttemptConstraints
+    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.governance.guardrails import GuardrailPayload
+    from kairo_team.messages import ModelRequest, ModelResponse
+
+
+def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelRequest:
+    """Add what was asked for since the prompt was made; the request of the record stays what the member asked."""
+    if not directives:
+        return request
+    told = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
+    return replace(request, messages=(*request.messages, told))
+
+
+class AskedModel(Protocol):
+    """A governed model, as a member's model asks it."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        ...
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request."""
+        ...
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Do the same, telling each piece of the reply's text."""
+        ...
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens; None without one."""
+        ...
+
+
+class ConstrainedModel:
+    """A governed model inside a team that is a member: its calls are turns of the attempt around that team."""
+
+    __slots__ = ("_constraints", "_model")
+
+    def __init__(self, constraints: AttemptConstraints, model: AskedModel) -> None:
+        self._constraints = constraints
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return self._model.name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request, unless a constraint refuses."""
+        turn = await self._constraints.begin_turn(request)
+        response = await self._model.complete(request)
+        await self._constraints.end_turn(turn, response)
+        return response
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Do the same, telling each piece of the reply's text."""
+        turn = await self._constraints.begin_turn(request)
+        response = await self._model.stream(request, tell)
+        await self._constraints.end_turn(turn, response)
+        return response
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens."""
+        return await self._model.count_tokens(request)
+
+
+class MemberModel:
+    """A governed model whose calls pass the member's constraints and guardrails, and are recorded.
+
+    The intent is recorded before a call, the reply after it, so that none is paid twice.
+    """
+
+    __slots__ = ("_context", "_guardrails", "_model", "_steerable")
+
+    def __init__(
+        self,
+        context: WorkContext,
+        model: AskedModel,
+        guardrails: GuardrailChain | None,
+        *,
+        steerable: bool = True,
+    ) -> None:
+        """Take the governed model; what is said to one that is not `steerable` cannot be added to."""
+        self._context = context
+        self._model = model
+        self._guardrails = guardrails
+        self._steerable = steerable
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return self._model.name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request, from the record when this call was made before."""
+        return await self._answer(request, None)
+
+    async def stream(self, request: ModelRequest) -> ModelResponse:
+        """Do the same, and tell subscribers each piece of the reply; while guardrails look at replies, the whole."""
+        if self._guardrails is None or not self._guardrails.covers(GuardrailPhase.POST_MODEL):
+            return await self._answer(request, self._tell)
+        response = await self._answer(request, None)
+        self._tell(response.text)
+        return response
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens, before guardrails and directives; None without one."""
+        return await self._model.count_tokens(request)
+
+    def _tell(self, text: str) -> None:
+        if text:
+            context = self._context
+            context.services.emit(ModelDelta, context.task_id, context.member, self.name, text)
+
+    async def _answer(self, request: ModelRequest, tell: Callable[[str], None] | None) -> ModelResponse:
+        context = self._context
+        journal, constraints = context.services.journal, context.constraints
+        key = context.call_key(request, self.name)
+        recorded: Any = journal.get(key, None)
+        if isinstance(recorded, GuardrailDenied):
+            await self._refuse(recorded)
+        if recorded is not None:
+            response: ModelResponse = recorded
+            if constraints is not None:
+                constraints.repeat_turn(request, response)
+            return response
+        turn = await constraints.begin_turn(request) if constraints is not None else 0
+        try:
+            directives = context.directives if self._steerable else ()
+            passed = await self._guard_request(_with_directives(request, directives))
+            journal.put(key, None)
+            response = await (self._model.complete(passed) if tell is None else self._model.stream(passed, tell))
+            context.turns += 1
+            response = await self._guard_reply(response)
+        except GuardrailDenied as denied:
+            journal.put(key, denied)
+            await self._refuse(denied)
+        journal.put(key, response)
+        context.denied = None
+        if constraints is not None:
+            await constraints.end_turn(turn, response)
+        return response
+
+    async def _guard_request(self, request: ModelRequest) -> ModelRequest:
+        chain = self._guardrails
+        if chain is None or not chain.covers(GuardrailPhase.PRE_MODEL):
+            return request
+        given = ModelInput(request.messages, request.settings)
+        passed: Any = await self._pass(chain, GuardrailPhase.PRE_MODEL, given)
+        return request if passed is given else replace(request, messages=passed.messages, settings=passed.settings)
+
+    async def _guard_reply(self, response: ModelResponse) -> ModelResponse:
+        chain = self._guardrails
+        if chain is None or not chain.covers(GuardrailPhase.POST_MODEL):
+            return response
+        passed: Any = await self._pass(chain, GuardrailPhase.POST_MODEL, ModelOutput(response))
+        reply: ModelResponse = passed.response
+        return reply
+
+    async def _pass(self, chain: GuardrailChain, phase: GuardrailPhase, payload: GuardrailPayload) -> GuardrailPayload:
+        """Return the payload as the guardrails leave it, or raise `GuardrailDenied`."""
+        context = self._context
+        outcome = await chain.evaluate(GuardrailContext(phase, context.member, self.name, payload, context.metadata))
+        for ruling in outcome.trail:
+            context.report_ruling(phase, self.name, ruling)
+        if outcome.action is GuardrailAction.DENY:
+            raise GuardrailDenied(outcome.policy or "", phase.value, outcome.reason or "")
+        return outcome.payload
+
+    async def _refuse(self, denied: GuardrailDenied) -> NoReturn:
+        """Raise the denial; an agent that calls again and again must not keep the event loop to itself."""
+        self._context.denied = denied
+        await checkpoint()
+        raise denied

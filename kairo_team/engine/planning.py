@@ -1,0 +1,387 @@
+"""Plans of one run: asked for, recorded, checked and bound, before any work starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import anyio
+from pydantic import ValidationError
+
+from kairo_team.budget import Usage
+from kairo_team.engine.budget_split import PLAN
+from kairo_team.engine.preflight import bind, plan_problems, team_problems
+from kairo_team.engine.records.journal import within
+from kairo_team.engine.records.task_records import MISSING, Added, EarlyEnd, PlanFailed, TaskRecords
+from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
+from kairo_team.plugin_calls import CALLING, failure_of, words_of
+from kairo_team.tasks import Task, TaskGraph
+
+if TYPE_CHECKING:
+    from kairo_team.engine.budget_split import Carving, Earlier
+    from kairo_team.engine.dispatcher import Bound, Dispatcher
+    from kairo_team.engine.enforced_end import Leashes
+    from kairo_team.engine.run_services import Services
+    from kairo_team.engine.task_run import TaskRecord
+    from kairo_team.engine.team_run import TeamRun
+
+Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
+MakeTasks = Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]
+
+
+class Replan(NamedTuple):
+    """A plan that took the place of what had not started; a recorded step."""
+
+    failing: str
+    """The task that was about to fail."""
+    replaced: tuple[str, ...]
+    graph: TaskGraph | None
+    """What stayed, with the new tasks; None when no new plan was to be had."""
+    problem: str = ""
+    """Why there was none."""
+    number: int = 0
+    """The how many-th change of the plan it was."""
+
+
+class Planning:
+    """Makes the plans of one run."""
+
+    def __init__(
+        self,
+        run: TeamRun,
+        carving: Carving,
+        services: Services,
+        leashes: Leashes,
+        earlier: Earlier,
+        unfunded: str | None,
+        over: Callable[[], None],
+    ) -> None:
+        """`unfunded` says why the run has no budget, if so; `over` ends a replay like the recorded run."""
+        self.graph: TaskGraph | None = run.request.plan
+        """The plan as it stands."""
+        self.number = 0
+        """How many plans were asked for; 0 before the first."""
+        self.recorded = TaskRecords(run.journal, 0, replaying=False)
+        """The recorded steps of the tasks of the last plan."""
+        self._run = run
+        self._carving = carving
+        self._services = services
+        self._leashes = leashes
+        self._earlier = earlier
+        self._unfunded = unfunded
+        self.foreign: frozenset[str] = frozenset()
+        """Ids of the tasks that a model may have written."""
+        self._over = over
+        self._replanned = False
+        self._changing = anyio.Lock(fast_acquire=True)
+        """Held while the plan that stands is changed; who has it to himself comes at once, as if there were none."""
+        self._parts: dict[int, tuple[Task, ...]] = {}
+        """What the plan was made of at first, under 0, and what each change of it added, by number."""
+        self._first = 0
+        """The number of the plan it began as."""
+        self._added: set[int] = set()
+        """Numbers of the changes that were additions."""
+        self._asked: dict[str, int] = {}
+        """How many additions were asked for, by the id of the task in flight, or "" where there was none."""
+
+    async def plan(self, make: Make) -> tuple[TaskGraph, Bound]:
+        """Make a plan and bind it; `PlanRefused` says what is wrong with it, the team, or the budget."""
+        run = self._run
+        self._earlier.book(run.governor, self._spent(f"plan:{self.number + 1}"))
+        await self.reach(f"plan:{self.number + 1}")
+        problems = team_problems(run.team, run.config, self._services.models, self._services.prices)
+        if self._unfunded or problems:
+            raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
+        self._carving.set_aside(run.team, self._earlier)
+        self.number += 1
+        self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
+        self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
+        self.foreign = self._written_by_models(graph)
+        if not self.recorded.replaying:  # a plan nobody has seen may bring back what was cancelled in the last one
+            run.bus.told = frozenset()
+        bound = bind(graph, run.team)
+        problems = plan_problems(graph, run.team, bound)
+        if problems:
+            raise PlanRefused(problems)
+        return graph, bound
+
+    async def reach(self, key: str) -> None:
+        """Go no further once the run is stopped, or in a replay than the recorded run, if that never made `key`."""
+        journal = self._run.journal
+        never = isinstance(journal.get("end", None), EarlyEnd) and journal.get(key, MISSING) is MISSING
+        if never or self._run.governor.final is not None:
+            self._over()
+            await anyio.sleep_forever()
+
+    async def replan(
+        self,
+        failing: TaskRecord,
+        dispatcher: Dispatcher,
+        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
+    ) -> TaskGraph | None:
+        """Put new tasks in the place of those that have not started; see `TeamRun.replan`."""
+        whose = self._run.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
+        if self._replan_record() is None:
+            failing.recall_cancel()
+        if self._replanned or failing.interrupted is not None or whose != failing.task.id:
+            return None
+        self._replanned = True
+        self.number += 1
+        self._earlier.book(self._run.governor, self._spent(f"plan:{self.number}"))
+        await dispatcher.reach(failing, f"plan:{self.number}")
+        async with self._changing:
+            return await self._replan(failing, dispatcher, make)
+
+    async def _replan(
+        self,
+        failing: TaskRecord,
+        dispatcher: Dispatcher,
+        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
+    ) -> TaskGraph | None:
+        self._run.journal.put(f"plan:{self.number}:for", failing.task.id)
+        made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
+        change = cast("Replan", made)
+        if change.graph is None:
+            which = f"the one in which {failing.task.id!r} failed"
+            self._run.warn(f"no new plan in the place of {which}: {change.problem}")
+            return None
+        new = [task for task in change.graph.tasks if task.id not in dispatcher.records]
+        graph = self._grow(change.number, new)
+        failing.superseded = True
+        dispatcher.replace(change.replaced, new, bind(change.graph, self._run.team), self.recorded)
+        return graph
+
+    async def add(self, by: TaskRecord | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
+        """Add tasks to the plan that stands; see `TeamRun.add`."""
+        who = "" if by is None else by.task.id
+        self._asked[who] = nth = self._asked.get(who, 0) + 1
+        key, journal = f"add:{who}:{nth}", self._run.journal
+        self._earlier.book(self._run.governor, self._spent(key))
+        await (self.reach(key) if by is None else dispatcher.reach(by, key))
+        if by is not None:
+            by.recall_cancel(key)
+            if by.interrupted is not None:
+                raise Interrupted(str(by.interrupted))
+        async with self._changing:
+            made: object = journal.get(key, MISSING)
+            recalled = made is not MISSING
+            if not recalled:
+                made = await self._make_addition(key, dispatcher, make)
+            if isinstance(made, PlanFailed):
+                raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
+            last = cast("int", made)
+            for number in range(1, last + 1):
+                self._apply(number, dispatcher, replaying=recalled or number < last)
+        dispatcher.look_for_end()
+        assert self.graph is not None
+        return self.graph
+
+    async def _make_addition(self, key: str, dispatcher: Dispatcher, make: MakeTasks) -> object:
+        """Ask for more tasks and record them; return the number of the change."""
+        spent = self._spent(key)
+        try:
+            return await self._make(key, lambda: self._ask_for_tasks(dispatcher, make))
+        finally:
+            more = self._carving.close_purpose(PLAN)
+            if more != Usage():
+                self._run.journal.put(f"{key}:usage", spent + more)
+
+    async def _ask_for_tasks(self, dispatcher: Dispatcher, make: MakeTasks) -> int:
+        with CALLING:
+            given: Any = make()
+        if inspect.isawaitable(given):
+            given = await self._leashes.hold(given, "who adds tasks")
+        new = _tasks_of(given)
+        assert self.graph is not None
+        problems = _addition_problems(new, self.graph, dispatcher.records)
+        problems = problems or plan_problems(new, self._run.team, bind(new, self._run.team))
+        if problems:
+            raise PlanRefused(problems)
+        number = self._next_change()
+        self._run.journal.put(f"change:{number}", Added(self.number, new))
+        return number
+
+    def _next_change(self) -> int:
+        """Return the number of a change of the plan: no recorded one has it."""
+        number = max(self._parts) + 1
+        while self._run.journal.get(f"change:{number}", None) is not None:
+            number += 1
+        return number
+
+    def _apply(self, number: int, dispatcher: Dispatcher, *, replaying: bool) -> None:
+        """Put the tasks of an addition on the board, where they are not yet; other changes are put there elsewhere."""
+        run, change = self._run, self._run.journal.get(f"change:{number}", None)
+        if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
+            return
+        earlier = self._earlier.outcomes
+        steps = TaskRecords(run.journal, change.plan, replaying=replaying, earlier=earlier)
+        self._added.add(number)
+        self._grow(number, change.tasks)
+        dispatcher.replace((), change.tasks, bind(change.tasks, run.team), steps)
+
+    def _grow(self, number: int, tasks: Sequence[Task]) -> TaskGraph:
+        """Take the tasks of a change into the plan that stands, in the order of changes."""
+        self._parts[number] = tuple(tasks)
+        self.graph = graph = TaskGraph([task for part in sorted(self._parts) for task in self._parts[part]])
+        self.foreign = self._written_by_models(graph)
+        return graph
+
+    @property
+    def grows_further(self) -> bool:
+        """Whether a replay has not come to all recorded additions yet."""
+        number = max(self._parts) + 1
+        while (change := self._run.journal.get(f"change:{number}", None)) is not None:
+            if isinstance(change, Added):
+                return True
+            number += 1
+        return False
+
+    def _spent(self, key: str) -> Usage:
+        """Return what a step has cost so far: a replay asks nobody and books the same."""
+        return cast("Usage", self._run.journal.get(f"{key}:usage", Usage()))
+
+    def hold_back(self, dispatcher: Dispatcher) -> None:
+        """In a replay, keep tasks from being started that a later plan replaced."""
+        recorded = self._replan_record()
+        if recorded is not None and recorded.graph is not None:
+            next(iter(dispatcher.records.values())).steps.replaced = frozenset(recorded.replaced)
+        if self.recorded.replaying:
+            dispatcher.skip_cancelled()
+
+    def _replan_record(self) -> Replan | None:
+        """Return the replanning that is recorded, if there is one: it follows the plan that was begun with."""
+        first = self.number - 1 if self._replanned else self.number
+        found = self._run.journal.get(f"plan:{first + 1}", None)
+        return found if isinstance(found, Replan) else None
+
+    async def _step(self, make: Callable[[], Awaitable[object]]) -> object:
+        """Make a plan, or take the recorded one, and record what it cost."""
+        run, key = self._run, f"plan:{self.number}"
+        earlier = self._spent(f"plan:{self.number}")
+        made: object = run.journal.get(key, MISSING)
+        self.recorded = TaskRecords(
+            run.journal, self.number, replaying=made is not MISSING, earlier=self._earlier.outcomes
+        )
+        if made is MISSING:
+            await self.reach(key)
+            try:
+                made = await self._make(key, make)
+            finally:
+                spent = self._carving.close_purpose(PLAN)
+                if spent != Usage():
+                    run.journal.put(f"{key}:usage", earlier + spent)
+        if isinstance(made, PlanFailed):
+            raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
+        return made
+
+    async def _make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
+        """Make a plan and record it, or why there is none, unless it is the end of the run that keeps it from it."""
+        journal = self._run.journal
+        try:
+            with within(key):
+                made = await make()
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is not None and self._run.governor.stopped is None:
+                cause = innermost(error)
+                journal.put(key, PlanFailed(words_of(cause), isinstance(cause, PlanRefused)))
+            raise
+        journal.put(key, made)
+        return made
+
+    def _written_by_models(self, graph: TaskGraph) -> frozenset[str]:
+        """Return the ids of tasks that a model may have written, and whose words are not given.
+
+        Of a plan that cost tokens these are all, else those that were added: they may repeat what a member wrote.
+        """
+        request = self._run.request
+        given = {request.goal} | {task.description for task in (request.plan.tasks if request.plan else ())}
+        if not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
+            parts = (part for number, part in self._parts.items() if number not in self._added)
+            given.update(task.description for part in parts for task in part)
+        return frozenset(task.id for task in graph.tasks if task.description not in given)
+
+    async def _ask(self, make: Make) -> TaskGraph:
+        with CALLING:
+            made = make()
+        graph: Any = made
+        if inspect.isawaitable(made):
+            graph = await self._leashes.hold(made, "the planner")
+        if not isinstance(graph, TaskGraph):
+            raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
+        return graph
+
+    async def _ask_anew(
+        self,
+        failing: TaskRecord,
+        dispatcher: Dispatcher,
+        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
+    ) -> Replan:
+        """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
+        run = self._run
+        started = [record.task for record in dispatcher.records.values() if record.begun]
+        failing_id = failing.task.id
+        try:
+            graph = await self._ask(lambda: make(TaskGraph(started)))
+            problems = _replan_problems(graph, started, dispatcher.records, failing_id)
+            problems += plan_problems(graph, run.team, bind(graph, run.team))
+            if problems:
+                raise PlanRefused(problems)
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:  # whatever else keeps the planner from it, the task fails as it would have
+                raise
+            return Replan(failing_id, (), None, words_of(innermost(error)))
+        replaced = tuple(one.task.id for one in dispatcher.records.values() if not one.begun)
+        number = self._next_change()
+        run.journal.put(f"change:{number}", True)
+        return Replan(failing_id, replaced, graph, number=number)
+
+
+def _replan_problems(
+    graph: TaskGraph, started: Sequence[Task], records: Mapping[str, TaskRecord], failing: str
+) -> list[str]:
+    """Say what is wrong with a plan that is to take the place of what has not started."""
+    kept = {task.id: task for task in started}
+    new = [task for task in graph.tasks if task.id not in kept]
+    changed = [task.id for task in graph.tasks if task.id in kept and task != kept[task.id]]
+    reused = [task.id for task in new if task.id in records]
+    lost = {name for name in kept if name == failing or records[name].lost}
+    problems = [] if new else ["the new plan has no new task"]
+    problems += [f"it changes tasks that have started: {known(changed)}"] if changed else []
+    problems += [f"it uses ids again: {known(reused)}; new tasks need ids of their own"] if reused else []
+    return problems + _hopeless(new, lost)
+
+
+def _tasks_of(given: Any) -> tuple[Task, ...]:
+    """Return tasks that were to be added; `ContractBreach` for anything else."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ContractBreach(f"tasks are added as a list of kt.Task, not as {given!r:.200}")
+    tasks = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise ContractBreach(f"tasks are added as a list of kt.Task, and {task!r:.200} is none")
+    return tasks
+
+
+def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[str, TaskRecord]) -> list[str]:
+    """Say what is wrong with tasks that are to be added to a plan."""
+    if not new:
+        return ["there is no task to add"]
+    reused = [task.id for task in new if task.id in records]
+    if reused:
+        return [f"ids are used again: {known(reused)}; tasks that are added need ids of their own"]
+    try:
+        TaskGraph([*graph.tasks, *new])
+    except ValidationError as error:
+        return [one["msg"].removeprefix("Value error, ") for one in error.errors(include_url=False)]
+    except ValueError as error:
+        return [str(error)]
+    return _hopeless(new, {name for name, record in records.items() if record.lost})
+
+
+def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:
+    """Say which tasks could never start."""
+    hopeless = [task.id for task in tasks if sum(name not in lost for name in task.depends_on) < task.needed]
+    return [f"tasks need what was not accepted: {known(hopeless)}"] if hopeless else []

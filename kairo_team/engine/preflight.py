@@ -1,0 +1,363 @@
+"""Who can do which task, and what about a plan cannot start at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kairo_team.budget import Budget, BudgetNode
+from kairo_team.engine.budget_split import EVALUATE, PLAN, Carving, Earlier, root_budget
+from kairo_team.engine.lone_agent import tell_nobody
+from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.governance.ledger import DIMENSIONS
+from kairo_team.models.fallback import single_models
+from kairo_team.output_types import output_type_problem
+from kairo_team.tasks import TaskGraph
+from kairo_team.tools.permissions import ToolPermissions
+from kairo_team.tools.sources import blocked_sources
+
+if TYPE_CHECKING:
+    from kairo_team.budget import BudgetPolicy
+    from kairo_team.contracts import Models, Planner, TeamCoordinator
+    from kairo_team.engine.runtime import Runtime
+    from kairo_team.governance.pricing import PriceBook
+    from kairo_team.tasks import Task
+    from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
+
+
+def able_members(task: Task, team: Team) -> tuple[str, ...]:
+    """Return the names of the members that may do a task: its `member`, else its `role`, and what it `requires`."""
+    return _able(task, team.members)
+
+
+def _able(task: Task, members: Iterable[Member]) -> tuple[str, ...]:
+    return tuple(member.id for member in members if _is_able(task, member))
+
+
+def _candidates(
+    task: Task, team: Team, named: Mapping[str, Sequence[Member]], in_role: Mapping[str, Sequence[Member]]
+) -> Sequence[Member]:
+    """Return the only members that could be able to do a task."""
+    if task.member is not None:
+        return named.get(task.member, ())
+    return team.members if task.role is None else in_role.get(task.role, ())
+
+
+def _is_able(task: Task, member: Member) -> bool:
+    if task.member is not None and member.name != task.member:
+        return False
+    if task.role is not None and member.role.id != task.role:
+        return False
+    return not task.requires or set(task.requires) <= set(member.role.capabilities)
+
+
+def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, ...]]:
+    """Find who may do each task, by task id, in time linear in tasks and members.
+
+    Tasks that ask for the same are looked up once, a member by its name, and those of a role by the role.
+    """
+    found: dict[object, tuple[str, ...]] = {}
+    bound: dict[str, tuple[str, ...]] = {}
+    named = {member.id: [member] for member in team.members}
+    in_role: dict[str, list[Member]] = {}
+    for member in team.members:
+        in_role.setdefault(member.role.id, []).append(member)
+    for task in _tasks(graph):
+        need = (task.member, task.role, task.requires)
+        if need not in found:
+            found[need] = _able(task, _candidates(task, team, named, in_role))
+        bound[task.id] = found[need]
+    return bound
+
+
+def plan_problems(graph: TaskGraph | Sequence[Task], team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return one sentence for each task that nobody can do, or that names something the team does not have."""
+    return [
+        problem
+        for task in _tasks(graph)
+        if task.evaluator is not None or task.output_type is not None or not bound[task.id]
+        for problem in _task_problems(task, team, bound[task.id])
+    ]
+
+
+def _tasks(graph: TaskGraph | Sequence[Task]) -> Sequence[Task]:
+    return graph.tasks if isinstance(graph, TaskGraph) else graph
+
+
+def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[str]:
+    if task.evaluator is not None and task.evaluator not in team.evaluators:
+        yield f"task {task.id!r} names the evaluator {task.evaluator!r}; the team has {known(team.evaluators)}"
+    if task.output_type is not None and task.output_type not in team.output_types:
+        yield f"task {task.id!r} names the output type {task.output_type!r}; the team has {known(team.output_types)}"
+    if not able:
+        yield f"task {task.id!r} needs {_need(task)}, which nobody offers; the team has {_offers(team)}"
+
+
+def _need(task: Task) -> str:
+    needs: list[str] = []
+    if task.member is not None:
+        needs.append(f"the member {task.member!r}")
+    if task.role is not None:
+        needs.append(f"the role {task.role!r}")
+    if task.requires:
+        needs.append(f"the capabilities {known(task.requires)}")
+    return " with ".join(needs)
+
+
+def _offers(team: Team) -> str:
+    offers: list[str] = []
+    for member in team.members[:_MOST_OFFERS]:
+        skills = f" able to do {known(member.role.capabilities)}" if member.role.capabilities else ""
+        role = f" (role {member.role.id!r})" if member.name != member.role.id else ""
+        offers.append(f"{member.id!r}{role}{skills}")
+    more = len(team.members) - _MOST_OFFERS
+    return ", ".join(offers) + (f" and {more} more members" if more > 0 else "")
+
+
+_MOST_OFFERS: Final = 30
+"""Members that a message describes."""
+
+
+def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+    """Return one sentence for each reason the team cannot start: budgets that do not add up, models nobody serves.
+
+    A model without a price under a limit in dollars is one of them.
+    """
+    problems = [*_budget_problems(team, config.budget), *_price_problems(team, config.budget, models, prices)]
+    problems += [
+        problem
+        for name, kind in team.output_types.items()
+        if (problem := output_type_problem(f"the team's output type {name!r}", kind)) is not None
+    ]
+    problems += _guardrail_problems(team)
+    problems += _tool_problems(team)
+    for member in team.everyone:
+        ask = getattr(member.agent, "preflight", None)
+        if ask is not None:
+            found: Sequence[str] = ask(member.role, models, _ceiling(member, config.budget))
+            problems.extend(f"member {member.id!r}: {problem}" for problem in found)
+    return problems
+
+
+def _guardrail_problems(team: Team) -> Iterator[str]:
+    owners = [(f"team {team.name!r}", team.guardrails)]
+    owners += [(f"member {member.id!r}", member.guardrails) for member in team.everyone]
+    for owner, policies in owners:
+        try:
+            GuardrailChain(policies)
+        except ValueError as error:
+            yield f"{owner}: {error}"
+
+
+def _tool_problems(team: Team) -> Iterator[str]:
+    permissions: Any = team.permissions
+    if permissions is not None and not isinstance(permissions, ToolPermissions):
+        yield f"Team.permissions must be a ToolPermissions, such as kt.ToolPermissions(guard=...), not {permissions!r}"
+        return
+    for member in team.everyone:
+        tools: Any = getattr(member.agent, "tools", ())
+        if isinstance(tools, tuple):
+            given = cast("tuple[Any, ...]", tools)  # type: ignore[redundant-cast]  # pyright needs it
+            yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(given, permissions))
+
+
+def _price_problems(team: Team, budget: Budget, models: Models, prices: PriceBook) -> Iterator[str]:
+    for member in team.everyone:
+        if _ceiling(member, budget).dollars is not None:
+            yield from (f"member {member.id!r}: {problem}" for problem in _unpriced(member.agent, models, prices))
+
+
+def _unpriced(agent: object, models: Models, prices: PriceBook) -> list[str]:
+    model: Any = getattr(agent, "model", None)
+    if not (isinstance(model, str) or hasattr(model, "complete")):
+        return []
+    try:
+        found = list(single_models(models.resolve(model)))
+    except KairoError:
+        return []  # the agent's own preflight says what is wrong with the model
+    return [problem for problem in map(prices.problem, found) if problem]
+
+
+def planner_problems(planner: Planner, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+    """Return one sentence for each reason a planner could not be asked, such as a model nobody serves."""
+    ask = getattr(planner, "preflight", None)
+    problems: list[str] = [] if ask is None else list(ask(models))
+    if config.budget.dollars is not None:
+        problems += _unpriced(planner, models, prices)
+    return [f"the planner: {problem}" for problem in problems]
+
+
+def judge_problems(judge: Any, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+    """Return one sentence for each reason a judge could not be asked; an agent that judges asks its own models."""
+    if not isinstance(judge, str) and not hasattr(judge, "complete"):
+        return []
+    try:
+        found = list(single_models(models.resolve(judge)))
+    except KairoError as error:
+        return [f"the judge: {error}"]
+    unpriced = map(prices.problem, found) if config.budget.dollars is not None else ()
+    return [f"the judge: {problem}" for problem in unpriced if problem]
+
+
+def _budget_problems(team: Team, budget: Budget) -> Iterator[str]:
+    for field in ("tokens", "dollars", "loops", "tool_calls"):
+        limit = getattr(budget, field)
+        asked = [getattr(m.budget, field) or 0 for m in team.everyone if m.budget is not None]
+        if limit is not None and sum(asked) > limit:
+            yield f"the members' budgets add up to {sum(asked)} {field}, the team has {limit}"
+    if budget.loops == 0:
+        yield "the budget allows 0 loops, and every attempt is one: allow at least 1 (None is unlimited)"
+
+
+def _ceiling(member: Member, budget: Budget) -> Budget:
+    """Return the tighter of the team's and the member's limit, field by field."""
+    own = member.budget or Budget()
+    limits: dict[str, Any] = {}
+    for field in Budget.__slots__:
+        given = [limit for limit in (getattr(own, field), getattr(budget, field)) if limit is not None]
+        limits[field] = min(given) if given else None
+    return Budget(**limits)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """What a run would meet before its first task; `str()` says it to people."""
+
+    ok: bool
+    """Nothing would be refused."""
+    problems: tuple[str, ...] = ()
+    """A sentence for each thing that would be refused."""
+    split: BudgetNode | None = None
+    """What would be set aside for each member, for planning and for reviews where these ask a model, and, if the plan
+    is known, for each task when all of them are dispatched with nothing spent; `reserve` is what stays back for
+    retries, seniors and top-ups. None when the members' budgets do not even add up."""
+    carries: int | None = None
+    """How many of the plan's tasks the budget can be expected to carry to their end, if each takes what
+    `BudgetPolicy.expect` says; None when the plan is not known."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what may surprise, such as a budget that is not expected to carry all tasks."""
+
+    def __str__(self) -> str:
+        lines = [f"cannot start: {problem}" for problem in self.problems] or ["can start"]
+        return "\n".join([*lines, *([str(self.split)] if self.split else []), *self.notes])
+
+
+def check_request(
+    request: TeamExecutionRequest, team: Team, coordinator: TeamCoordinator, runtime: Runtime
+) -> PlanCheck:
+    """Bind the plan and split the budget as the run would; calls no agent, planner or model."""
+    problems: list[str] = []
+    plan: TaskGraph | None = request.plan
+    preview = getattr(coordinator, "preview", None)
+    if preview is not None:
+        try:
+            plan = preview(request, team)
+        except PlanRefused as refused:
+            problems += refused.problems
+    preflight = getattr(coordinator, "preflight", None)
+    if preflight is not None:
+        problems += preflight(request, team)
+    prices = runtime.prices.under(request.config.budget_policy)
+    problems += team_problems(team, request.config, runtime.models, prices)
+    bound: Mapping[str, tuple[str, ...]] = {} if plan is None else bind(plan, team)
+    if plan is not None:
+        problems += plan_problems(plan, team, bound)
+    problems += _shortage(runtime, request)
+    if problems:
+        return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))
+    judges = getattr(coordinator, "judges", None)
+    return _split(request, team, plan, bound, judged=judges is not None and bool(judges(plan, team)))
+
+
+def _shortage(runtime: Runtime, request: TeamExecutionRequest) -> list[str]:
+    """Say what the runtime's budget lacks for this run."""
+    if runtime.governor is None:
+        return []
+    left, asked = runtime.governor.unallotted, request.config.budget
+    short = [
+        f"the runtime's budget does not cover this run: {getattr(left, name)} {name} are left, {want} asked"
+        for name in ("tokens", "dollars", "loops", "tool_calls")
+        if (want := getattr(asked, name)) is not None and getattr(left, name) is not None and want > getattr(left, name)
+    ]
+    halt = runtime.governor.halted
+    return short if halt is None else [*short, f"the runtime's budget is halted: {halt.value}"]
+
+
+def _split(
+    request: TeamExecutionRequest,
+    team: Team,
+    plan: TaskGraph | None,
+    bound: Mapping[str, tuple[str, ...]],
+    *,
+    judged: bool,
+) -> PlanCheck:
+    policy, root_limit = request.config.budget_policy, root_budget(request.config)
+    carving = _carve_team(root_limit, policy, team, planned=plan is not None, judged=judged)
+    problems = () if plan is None else _carve_tasks(carving, policy, plan, bound)
+    carving.hold_back(policy.reserve)
+    carries: int | None = None
+    notes: tuple[str, ...] = ()
+    if plan is not None and not problems:
+        anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
+        carries, notes = _count_carried(anew, policy, plan, bound)
+    return PlanCheck(not problems, problems, carving.root.tree(), carries, notes)
+
+
+def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: bool, judged: bool) -> Carving:
+    """Carve what is set aside before the first task."""
+    carving = Carving(Governor(limit, name=team.name, clock=_at_rest), policy, tell_nobody)
+    carving.set_aside(team, Earlier(carving.root, None))
+    for purpose, wired in ((PLAN, not planned), (EVALUATE, judged)):
+        if wired:
+            carving.purpose(purpose)
+    return carving
+
+
+def _count_carried(
+    carving: Carving, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
+) -> tuple[int, tuple[str, ...]]:
+    """Return how many tasks get to their end if each takes what is expected, and say so if these are not all."""
+    carried, scarce = 0, ""
+    for task in plan.tasks:
+        expected = policy.expect if task.budget is None else _least(policy.expect, task.budget)
+        try:
+            carving.members[bound[task.id][0]].carve(task.id, guarantee=expected)
+            carried += 1
+        except InsufficientBudget as short:
+            scarce = scarce or short.dimension
+    if not scarce:
+        return carried, ()
+    amount = getattr(policy.expect, scarce)
+    takes = f"${amount}" if scarce == "dollars" else f"{amount:,} {scarce.replace('_', ' ')}"
+    note = f"the budget can be expected to carry {carried} of {len(plan.tasks)} tasks, if each takes {takes}"
+    return carried, (f"{note} (BudgetPolicy.expect); once one has ended, what it took counts instead",)
+
+
+def _least(one: Budget, other: Budget) -> Budget:
+    """Return the lower of two limits, in each dimension."""
+    pairs = ((getattr(one, name), getattr(other, name)) for name in DIMENSIONS)
+    return Budget(*(mine if its is None or (mine is not None and mine < its) else its for mine, its in pairs))
+
+
+def _carve_tasks(
+    carving: Carving, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """Carve for all tasks as if they were dispatched one after another; say so if not one could be paid for."""
+    weight = sum(task.weight for task in plan.tasks)
+    paid, lacking = 0, ""
+    for task in plan.tasks:
+        try:
+            carving.members[bound[task.id][0]].carve_share(task.id, task.budget, task.weight / weight, policy.reserve)
+            paid += 1
+        except InsufficientBudget as short:
+            lacking = lacking or f"task {task.id!r}: {short}"
+        weight -= task.weight
+    return () if paid else (f"no task can get its share of the budget; {lacking}",)
+
+
+def _at_rest() -> float:
+    """Tell the time of a clock that stands: no second of the budget passes while it is split."""
+    return 0.0

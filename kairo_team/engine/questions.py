@@ -1,0 +1,131 @@
+"""What one run asks of people: through its gate, recorded, and bound to what it is about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kairo_team.engine.records.task_records import MISSING
+from kairo_team.errors import Misuse, NoQuestion
+from kairo_team.events import HumanDecided, HumanRequested
+from kairo_team.human import HumanDecision, HumanRequest
+from kairo_team.plugin_calls import failure_of
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import HumanGate, Journal
+    from kairo_team.engine.enforced_end import Leashes
+
+_logger = logging.getLogger("kairo_team")
+
+
+class Decided(NamedTuple):
+    """What came of a question; a recorded step. It holds for what was asked about and nothing else."""
+
+    digest: str
+    decision: HumanDecision | None
+    """None: nobody answered."""
+
+
+class Inbox:
+    """The questions of one run that wait for an answer, and the answers that wait for the run to go on."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, HumanRequest] = {}
+        self._answers: dict[str, tuple[str, HumanDecision]] = {}
+        """By question: the digest of what it was about, and the decision."""
+
+    @property
+    def open(self) -> Mapping[str, HumanRequest]:
+        """Questions without an answer, by id, oldest first."""
+        return MappingProxyType({key: one for key, one in self._open.items() if key not in self._answers})
+
+    def __contains__(self, question_id: object) -> bool:
+        return question_id in self._open
+
+    def leave(self, question: HumanRequest) -> None:
+        """Keep a question that was put off."""
+        self._open[question.id] = question
+
+    def answer(self, question_id: str, decision: HumanDecision) -> None:
+        """Keep an answer; the same one twice is one, another one is refused."""
+        question = self._open.get(question_id)
+        if question is None:
+            raise NoQuestion(question_id, self.open)
+        if not isinstance(decision, HumanDecision) or decision.action == "defer":
+            raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
+        given = self._answers.setdefault(question_id, (question.digest, decision))[1]
+        if given != decision:
+            raise Misuse(f"the question {question_id!r} was answered already: {given.action}")
+
+    def is_answered(self, question: HumanRequest) -> bool:
+        """Say whether there is an answer to exactly this question."""
+        return self._answers.get(question.id, ("",))[0] == question.digest
+
+    def take(self, question: HumanRequest) -> HumanDecision | None:
+        """Return the answer to exactly this question; one about something that has changed since is void."""
+        digest, decision = self._answers.pop(question.id, ("", None))
+        self._open.pop(question.id, None)
+        return decision if digest == question.digest else None
+
+
+class Questions:
+    """Asks what a run has to ask."""
+
+    def __init__(
+        self,
+        run_id: str,
+        gate: HumanGate | None,
+        inbox: Inbox,
+        journal: Journal,
+        leashes: Leashes,
+        emit: Callable[..., None],
+    ) -> None:
+        """Take the run's gate; None: nobody can be asked."""
+        self._run_id = run_id
+        self.gate = gate
+        self.inbox = inbox
+        self._journal = journal
+        self._leashes = leashes
+        self._emit = emit
+
+    async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
+        """Return what a person decides; None when nobody can be asked, or nobody answers. Recorded, unless put off."""
+        question = self.identified(asked, key)
+        recorded: Any = self._journal.get(key, MISSING)
+        if isinstance(recorded, Decided) and recorded.digest == question.digest:
+            return recorded.decision
+        decision = self.inbox.take(question)
+        if decision is None:
+            if self.gate is None:
+                return None
+            self._emit(HumanRequested, question.task_id, question.member, question)
+            decision = await self._decide(self.gate, question)
+        if decision is not None and decision.action == "defer":
+            self.inbox.leave(question)
+        else:
+            self._journal.put(key, Decided(question.digest, decision))
+        told = ("silent", "") if decision is None else (decision.action, decision.feedback)
+        self._emit(HumanDecided, question.task_id, question.member, question.id, *told)
+        return decision
+
+    def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
+        """Return the question with its id and its run's."""
+        return replace(asked, id=f"{self._run_id}:{key}", run_id=self._run_id)
+
+    async def _decide(self, gate: HumanGate, question: HumanRequest) -> HumanDecision | None:
+        """Ask the gate; one that fails has decided nothing."""
+        name = type(gate).__name__
+        try:
+            decision: Any = await self._leashes.hold(gate.decide(question), name)
+        except BaseException as raised:
+            if failure_of(raised) is None:
+                raise
+            _logger.warning("the gate %s failed on %r: it counts as silence", name, question.id, exc_info=True)
+            return None
+        if decision is not None and not isinstance(decision, HumanDecision):
+            _logger.warning("the gate %s answered %r, which is no HumanDecision: silence", name, decision)
+            return None
+        return decision

@@ -1,0 +1,1 @@
+"""Recorded steps of a run: their keys and values, and what a replay does with them."""

@@ -1,0 +1,283 @@
+"""Runs as their watchers see them: a handle on each, and the runtime's register."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+
+from kairo_team.engine.event_bus import Bus, EventLog
+from kairo_team.errors import Misuse, RunExists, RunFinished, RunNotFound
+from kairo_team.tasks import TaskStatus
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget, Usage
+    from kairo_team.contracts import Journal, Subscriber
+    from kairo_team.engine.questions import Inbox
+    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.events import Event
+    from kairo_team.results import TaskOutcome, TeamResult
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import TeamExecutionRequest
+
+_CANCELLED = "the run was cancelled"
+
+
+class Suspension(NamedTuple):
+    """What a suspended run goes on from."""
+
+    request: TeamExecutionRequest
+    begun_with: Mapping[str, object]
+    """What must be the same when it goes on, by name."""
+    journal: Journal
+    usage: Usage
+    budget: Budget
+    """The run's budget, with what it was topped up by."""
+    seq: int
+    inbox: Inbox
+    outcomes: Mapping[str, TaskOutcome]
+    """How the tasks stood, by id."""
+    plan: TaskGraph | None
+    """The plan as it stood."""
+    spent_by: Mapping[str, Usage]
+    """What was spent with each member, by name."""
+
+
+class Run:
+    """A handle on a run: watch it, steer it, cancel it, wait for its result.
+
+    But for `events` and `result` everything may be called from any thread. What changes a run raises `RunFinished`
+    once it has ended.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        forget: Callable[[Run], None],
+        *,
+        within: str | None = None,
+        keep_events: bool = False,
+    ) -> None:
+        """With `keep_events` every event is kept, for `events` to begin at the first."""
+        self.run_id = run_id
+        self.within = within
+        """The run it is a part of: that of a team whose member is a team."""
+        self._forget = forget
+        self.log: EventLog | None = EventLog(0) if keep_events else None
+        self.suspension: Suspension | None = None
+        """Set while the run waits for a person."""
+        self.resuming = False
+        self.served = keep_events
+        """The runtime executes it, and tells by `settle` what came of that."""
+        self._control: TeamRun | None = None
+        self._result: TeamResult | None = None
+        self._error: BaseException | None = None
+        self._begun = anyio.Event()
+        self._ended = anyio.Event()
+        self._cancelled: str | None = None
+        """Why it is to be killed as soon as it begins."""
+
+    # ------------------------------------------------------------------ for whoever watches
+
+    def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """Iterate over the events with a number above `after`, then over those to come, until the session ends.
+
+        A run that was begun by `Runtime.start` or `stream` keeps all of them; of any other only those from now on are
+        there: from this call on, or from that of an earlier watcher. Any number of watchers may come and go, each as
+        slow as it likes. Raises `RunFinished` for a run that has ended and kept none.
+        """
+        if type(after) is not int or after < 0:
+            raise ValueError(f"events(after=) takes the number of the last event that is known, from 0, not {after!r}")
+        if self.log is None:
+            self.log = EventLog(self._live().bus.seq)
+            self._live().bus.keep(self.log)
+        return self.log.read(after)
+
+    async def result(self) -> TeamResult:
+        """Wait for the run's end, or suspension, and return its result; raises what the coordinator raised.
+
+        `RunFinished` where there is none: the runtime's block was left before the run had begun.
+        """
+        await self._ended.wait()
+        if self._result is None:
+            raise self._error if isinstance(self._error, Exception) else RunFinished(self.run_id)
+        return self._result
+
+    def cancel(self, reason: str = _CANCELLED) -> None:
+        """Kill the run: in-flight work is interrupted, what was kept comes back. From any thread or signal handler.
+
+        A suspended run is given up.
+        """
+        if self._control is None and (self.live or self.resuming):  # it is about to begin
+            self._cancelled = self._cancelled or reason
+        elif self._control is None and self.suspension is not None:
+            self.give_up()
+        else:
+            self._live().cancel(reason)
+
+    def cancel_task(self, task_id: str, reason: str = "the task was cancelled") -> None:
+        """End one task: one that never started is SKIPPED, one in flight is CANCELLED with what it kept.
+
+        Raises `Misuse` for a task that has ended, or is not in the plan.
+        """
+        self._live().cancel_task(task_id, reason)
+
+    def steer(self, directive: str, task_id: str | None = None) -> None:
+        """Tell the members of one task, or of all: in flight they see it at their next turn, later ones from the start.
+
+        Raises `Misuse` for a task that has ended, or is not in the plan.
+        """
+        self._live().steer(directive, task_id)
+
+    def top_up(self, budget: Budget) -> None:
+        """Raise the run's limits by a budget; fields that are None stay. What waits for budget looks again.
+
+        Raises `InsufficientBudget`, and changes nothing, where the runtime's shared budget does not have it.
+        """
+        self._live().top_up_run(budget)
+
+    def _live(self) -> TeamRun:
+        if self._control is not None:
+            return self._control
+        if not self._begun.is_set():
+            raise Misuse(f"run {self.run_id!r} has not begun yet: there is nothing to watch or change, only to cancel")
+        raise RunFinished(self.run_id)
+
+    def __repr__(self) -> str:
+        waiting = "suspended" if self.suspension else "ended"
+        return f"<Run {self.run_id!r} {'running' if self._control else 'starting' if self.live else waiting}>"
+
+    # ------------------------------------------------------------------ for the run itself
+
+    @property
+    def begun(self) -> bool:
+        """A session has been opened, and has not ended."""
+        return self._control is not None
+
+    @property
+    def live(self) -> bool:
+        """It has begun, or is about to, and has not ended."""
+        return not self._ended.is_set()
+
+    def give_up(self) -> None:
+        """Wait for nobody any more: all that is left is the id."""
+        self.suspension = None
+        self._forget(self)
+
+    async def wait(self) -> None:
+        """Wait for the end of the session, whatever comes of it."""
+        await self._ended.wait()
+
+    async def wait_until_begun(self) -> None:
+        """Wait for the first session to begin, or for the end of what never began."""
+        await self._begun.wait()
+
+    def open_bus(self, subscribers: Sequence[Subscriber]) -> Bus:
+        """Make the bus of a session: numbers go on, and what was told of tasks that had ended is not told again."""
+        earlier = self.suspension
+        bus = Bus(self.run_id, subscribers, seq=earlier.seq if earlier else 0, log=self.log)
+        if earlier is not None:
+            waiting = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
+            bus.told = frozenset(name for name, one in earlier.outcomes.items() if one.status not in waiting)
+        return bus
+
+    def begin(self, control: TeamRun) -> None:
+        """Take the run that this is the handle of: a session begins."""
+        self._control = control
+        self._begun.set()
+        self._result = None
+        if self._ended.is_set():  # whoever waits since before the beginning keeps what it waits for
+            self._ended = anyio.Event()
+        if self.log is not None:
+            self.log.open()
+        if self._cancelled is not None:
+            control.cancel(self._cancelled)
+
+    def end(self, result: TeamResult | None) -> None:
+        """Let go of it: the session has ended, with a result if it came that far."""
+        self._begun.set()
+        self._control = None
+        self._result = result
+        if self.log is not None:
+            self.log.close()
+        if not self.served:
+            self._ended.set()
+
+    def settle(self, result: TeamResult | None, error: BaseException | None = None) -> None:
+        """Take what the coordinator returned, or raised, once it is done."""
+        self.served = False
+        self._error = error
+        self.end(result or self._result)
+
+
+class Runs(Mapping[str, Run]):
+    """The runs in progress and the suspended ones, by run id; remembers the ids of the ended ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Run] = {}
+        self._ended: set[str] = set()
+        self._inner: dict[str, dict[str, Run]] = {}
+        """Suspended runs that are part of another, by its id and theirs."""
+
+    def __getitem__(self, run_id: str) -> Run:
+        """Return the run of that id; raises `RunFinished` or `RunNotFound`."""
+        if run_id in self._known:
+            return self._known[run_id]
+        if run_id in self._ended:
+            raise RunFinished(run_id)
+        raise RunNotFound(run_id, self._known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._known))
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def handles(self) -> tuple[Run, ...]:
+        """Return all of them as they are now, oldest first; from any thread."""
+        return tuple(self._known.values())
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._known
+
+    def check_new(self, run_id: str) -> None:
+        """Raise `RunExists` for an id that was used before."""
+        if run_id in self._known or run_id in self._ended:
+            raise RunExists(run_id)
+
+    def prepare(self, run_id: str) -> Run:
+        """Register a run that is about to begin and keeps its events."""
+        self.check_new(run_id)
+        self._known[run_id] = run = Run(run_id, self.leave, keep_events=True)
+        return run
+
+    def enter(self, run_id: str, within: str | None = None) -> Run:
+        """Return the handle for a session that begins: a new one, a prepared one, or one that is being resumed.
+
+        `within` is the run it is a part of. Raises `RunExists` for any other id that was used before.
+        """
+        run = self._known.get(run_id)
+        if run is None or run.begun or (run.suspension is not None and not run.resuming):
+            self.check_new(run_id)
+            self._known[run_id] = run = Run(run_id, self.leave, within=within)
+        return run
+
+    def leave(self, run: Run) -> None:
+        """Forget a run that has ended, but for its id, with what waits inside it; a suspended one stays."""
+        if run.suspension is not None:
+            if run.within is not None:
+                self._inner.setdefault(run.within, {})[run.run_id] = run
+            return
+        self._known.pop(run.run_id, None)
+        self._ended.add(run.run_id)
+        if run.within in self._inner:
+            self._inner[run.within].pop(run.run_id, None)
+        for inner in self._inner.pop(run.run_id, {}).values():
+            inner.give_up()
+
+    def waiting_in(self, run_id: str) -> Iterator[Run]:
+        """Go through a run, and the suspended ones inside it."""
+        yield self[run_id]
+        for inner in self._inner.get(run_id, ()):
+            yield from self.waiting_in(inner)

@@ -1,0 +1,316 @@
+"""What every piece of work of one run shares."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+from anyio import from_thread
+from anyio.lowlevel import current_token
+
+from kairo_team.budget import Budget, Usage
+from kairo_team.engine.constraints import RunConstraints
+from kairo_team.errors import HaltError
+from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
+from kairo_team.models.admission import RULES, CallRules
+from kairo_team.plugin_calls import Tracebacks
+from kairo_team.tools.circuit import CircuitBreakers
+from kairo_team.tools.permissions import ToolPermissions, joint_permissions
+from kairo_team.tools.sources import Connections
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import GuardrailPolicy, Journal, Models
+    from kairo_team.engine.questions import Questions
+    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.steering import Steering
+    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.governance.governor import Governor
+    from kairo_team.governance.pricing import PriceBook
+    from kairo_team.human import HumanRequest
+    from kairo_team.prompts import Prompts
+    from kairo_team.team import Team, TeamExecutionRequest
+
+Emit = Callable[..., None]
+
+
+class Services:
+    """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
+
+    __slots__ = (
+        "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "around", "clock",
+        "constraints", "journal", "models", "nest", "overshoots", "permissions", "prices", "prompts", "questions",
+        "rules", "run_id", "secrets", "steering", "tracebacks", "withheld",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        models: Models,
+        prices: PriceBook,
+        prompts: Prompts,
+        journal: Journal,
+        clock: Callable[[], float],
+        emit: Emit,
+        rules: CallRules = RULES,
+        permissions: ToolPermissions | None = None,
+        secrets: Sequence[str] = (),
+        nest: Callable[[WorkContext], Runtime] | None = None,
+        around: WorkContext | None = None,
+        guardrails: Sequence[GuardrailPolicy] = (),
+        guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
+        questions: Questions | None = None,
+        steering: Steering | None = None,
+    ) -> None:
+        """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
+
+        `around` is the attempt that the run is a part of: what its models and tools are held to holds here too, and
+        goes first.
+        """
+        self.run_id = run_id
+        self.models = models
+        self.prices = prices
+        self.rules = rules
+        self.prompts = prompts
+        self.journal = journal
+        self.clock = clock
+        self.around = around
+        outer: Services | None = None if around is None else around.services
+        self.permissions: ToolPermissions | None = (
+            permissions if outer is None else joint_permissions(outer.permissions, permissions)
+        )
+        self.allowed: Sequence[Iterable[str]] = () if around is None else around.allowed_tools
+        """Names of tools, of which a tool must be in each list, whatever the roles of the run allow."""
+        self.secrets = secrets
+        self.nest = nest
+        """Makes the runtime of a team inside a task; None where there is no run around."""
+        self.questions = questions
+        """Asks people; None where there is no run around."""
+        self.steering: Steering | None = steering
+        """Knows the directives given to the run; None where there is no run around."""
+        self.constraints: RunConstraints | None = None
+        """None where neither the team nor a member has any: then they cost nothing."""
+        self.tracebacks = Tracebacks()
+        self.withheld: set[tuple[str, str | None]] = set()
+        """Tool sources, and the members that were told that they get nothing of them."""
+        self.overshoots = Overshoots(journal)
+        """Calls that used more than was held for them."""
+        self._emit = emit
+        self._policies = (() if around is None else around.policies, guardrails, guardrails_of or {})
+        self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
+        self._breakers: CircuitBreakers | None = None
+        self._connections: Connections | None = None
+        self._thread = threading.get_ident()
+        self._token = current_token()
+
+    def emit(self, *event: Any) -> None:
+        """Emit an event, from the run's event loop or from a worker thread."""
+        self.call(self._emit, *event)
+
+    def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
+        """Take note, from any thread, of a call that used more than was held; whatever is around this run does too."""
+        self.call(self.overshoots.note, model, held, used)
+        if self.around is not None:
+            self.around.services.note_overshoot(model, held, used)
+
+    def warn_of_budget(self) -> None:
+        """Tell, from any thread, if most of one of the run's limits is spent."""
+        if self.steering is not None:
+            self.call(self.steering.warn_of_budget)
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the run's event loop, from there or from any other thread, and wait until it is done."""
+        if threading.get_ident() == self._thread:
+            function(*args)
+        else:
+            from_thread.run_sync(function, *args, token=self._token)
+
+    def is_answered(self, question: HumanRequest) -> bool:
+        """Say whether a question that was put off may have its answer now; the run inside that asked it knows."""
+        if question.run_id != self.run_id:
+            return True
+        return self.questions is not None and self.questions.inbox.is_answered(question)
+
+    def guardrails_of(self, member: str | None) -> GuardrailChain | None:
+        """Return the guardrails of a member, or of work that is nobody's; None where there are none."""
+        if self._chains is None:
+            self._chains = _build_chains(*self._policies)
+        shared, own = self._chains
+        return shared if member is None else own.get(member, shared)
+
+    @property
+    def watches(self) -> Sequence[Callable[[], Coroutine[Any, Any, object]]]:
+        """What is to run beside the run."""
+        return (self.connections.serve, *(self.constraints.watches if self.constraints is not None else ()))
+
+    @property
+    def breakers(self) -> CircuitBreakers:
+        """The circuit breakers of the run's tools."""
+        if self._breakers is None:
+            self._breakers = CircuitBreakers((self.permissions or ToolPermissions()).breaker, self.clock)
+        return self._breakers
+
+    @property
+    def connections(self) -> Connections:
+        """The run's tool sources, such as MCP servers."""
+        if self._connections is None:
+            self._connections = Connections()
+        return self._connections
+
+
+def _build_chains(
+    around: Sequence[GuardrailPolicy],
+    everybody: Sequence[GuardrailPolicy],
+    members: Mapping[str, Sequence[GuardrailPolicy]],
+) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
+    """Return the chain of all, and those of members with policies of their own; state is fresh, and shared as meant.
+
+    Policies of the attempt `around` keep their state: it is one with that attempt's.
+    """
+    shared = GuardrailChain(everybody).for_run() if everybody else None
+    if around:
+        shared = GuardrailChain([*around, *(shared.policies if shared is not None else ())])
+    common = shared.policies if shared is not None else ()
+    own = {
+        member: GuardrailChain([*common, *GuardrailChain(policies).for_run().policies])
+        for member, policies in members.items()
+        if policies
+    }
+    return shared, own
+
+
+def open_services(
+    run: TeamRun, runtime: Runtime, prompts: Prompts, questions: Questions, steering: Steering
+) -> Services:
+    """Return what every piece of work of the run shares, with the constraints of runtime and team in force."""
+    team, request = run.team, run.request
+    services = Services(
+        request.run_id,
+        models=runtime.models,
+        prices=runtime.prices.under(request.config.budget_policy),
+        prompts=prompts,
+        journal=run.journal,
+        clock=run.clock,
+        emit=run.emit,
+        rules=runtime.call_rules,
+        permissions=team.permissions,
+        secrets=runtime.secrets,
+        nest=partial(runtime.beneath, run_id=request.run_id, gate=questions.gate, grace=request.config.cancel_grace),
+        around=runtime.around,
+        guardrails=(*runtime.guardrails, *team.guardrails),
+        guardrails_of={member.id: member.guardrails for member in team.everyone},
+        questions=questions,
+        steering=steering,
+    )
+    shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
+    if shared or any(own.values()):
+        services.constraints = RunConstraints(run.governor, run.clock, shared, own, run.emit, run.cancel, run.warn)
+    return services
+
+
+def begun_with(request: TeamExecutionRequest, team: Team) -> Mapping[str, object]:
+    """Return what must be the same when a suspended run goes on, by name; its budget may change."""
+    return {
+        "goal": request.goal,
+        "context": request.context,
+        "plan": request.plan,
+        "config": replace(request.config, budget=Budget()),
+        "set of roles": tuple(sorted({member.role.id for member in team.everyone})),
+    }
+
+
+@asynccontextmanager
+async def interruptible(governor: Governor) -> AsyncGenerator[None]:
+    """End the block at the deadline or a kill; without any time at all it is cancelled from its first await on."""
+    entered = False
+    try:
+        async with governor.scope():
+            entered = True
+            yield
+    except HaltError:
+        if not entered:
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                yield
+        raise
+
+
+_logger = logging.getLogger("kairo_team")
+
+_KEY: Final = "overshoots"
+_NAMED: Final = 3
+"""Governors that are named; of more it is said how many."""
+
+
+class _Overshoot(NamedTuple):
+    """The calls of one model that used more than was held for them."""
+
+    calls: int = 0
+    held: Usage = Usage()
+    used: Usage = Usage()
+
+
+class Overshoots:
+    """Counts, by model, the calls that used more than was held; recorded, so that a replay says the same."""
+
+    __slots__ = ("_journal",)
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def note(self, model: str, held: Usage, used: Usage) -> None:
+        """Take note of a call; dollars count where some were held: else nobody said what the call may cost."""
+        if used.tokens <= held.tokens and not (held.dollars and used.dollars > held.dollars):
+            return
+        before = self._found.get(model, _Overshoot())
+        now = _Overshoot(before.calls + 1, before.held + held, before.used + used)
+        self._journal.put(_KEY, MappingProxyType({**self._found, model: now}))
+        if not before.calls:
+            _logger.warning("%s", _describe(model, now))
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence for each model, with the numbers."""
+        return [_describe(model, overshoot) for model, overshoot in self._found.items()]
+
+    @property
+    def _found(self) -> Mapping[str, _Overshoot]:
+        found: Any = self._journal.get(_KEY, None)
+        return found or {}
+
+
+def _describe(model: str, overshoot: _Overshoot) -> str:
+    calls, held, used = overshoot
+    parts: list[str] = []
+    if used.tokens > held.tokens:
+        parts.append(f"{used.tokens:,} tokens where {held.tokens:,} were held")
+    if held.dollars and used.dollars > held.dollars:
+        parts.append(f"${used.dollars} where ${held.dollars} were held")
+    what = "1 call" if calls == 1 else f"{calls:,} calls"
+    return (
+        f"model {model!r} used more than was held for {what}: {' and '.join(parts)}; all of it is booked. Its provider "
+        "does not keep to max_tokens, or the prompt was longer than was counted"
+    )
+
+
+def passed_limits(governor: Governor) -> list[str]:
+    """Say which limits of a governor and of those below it were passed, and by how much."""
+    found = list(_passed(governor))
+    more = len(found) - _NAMED
+    return found if more <= 0 else [*found[:_NAMED], f"{more:,} more limits were passed: see the result's budget"]
+
+
+def _passed(governor: Governor) -> Iterator[str]:
+    for name, dim, limit, over in governor.passed_limits():
+        sign, unit = ("$", "") if dim == DOLLARS else ("", f" {DIMENSIONS[dim].replace('_', ' ')}")
+        amounts = [f"{sign}{shown(dim, amount):,}" for amount in (limit + over, limit, over)]
+        yield f"the budget of {name!r} was passed: {amounts[0]} of {amounts[1]}{unit} are booked, {amounts[2]} too many"

@@ -1,0 +1,347 @@
+"""`Runtime`: what runs share - subscribers, models, prices, a gate - and the way to start, watch and resume them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+
+from kairo_team._util.frozen import known_arguments
+from kairo_team._util.masking import Masker, mask_in_log
+from kairo_team._util.plugin_shapes import as_list, check_function, check_instance, check_plug_in
+from kairo_team.budget import Usage
+from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.engine.budget_split import root_budget
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.run_handle import Run, Runs, Suspension
+from kairo_team.engine.run_services import begun_with
+from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.guardrails import GuardrailChain
+from kairo_team.governance.pricing import PriceBook
+from kairo_team.models.admission import CallRules
+from kairo_team.models.limits import ModelLimits
+from kairo_team.models.resolver import ModelResolver
+from kairo_team.models.retries import check_retry
+from kairo_team.plugin_calls import failure_of
+from kairo_team.prompts import Prompts
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import (
+        ChatModel,
+        GuardrailPolicy,
+        HumanGate,
+        Journal,
+        ResourceConstraint,
+        Subscriber,
+        TeamCoordinator,
+    )
+    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.governance.pricing import Price
+    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.models.limits import ModelLimit
+    from kairo_team.models.retries import ModelRetry
+    from kairo_team.results import TeamResult
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+
+
+_logger = logging.getLogger("kairo_team")
+
+
+@known_arguments
+class Runtime:
+    """What the runs of one program share. Nothing of one run leaks into another.
+
+    `async with Runtime(...)` is needed by `start` and `stream` alone: leaving the block waits for the runs they began,
+    or cancels them when it is left by an exception.
+    """
+
+    def __init__(
+        self,
+        *,
+        subscribers: Sequence[Subscriber] = (),
+        models: Mapping[str, str | ChatModel] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        budget: Budget | None = None,
+        secrets: Iterable[str] = (),
+        model_limits: Mapping[str, ModelLimit] | None = None,
+        model_retry: ModelRetry | None = None,
+        gate: HumanGate | None = None,
+        constraints: Iterable[ResourceConstraint] = (),
+        guardrails: Iterable[GuardrailPolicy] = (),
+        templates: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a runtime.
+
+        `subscribers` get every event of every run. `models` replaces models by name or pattern, such as
+        `{"openai:*": another_model}`. `prices` says what models cost, in the same way, such as
+        `{"openai:gpt-5-mini": Price(0.25, 2)}`; it goes before every other price. `budget` is shared by all
+        runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked wherever the
+        library writes (results of tools and runs, events, errors, its log), also url-encoded, as JSON, in base64, and
+        split by characters nobody sees. `model_limits` says how many calls of a model may be made at once and begun in
+        a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together.
+        `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
+        none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
+        `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
+        `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
+        """
+        self.subscribers = _check_subscribers(subscribers)
+        self.models = ModelResolver(models)
+        self.prices = PriceBook(prices)
+        self.governor = None if budget is None else Governor(budget, name="runtime")
+        """What every run is carved from; None: each run has just its own budget."""
+        self.secrets = _check_secrets(secrets)
+        self.masker = Masker(self.secrets)
+        mask_in_log(self.masker)
+        self.call_rules = CallRules(check_retry(model_retry), ModelLimits(model_limits))
+        if gate is not None:
+            check_plug_in("Runtime.gate", "a gate", gate, "decide", "question")
+        self.gate = gate
+        self.constraints = check_constraints("Runtime.constraints", constraints)
+        self.guardrails = check_guardrails("Runtime.guardrails", guardrails)
+        GuardrailChain(self.guardrails)  # refuses what does not say its phases
+        Prompts(templates)  # refuses what cannot be filled in
+        self.templates = dict(templates or {})
+        self.runs = Runs()
+        self._group: anyio.abc.TaskGroup | None = None
+        self.within: str | None = None
+        """The run inside which all its runs are made; None for a runtime of one's own."""
+        self.around: WorkContext | None = None
+        """The attempt inside which they are made: its rules are theirs too."""
+        self.grace = math.inf
+        """Most seconds of clean-up they have after an end."""
+        self.keeps_accounts = False
+        """What its runs spent is shown in a larger run's budget tree."""
+
+    # ------------------------------------------------------------------ live runs
+
+    async def __aenter__(self) -> Self:
+        if self._group is not None:
+            raise Misuse("this runtime is entered already: one `async with` serves all its runs")
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        group, self._group = self._group, None
+        assert group is not None, "it was entered"
+        try:
+            return await group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as raised:
+            if error is None or list(raised.exceptions) != [error]:
+                raise
+            return False  # the block's own error goes on as it was raised
+
+    async def start(
+        self,
+        team: Team,
+        request: TeamExecutionRequest | str,
+        *,
+        plan: TaskGraph | None = None,
+        config: TeamConfig | None = None,
+        budget: Budget | None = None,
+        coordinator: TeamCoordinator | None = None,
+    ) -> Run:
+        """Begin a run beside the caller and return its handle, which keeps all its events, once it has begun.
+
+        The arguments are those of `kairo_team.run`. Raises `RunExists` for a request that was run before here, and
+        `Misuse` outside `async with Runtime(...)`. When it is cancelled before it returns, so is the run.
+        """
+        from kairo_team.api import make_request
+
+        run = self._begin(team, make_request(team, request, budget, plan, config), coordinator)
+        try:
+            await run.wait_until_begun()
+        except BaseException:
+            run.cancel("whoever started the run was cancelled")
+            raise
+        return run
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        team: Team,
+        request: TeamExecutionRequest | str,
+        *,
+        plan: TaskGraph | None = None,
+        config: TeamConfig | None = None,
+        budget: Budget | None = None,
+        coordinator: TeamCoordinator | None = None,
+    ) -> AsyncGenerator[Run]:
+        """Begin a run like `start`, for a block: leaving it before the run has ended cancels the run and waits for it.
+
+        Used as `async with runtime.stream(team, request) as run: async for event in run.events(): ...`.
+        """
+        from kairo_team.api import make_request
+
+        run = self._begin(team, make_request(team, request, budget, plan, config), coordinator)
+        try:
+            await run.wait_until_begun()
+            yield run
+        finally:
+            if run.live:
+                run.cancel("whoever watched the run has left")
+            with anyio.CancelScope(shield=True):
+                await run.wait()
+
+    async def resume(
+        self,
+        run_id: str,
+        team: Team,
+        *,
+        coordinator: TeamCoordinator | None = None,
+        budget: Budget | None = None,
+    ) -> TeamResult:
+        """Go on with a suspended run: finished work is not repeated, and what is still open suspends it again.
+
+        `team` and `coordinator` are those it was begun with; `budget` replaces the run's, what was spent counts. Raises
+        `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team with other roles, and
+        `InsufficientBudget` or `HaltError` where the runtime's own budget does not cover it: it goes on waiting.
+        """
+        run = self.runs[run_id]
+        earlier = self._suspension(run)
+        for field, was in earlier.begun_with.items():
+            now = begun_with(earlier.request, team)[field]
+            if was != now:
+                raise PlanMismatch(run_id, field, was, now)
+        if run.within is not None and self.governor is not None:  # the attempt around it was booked without its loops
+            self.governor.restore(Usage(loops=earlier.usage.loops))
+        if budget is not None:  # the team's timeout stays
+            earlier = earlier._replace(budget=root_budget(replace(earlier.request.config, budget=budget)))
+        if run.within is None and self.governor is not None:
+            self.governor.carve_again(team.name, earlier.budget, earlier.usage).close()
+        run.suspension = earlier
+        execute = self._executing(team, earlier.request, coordinator)
+        run.resuming = True
+        try:
+            result: TeamResult = await execute()
+        finally:
+            run.resuming = False
+        return result
+
+    def _suspension(self, run: Run) -> Suspension:
+        """Return what a run goes on from; raises for one that cannot go on, or not here."""
+        if run.resuming or run.live:
+            raise Misuse(f"run {run.run_id!r} is running: there is nothing to resume")
+        if run.suspension is None:
+            raise RunFinished(run.run_id)
+        if run.within != self.within:
+            raise Misuse(f"run {run.run_id!r} is part of run {run.within!r}: resume that one")
+        return run.suspension
+
+    def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
+        """Return the questions that wait for an answer, of one run or of all suspended ones, oldest first.
+
+        Those of a run inside another, of a team whose member is a team, are questions of both.
+        """
+        runs = self.runs.handles() if run_id is None else self.runs.waiting_in(run_id)
+        return tuple(one for run in runs if run.suspension for one in run.suspension.inbox.open.values())
+
+    def answer(self, question_id: str, decision: HumanDecision) -> None:
+        """Answer a question of a suspended run; the answer holds for what was asked about, and is void if that changes.
+
+        In any order, from any thread; the same answer twice is one. Raises `NoQuestion` for an id that is not open,
+        `Misuse` for another answer than the first.
+        """
+        for run in self.runs.handles():
+            suspension = run.suspension
+            if suspension is not None and question_id in suspension.inbox:
+                suspension.inbox.answer(question_id, decision)
+                return
+        raise NoQuestion(question_id, [one.id for one in self.pending()])
+
+    def _begin(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Run:
+        """Let a run begin at the event loop's next turn."""
+        if self._group is None:
+            raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
+        execute = self._executing(team, request, coordinator)
+        run = self.runs.prepare(request.run_id)
+        self._group.start_soon(self._serve, run, execute)
+        return run
+
+    def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Any:
+        """Return the call that executes a request of a team in this runtime."""
+        from kairo_team.api import bind_runtime, pick_coordinator
+
+        return partial(pick_coordinator(team, request, coordinator).execute, request, bind_runtime(team, self))
+
+    async def _serve(self, run: Run, execute: Any) -> None:
+        """Execute a run that was begun here, and see to it that its handle learns of the end."""
+        try:
+            run.settle(await execute())
+        except BaseException as raised:
+            error = failure_of(raised)
+            run.settle(None, error or raised)
+            if error is None:
+                raise
+            _logger.exception("the coordinator of run %r raised", run.run_id)
+        finally:
+            self.runs.leave(run)
+
+    def beneath(self, attempt: WorkContext, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
+        """Return a runtime like this one for teams inside an attempt of a run: they spend its budget, ask its gate.
+
+        What guards all its runs guards that attempt, and all inside it, already.
+        """
+        nested = copy(self)
+        nested.constraints, nested.guardrails = (), ()
+        nested.governor, nested.within, nested.gate = attempt.governor, run_id, gate
+        nested.around, nested.grace = attempt, min(grace, self.grace)
+        nested.keeps_accounts = True
+        return nested
+
+    def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:
+        """Return a runtime like this one, without its runs, that tells these subscribers of its own too."""
+        other = copy(self)
+        other.subscribers, other.runs = (*self.subscribers, *subscribers), Runs()
+        return other
+
+    def enter(self, run_id: str) -> Run:
+        """Begin a session of a run, with a new handle or that of `start` or `resume`; `RunExists` for an id in use."""
+        run = self.runs.enter(run_id, self.within)
+        if self.around is not None and self.around.scope is not None:
+            self.around.scope.inside += 1
+        return run
+
+    def forget(self, run: Run, governor: Governor | None) -> None:
+        """Forget a run whose session has ended, but for its id and, while it is suspended, what it goes on from."""
+        if self.around is not None and self.around.scope is not None:
+            self.around.scope.inside -= 1
+        self.runs.leave(run)
+        if governor is not None and not self.keeps_accounts:
+            governor.forget()
+
+    def journal_for(self, run_id: str) -> Journal:
+        """Return where the run's steps are recorded: an internal seam without a promise."""
+        return MemoryJournal()
+
+
+def _check_subscribers(subscribers: Iterable[Subscriber]) -> tuple[Subscriber, ...]:
+    """Return subscribers as a tuple; `ValueError` for what cannot be called with an event."""
+    given = as_list("Runtime.subscribers", "functions that take an event", subscribers)
+    for one in given:
+        check_instance("Runtime.subscribers", "a subscriber", one)
+        if not callable(one):
+            raise ValueError(f"a subscriber is a function that takes an event, not {one!r}")
+        check_function("Runtime.subscribers", one, "subscriber(event)")
+    return tuple(given)
+
+
+def _check_secrets(secrets: Iterable[str]) -> tuple[str, ...]:
+    """Return secrets, the longest first, so that one inside another leaves nothing of itself."""
+    given = [secrets] if isinstance(secrets, str) else list(secrets)
+    if isinstance(secrets, str) or not all(isinstance(one, str) and one.strip() for one in given):
+        raise ValueError("Runtime.secrets is a list of strings that are not blank")
+    return tuple(sorted(set(given), key=lambda one: (-len(one), one)))

@@ -1,0 +1,131 @@
+"""What comes into a run from outside while it works: directives, cancelled tasks, more budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team import events
+from kairo_team.budget import Budget, to_picodollars
+from kairo_team.engine.task_run import PENDING, TaskState
+from kairo_team.errors import Misuse, RunFinished, known
+from kairo_team.governance.ledger import DIMENSIONS, units_of
+from kairo_team.tasks import TaskStatus
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Journal
+    from kairo_team.engine.dispatcher import Dispatcher
+    from kairo_team.engine.task_run import TaskRecord
+    from kairo_team.governance.governor import Governor
+
+_WARN_AT: Final = 0.8
+"""The share of a limit whose use is told."""
+
+
+class Steering:
+    """Acts on what whoever watches one run asks for. `governor` is the run's."""
+
+    def __init__(self, run_id: str, governor: Governor, journal: Journal, emit: Callable[..., None]) -> None:
+        self.directives: list[tuple[str | None, str]] = []
+        """Task, or None for all of them, and what was asked for; oldest first."""
+        self._run_id = run_id
+        self._governor = governor
+        self._journal = journal
+        self._emit = emit
+        self._dispatcher: Dispatcher | None = None
+        self._marks: list[float] = [inf] * len(DIMENSIONS)
+        """What has to be spent, in ledger units, before it is told."""
+        self._watch(governor.budget)
+        while (told := journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
+            self.directives.append(_directive(told))
+
+    def begin(self, dispatcher: Dispatcher) -> None:
+        """Take the tasks of the plan that stands now."""
+        self._dispatcher = dispatcher
+
+    def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
+        """Return what was asked of a task, oldest first, of the run's directives from `after` to `until`."""
+        return tuple(text for whose, text in self.directives[after:until] if whose is None or whose == task_id)
+
+    def steer(self, directive: str, task_id: str | None = None) -> None:
+        """Tell running members at their next turn, and put it into every later prompt."""
+        self._check_running()
+        if not isinstance(directive, str) or not directive.strip():
+            raise ValueError(f"a directive is a text that is not blank, not {directive!r}")
+        if task_id is not None:
+            self._open_task(task_id)
+        self.directives.append((task_id, directive))
+        self._journal.put(f"steer:{len(self.directives)}", (task_id, directive))
+        self._emit(events.TaskSteered, task_id, None, directive)
+
+    def cancel_task(self, task_id: str, reason: str) -> None:
+        """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED."""
+        self._check_running()
+        record = self._open_task(task_id)
+        dispatcher = self._dispatcher
+        assert dispatcher is not None
+        if record.state is PENDING and record.earlier is None:
+            record.steps.put_cancelled(task_id, reason, started=False)
+            dispatcher.end(record, TaskState.SKIPPED, reason)
+            return
+        record.interrupted = record.interrupted or reason
+        if record.context is not None:
+            record.context.interrupt(reason)
+        elif record.wait is not None:
+            record.wait.cancel()
+
+    def top_up(self, budget: Budget) -> None:
+        """Raise the run's limit; whatever waits for budget looks again."""
+        self._check_running()
+        if not isinstance(budget, Budget):
+            raise ValueError(f"top_up takes a Budget, such as kt.Budget(tokens=500), not {budget!r}")
+        self._governor.top_up(budget)
+        picodollars = None if budget.dollars is None else to_picodollars(budget.dollars)
+        self._emit(events.BudgetToppedUp, None, None, budget.tokens, picodollars)
+        self._watch(budget)
+        if self._dispatcher is not None:
+            self._dispatcher.budget_came_back()
+            self._dispatcher.wake()
+
+    def warn_of_budget(self) -> None:
+        """Tell, once for each limit, that most of it is spent; anew for one that was raised since."""
+        tokens, picodollars, loops, tool_calls = self._governor.spent
+        marks = self._marks
+        if tokens >= marks[0] or picodollars >= marks[1] or loops >= marks[2] or tool_calls >= marks[3]:
+            self._warn()
+
+    def _warn(self) -> None:
+        limits = units_of(self._governor.budget)
+        for place, spent in enumerate(self._governor.spent):
+            if spent >= self._marks[place]:
+                self._marks[place] = inf
+                self._emit(events.BudgetWarned, None, None, DIMENSIONS[place], spent / limits[place])
+
+    def _watch(self, raised: Budget) -> None:
+        """Be about to tell of the limits that were given, or raised."""
+        limits = units_of(self._governor.budget)
+        for place, more in enumerate(units_of(raised)):
+            if more and limits[place]:
+                self._marks[place] = limits[place] * _WARN_AT
+
+    def _check_running(self) -> None:
+        """Raise `RunFinished` once the run has its result: what comes from other threads may come late."""
+        if self._governor.closed:
+            raise RunFinished(self._run_id)
+
+    def _open_task(self, task_id: str) -> TaskRecord:
+        """Return a task that has not ended; `Misuse` for any other."""
+        records: Mapping[str, TaskRecord] = self._dispatcher.records if self._dispatcher is not None else {}
+        if task_id not in records:
+            raise Misuse(f"no task {task_id!r} in this run's plan; it has {known(records)}")
+        record = records[task_id]
+        ended_before = record.earlier is not None and record.earlier.status is not TaskStatus.SUSPENDED
+        if record.ended or record.state is TaskState.SUSPENDED or ended_before:
+            raise Misuse(f"task {task_id!r} is {record.state}: it can no longer be steered or cancelled")
+        return record
+
+
+def _directive(told: Any) -> tuple[str | None, str]:
+    task_id, text = told
+    return task_id, text

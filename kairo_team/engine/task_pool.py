@@ -1,0 +1,87 @@
+"""Run the bodies of tasks: each in its own place in the event loop, without a loop task for each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from kairo_team.plugin_calls import clear_cancellation, disown, own_task
+
+Body = Callable[[], Awaitable[None]]
+
+_MOST: Final = 8
+"""Runners opened at once, at most, while bodies wait."""
+_TURNS: Final = 64
+"""Bodies a runner finishes in a row before it lets the event loop turn."""
+
+
+class Runners:
+    """A pool that grows whenever a body has to wait for something.
+
+    A runner takes the next body as soon as its own is done. As long as bodies wait in the queue some runner is about
+    to start, so concurrency is never capped; bodies that do not wait for anything share one runner, which is several
+    times cheaper than a loop task each.
+    """
+
+    __slots__ = ("_batch", "_bodies", "_group", "_starting", "running")
+
+    def __init__(self, group: anyio.abc.TaskGroup) -> None:
+        self._group = group
+        self._bodies: deque[Body] = deque()
+        self._starting = 0
+        self._batch = 1
+        """Runners to open next: one, and twice as many whenever one that was opened found a body."""
+        self.running = 0
+
+    @property
+    def idle(self) -> bool:
+        """No body runs or waits."""
+        return not self.running and not self._bodies
+
+    def add(self, body: Body) -> None:
+        """Run a body soon."""
+        self._bodies.append(body)
+        if not self._starting:
+            self._open(1)
+
+    def _open(self, count: int) -> None:
+        self._starting += count
+        for _ in range(count):
+            self._group.start_soon(self._run)
+
+    async def _run(self) -> None:
+        self._starting -= 1
+        self._batch = min(2 * self._batch, _MOST) if self._bodies else 1
+        turns, task = 0, own_task()
+        try:
+            while self._bodies:
+                body: Any = self._bodies.popleft()
+                if self._bodies and not self._starting:
+                    self._open(min(len(self._bodies), self._batch))
+                self.running += 1
+                try:
+                    await body()
+                finally:
+                    self.running -= 1
+                if task is not None and task.cancelling():
+                    await clear_cancellation(task)
+                turns += 1
+                if turns % _TURNS == 0:
+                    await checkpoint()
+        finally:
+            disown(task)
+
+
+@asynccontextmanager
+async def beside(*watches: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
+    """Let each of the `watches` run as long as the block; they end by being cancelled."""
+    async with anyio.create_task_group() as group:
+        for watch in watches:
+            group.start_soon(watch)
+        yield
+        group.cancel_scope.cancel()

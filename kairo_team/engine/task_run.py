@@ -1,0 +1,304 @@
+"""What a run remembers of one task while it works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from kairo_team._util.frozen import FrozenDict, maker
+from kairo_team.budget import HaltReason, Usage, left_of
+from kairo_team.engine.records.task_records import MISSING, CutShort
+from kairo_team.errors import IllegalMove
+from kairo_team.results import Artifact, TaskOutcome
+from kairo_team.tasks import TaskStatus
+
+if TYPE_CHECKING:
+    import anyio
+
+    from kairo_team.budget import Budget
+    from kairo_team.engine.board import Entry
+    from kairo_team.engine.enforced_end import Within
+    from kairo_team.engine.records.task_records import TaskRecords
+    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.governance.governor import Governor
+    from kairo_team.human import HumanRequest
+    from kairo_team.tasks import Task
+    from kairo_team.verdicts import EvaluationVerdict
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    IDLE = "idle"
+    PLANNING = "planning"
+    PLAN_READY = "plan_ready"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
+
+
+class TaskState(StrEnum):
+    """Where a task stands; GENERATING and EVALUATING are the two phases of IN_FLIGHT."""
+
+    PENDING = "pending"
+    IN_FLIGHT = "in_flight"
+    GENERATING = "generating"
+    EVALUATING = "evaluating"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    SUSPENDED = "suspended"
+
+
+PENDING: Final = TaskState.PENDING
+IN_FLIGHT: Final = TaskState.IN_FLIGHT
+GENERATING: Final = TaskState.GENERATING
+COMPLETED: Final = TaskState.COMPLETED
+FAILED: Final = TaskState.FAILED
+CANCELLED: Final = TaskState.CANCELLED
+SUSPENDED: Final = TaskState.SUSPENDED
+"""The states every task meets: reading a member of an enum costs ten times a global, and a task does it often."""
+
+_R, _T = RunState, TaskState
+_EARLY_ENDS = frozenset({_R.FAILED, _R.TIMEOUT, _R.CANCELLED, _R.SUSPENDED})
+
+RUN_MOVES: Final[Mapping[str, frozenset[RunState]]] = {
+    _R.IDLE: frozenset({_R.PLANNING}),
+    _R.PLANNING: frozenset({_R.PLAN_READY, _R.RUNNING}) | _EARLY_ENDS,
+    _R.PLAN_READY: frozenset({_R.PLANNING, _R.RUNNING}) | _EARLY_ENDS,
+    _R.RUNNING: frozenset({_R.COMPLETED, _R.DEGRADED}) | _EARLY_ENDS,
+    _R.SUSPENDED: frozenset({_R.PLANNING, _R.RUNNING}),
+}
+"""From a run state to the states that may follow; what is not listed is final."""
+
+_TASK_ENDS = frozenset({_T.COMPLETED, _T.FAILED, _T.CANCELLED, _T.SUSPENDED})
+
+TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {
+    _T.PENDING: frozenset({_T.IN_FLIGHT, _T.SKIPPED, _T.FAILED}),
+    _T.IN_FLIGHT: frozenset({_T.GENERATING, _T.SKIPPED}) | _TASK_ENDS,
+    _T.GENERATING: frozenset({_T.GENERATING, _T.EVALUATING}) | _TASK_ENDS,
+    _T.EVALUATING: frozenset({_T.GENERATING, _T.EVALUATING}) | _TASK_ENDS,
+    _T.SUSPENDED: frozenset({_T.CANCELLED, _T.FAILED}),
+}
+"""From a task state to the states that may follow; what is not listed is final. A task that waits for a person is over
+for this session: it ends otherwise only when the whole run does, and a resumed run begins it anew."""
+
+
+def check_move(name: str, history: list[str], to: str, moves: Mapping[str, frozenset[RunState | TaskState]]) -> None:
+    """Append `to` to the history when the table has that move, else raise `IllegalMove`."""
+    now = history[-1]
+    if now not in moves or to not in moves[now]:
+        raise IllegalMove(name, history, to)
+    history.append(to)
+
+
+class Path:
+    """The states a task went through. Tasks that went the same way share it: few ways are gone, and by many tasks."""
+
+    __slots__ = ("after", "before", "state")
+
+    def __init__(self, state: TaskState, before: Path | None = None) -> None:
+        self.state = state
+        self.before = before
+        self.after: dict[str, Path] = {}
+        """The ways that some task went on from here."""
+
+    def extend(self, name: str, to: TaskState) -> Path:
+        """Return the way on to another state; `IllegalMove` when the table does not have that move."""
+        check_move(name, self.states(), to, TASK_MOVES)
+        return self.after.setdefault(to, Path(to, self))
+
+    def states(self) -> list[str]:
+        """Return the states, oldest first."""
+        states: list[str] = []
+        path: Path | None = self
+        while path is not None:
+            states.append(path.state)
+            path = path.before
+        return states[::-1]
+
+
+NOT_STARTED: Final = Path(PENDING)
+
+_NOTHING = Usage()
+_IN_FLIGHT = frozenset({TaskState.IN_FLIGHT, TaskState.GENERATING, TaskState.EVALUATING})
+_CUT_SHORT = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
+"""Halts of the team that end a task in flight CANCELLED, not FAILED."""
+_LOST = frozenset({TaskStatus.FAILED, TaskStatus.SKIPPED, TaskStatus.CANCELLED})
+_make_outcome = maker(TaskOutcome)
+_STATUS = {status.value: status for status in TaskStatus}
+
+
+@dataclass(slots=True, eq=False)
+class TaskRecord:
+    """One task's state, tries and outcome."""
+
+    entry: Entry
+    steps: TaskRecords
+    """The recorded steps of the plan it is part of."""
+    task: Task = field(init=False)
+    state: str = PENDING
+    """Where it stands."""
+    path: Path = NOT_STARTED
+    member: str | None = None
+    leased: str | None = None
+    """The member whose lease the task holds now."""
+    governor: Governor | None = None
+    """Shared by all tries with one member."""
+    context: WorkContext | None = None
+    """Of the attempt in flight."""
+    attempts: int = 0
+    trying: tuple[int, float | None] | None = None
+    """The number of the attempt that was begun and has not ended, and when it began; None for the task's first."""
+    usage: Usage = _NOTHING
+    artifact: Artifact | None = None
+    verdict: EvaluationVerdict | None = None
+    criteria: str | None = None
+    """Digest of what its first review judged by."""
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    exception: BaseException | None = None
+    """What its last attempt, its last review or its body raised."""
+    top_ups: int = 0
+    before: Usage | None = None
+    """What was spent with members that handed it over."""
+    spent_by: dict[str, Usage] | None = None
+    """The same, by member."""
+    has_slot: bool = False
+    wait: anyio.CancelScope | Within | None = None
+    """Around what the task waits for between its attempts, such as a review."""
+    interrupted: str | HumanRequest | None = None
+    """Why it was cancelled, or the question whose answer it waits for."""
+    superseded: bool = False
+    """A later plan does without it."""
+    for_halt: bool = False
+    """It ended because a budget was exhausted."""
+
+    def __post_init__(self) -> None:
+        self.task = self.entry.task
+
+    @property
+    def history(self) -> list[str]:
+        """Every state it was in."""
+        return self.path.states()
+
+    @property
+    def in_flight(self) -> bool:
+        """Dispatched, and neither ended nor suspended: it holds a slot and a budget."""
+        return self.state in _IN_FLIGHT
+
+    @property
+    def ended(self) -> bool:
+        """No move is left."""
+        return self.state not in TASK_MOVES
+
+    def move(self, to: TaskState) -> None:
+        """Go to another state; `IllegalMove` when the table does not have that move."""
+        path = self.path.after.get(to)
+        self.path = self.path.extend(self.task.id, to) if path is None else path
+        self.state = to
+
+    def leave(self, spent: Usage) -> None:
+        """Book what its member spent on it, before another one gets it."""
+        member = self.member or ""
+        self.before = self.usage = (self.before or _NOTHING) + spent
+        self.spent_by = self.spent_by or {}
+        self.spent_by[member] = self.spent_by.get(member, _NOTHING) + spent
+
+    def ceiling_with(self, member: str) -> Budget | None:
+        """Return what is left to a member of the task's own budget, which bounds all its tries."""
+        ceiling, spent = self.task.budget, (self.spent_by or {}).get(member)
+        return ceiling if ceiling is None or spent is None else left_of(ceiling, spent)
+
+    def recall_cancel(self, key: str | None = None) -> None:
+        """In a replay, remember that the task was cancelled, unless the recorded run came to the step `key`."""
+        open_to_it = not isinstance(self.interrupted, str)  # what waited was cancelled in a later session
+        if self.steps.replaying and open_to_it and (key is None or self.steps.recall(key) is MISSING):
+            cancelled = self.steps.cancelled(self.task.id)
+            if cancelled is not None and cancelled.started:
+                self.interrupted = cancelled.reason
+
+    @property
+    def begun(self) -> bool:
+        """Started or ended, here or in an earlier session that this one has not caught up with."""
+        stood = self._stood
+        return (
+            self.state is not PENDING or self.steps.was_tried(self.task.id) or stood not in (None, TaskStatus.PENDING)
+        )
+
+    @property
+    def lost(self) -> bool:
+        """Ended, here or in an earlier session, without being accepted."""
+        return (self.ended and not self.entry.accepted) or self._stood in _LOST
+
+    @property
+    def _stood(self) -> TaskStatus | None:
+        """How it stood at the end of the session before; None if there was none."""
+        found = self.steps.earlier.get(self.task.id)
+        return None if found is None else found.status
+
+    def reason_told(self, reason: str) -> str:
+        """Return why it is skipped: in an earlier session something else may have been lost first."""
+        found = self.steps.earlier.get(self.task.id)
+        return found.error or reason if found is not None and found.status is TaskStatus.SKIPPED else reason
+
+    @property
+    def earlier(self) -> TaskOutcome | None:
+        """How it stood at the end of the session before; None if it was never tried there."""
+        found = self.steps.earlier.get(self.task.id)
+        return found if found is not None and found.attempts else None
+
+    def remember(self, earlier: TaskOutcome) -> None:
+        """Stand as in the session before: this one ends before it came to the task again."""
+        self.artifact, self.verdict, self.attempts = earlier.artifact, earlier.verdict, earlier.attempts
+        self.member, self.usage, self.warnings = earlier.member, earlier.usage, earlier.warnings
+        self.governor = None
+        if self.state is PENDING:
+            self.move(IN_FLIGHT)
+
+    def cut_short(self) -> CutShort:
+        """Return what there is of the task when the end of the run interrupts it."""
+        spent = _NOTHING if self.governor is None else self.governor.usage
+        return CutShort(self.member or "", spent if self.before is None else self.before + spent, self._kept())
+
+    def _kept(self) -> Artifact | None:
+        kept = "" if self.context is None else self.context.kept
+        return Artifact(kept, partial=True) if kept else None
+
+    def real_end(self, to: TaskState, reason: str | None, halt: HaltReason | None) -> tuple[TaskState, str | None]:
+        """Return how the task ends that is to end like this: it may have been cancelled, or the run was, by `halt`."""
+        if isinstance(self.interrupted, str):
+            self.steps.put_cancelled(self.task.id, self.interrupted, started=True)
+            return CANCELLED, self.interrupted
+        cut = halt in _CUT_SHORT or self.steps.was_cut(self.task.id)
+        if cut and to is FAILED and self._stood is not TaskStatus.FAILED:
+            self.steps.put_cut(self.task.id)
+            return CANCELLED, reason
+        return to, reason
+
+    def outcome(self) -> TaskOutcome:
+        """Return how it ended."""
+        status = _STATUS[self.state]
+        artifact = self.artifact or self._kept()
+        return _make_outcome(
+            self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
+            self.error, None if status is TaskStatus.COMPLETED else self.exception,
+        )  # fmt: skip
+
+
+def upstream_of(task: Task, records: Mapping[str, TaskRecord]) -> Mapping[str, Artifact]:
+    """Return the accepted artifacts of a task's dependencies, by task id, in the order of `depends_on`."""
+    return FrozenDict(
+        {
+            dependency: record.artifact
+            for dependency in task.depends_on
+            if (record := records[dependency]).artifact is not None and record.entry.accepted
+        }
+    )

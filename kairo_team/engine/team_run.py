@@ -1,0 +1,590 @@
+"""`TeamRun`: the one owner of a run's lifecycle and of its recorded steps. Every coordinator stands on it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+
+import anyio
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
+
+from kairo_team import events
+from kairo_team._util.clock import LoopClock
+from kairo_team._util.frozen import check_kind
+from kairo_team.budget import Usage
+from kairo_team.engine.attempts import Tries
+from kairo_team.engine.board import TaskBoard
+from kairo_team.engine.budget_split import Carving, Earlier, open_governor, root_budget
+from kairo_team.engine.dispatcher import Dispatcher
+from kairo_team.engine.ending import LAST_EVENT, Ending, end_early, finish, log_end
+from kairo_team.engine.enforced_end import Leashes
+from kairo_team.engine.planning import Planning
+from kairo_team.engine.preflight import able_members
+from kairo_team.engine.questions import Inbox, Questions
+from kairo_team.engine.records.journal import Places, within
+from kairo_team.engine.records.task_records import MISSING, EarlyEnd
+from kairo_team.engine.run_handle import Suspension
+from kairo_team.engine.run_services import begun_with, interruptible, open_services
+from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.steering import Steering
+from kairo_team.engine.task_pool import Runners, beside
+from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRecord, TaskState, check_move
+from kairo_team.engine.timers import Timeouts
+from kairo_team.engine.work_context import WorkContext
+from kairo_team.errors import ContractBreach, Interrupted, Misuse, TeamAborted
+from kairo_team.human import HumanDecision, HumanRequest
+from kairo_team.plugin_calls import AWAITING, failure_of, problem_of
+from kairo_team.prompts import Prompts
+from kairo_team.results import AgentStatus, Artifact, Attempt, TeamResult, TeamStatus
+from kairo_team.tasks import Task, TaskGraph
+from kairo_team.team import Role
+from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import HumanGate
+    from kairo_team.engine.run_handle import Run
+    from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.verdicts import Finding
+
+_logger = logging.getLogger("kairo_team")
+T = TypeVar("T")
+_BODY_OF: ContextVar[TaskRecord] = ContextVar("_BODY_OF")
+"""The task whose body runs here."""
+
+
+class TeamRun:
+    """One execution of a request.
+
+    Open it with `TeamRun.open`; inside the block plan, take ready tasks, hand each to `go`, and in its body make an
+    attempt, review it, and accept, fail or skip the task. However the block ends, `result` is there afterwards.
+    """
+
+    def __init__(
+        self,
+        request: TeamExecutionRequest,
+        team: Team,
+        runtime: Runtime,
+        handle: Run,
+        *,
+        tolerate_failures: bool,
+        prompts: Prompts,
+        gate: HumanGate | None,
+    ) -> None:
+        earlier = handle.suspension
+        self.request = request
+        self.team = team
+        self.config = request.config
+        self.clock = LoopClock()
+        self.started = self.clock()
+        self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
+        budget, spent = (root_budget(self.config), Usage()) if earlier is None else (earlier.budget, earlier.usage)
+        self.governor, self._unfunded = open_governor(runtime.governor, team.name, budget, self.clock, spent)
+        self.bus = handle.open_bus(runtime.subscribers)
+        self._masker = runtime.masker
+        self.emit: Callable[..., None] = self._emit_masked if self._masker else self.bus.emit
+        """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
+        self._handle = handle
+        self._earlier = Earlier(self.governor, earlier)
+        self._leashes = Leashes(self.clock.read, min(self.config.cancel_grace, runtime.grace))
+        self._steering = Steering(request.run_id, self.governor, self.journal, self.emit)
+        inbox = earlier.inbox if earlier else Inbox()
+        self._questions = Questions(request.run_id, gate, inbox, self.journal, self._leashes, self.emit)
+        self._services = open_services(self, runtime, prompts, self._questions, self._steering)
+        self._timeouts = Timeouts(self.clock.read)
+        self._carving = Carving(self.governor, self.config.budget_policy, self.emit)
+        self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
+        self._ending = Ending(tolerate_failures=tolerate_failures)
+        parts = (self._carving, self._services, self._leashes, self._earlier, self._unfunded)
+        self._planning = Planning(self, *parts, self._end_early)
+        self._dispatcher: Dispatcher | None = None
+        self._tries: Tries | None = None
+        self._records: Mapping[str, TaskRecord] = {}
+        self._group: anyio.abc.TaskGroup | None = None
+        self._runners: Runners | None = None
+        self._places = Places()
+        self._output: Artifact | None = None
+        self._result: TeamResult | None = None
+
+    # ------------------------------------------------------------------ lifecycle
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        request: TeamExecutionRequest,
+        team: Team,
+        *,
+        tolerate_failures: bool = False,
+        templates: Mapping[str, str] | None = None,
+        gate: HumanGate | None = None,
+    ) -> AsyncGenerator[TeamRun]:
+        """Open a run: its governor, deadline and first event; on leaving the block its result and last event.
+
+        Whatever the block raises becomes a FAILED result, but for the caller's own cancellation, which is raised again
+        once everything in flight has ended. With `tolerate_failures` a task that was not accepted makes the run
+        DEGRADED instead of FAILED. `templates` replace prompt templates by name, before the runtime's. `gate` asks
+        people; None takes the runtime's, if it has one. Raises `RunExists` for a run id that was used before.
+        """
+        runtime: Runtime = team.runtime or Runtime()
+        handle = runtime.enter(request.run_id)
+        run: TeamRun | None = None
+        try:
+            run = cls(
+                request,
+                team,
+                runtime,
+                handle,
+                tolerate_failures=tolerate_failures,
+                prompts=Prompts({**runtime.templates, **(templates or {})}),
+                gate=gate or runtime.gate,
+            )
+            handle.begin(run)
+            async with run.bus.pumping(min(run.config.cancel_grace, runtime.grace)):
+                try:
+                    with run._ending.watching():
+                        run._begin()
+                        async with (
+                            interruptible(run.governor),
+                            beside(run._leashes.watch, run._timeouts.watch, *run._services.watches),
+                            anyio.create_task_group() as group,
+                        ):
+                            run._group, run._runners = group, Runners(group)
+                            with AWAITING:  # the task group would take a stray cancellation for one of its own
+                                yield run
+                            await checkpoint_if_cancelled()  # a halt in the block may have hidden it
+                finally:
+                    run._finish()
+        finally:
+            handle.end(None if run is None else run._result)
+            runtime.forget(handle, None if run is None else run.governor)
+
+    def _begin(self) -> None:
+        resumed = self._history[0] == RunState.SUSPENDED
+        self._move(RunState.PLANNING)
+        first = events.TeamResumed if resumed else events.TeamStarted
+        self.emit(first, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
+
+    def _finish(self) -> None:
+        """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
+        noticed = (*self._leashes.stubborn, *self._services.overshoots.warnings)
+        result = finish(self, self._ending, self._dispatcher, noticed, self._earlier)
+        self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
+        self._result = result = self._masker.value(result)
+        log_end(result, self.team.name)
+        self._move(RunState(result.status))
+        self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
+        self.bus.closed = True
+
+    def _emit_masked(self, kind: type[events.Event], *own: Any) -> None:
+        self.bus.emit(kind, *self._masker.value(own))
+
+    def _suspension(self, result: TeamResult) -> Suspension:
+        """Return what the run goes on from."""
+        inbox, usage, budget = self._questions.inbox, self.governor.usage, self.governor.budget
+        same, stood = begun_with(self.request, self.team), {outcome.task_id: outcome for outcome in result.outcomes}
+        end = (self.bus.seq + 1, inbox, stood, result.plan, self._carving.spent_by)
+        return Suspension(self.request, same, self.journal, usage, budget, *end)
+
+    def _end_early(self) -> None:
+        end_early(self, self._ending, self._group)
+
+    def _end_loop(self) -> None:
+        """End a replay where no task can start any more, unless tasks are still to be added."""
+        if not self._planning.grows_further:
+            self._end_early()
+
+    def _move(self, to: RunState) -> None:
+        check_move(self.request.run_id, self._history, to, RUN_MOVES)
+
+    def cancel(self, reason: str = "the run was cancelled") -> None:
+        """Kill the run: what is in flight is interrupted and what was kept comes back. From any thread."""
+        self._ending.reason = self._ending.reason or reason
+        self.governor.cancel()
+
+    def abort(self, reason: str, failed: Task | None = None) -> None:
+        """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""
+        if failed is not None and self._record(failed).state is not FAILED:
+            return
+        ended = self._ending.aborted or self._ending.concluded is not None
+        if ended or self.journal.get("end", None) is not None:  # a replay comes to it in time
+            return
+        self._ending.error = self._ending.error or TeamAborted(reason)
+        self._ending.aborted = True
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+
+    async def conclude(self, reason: str) -> NoReturn:
+        """End the run here, for a coordinator that needs nothing more: a debate that is decided. Recorded.
+
+        What has not started is SKIPPED with the reason, what is in flight is cancelled, and neither counts against the
+        run: it is COMPLETED or DEGRADED by what was accepted, and FAILED only if that is nothing, or a task had failed
+        before. Nothing behind it in the block or body is reached: accept the task, and set `output`, before.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"conclude takes a reason in words, not {reason!r}")
+        if isinstance(self.journal.get("end", None), EarlyEnd):  # a replay: what had ended by then ends first
+            dispatcher, record = self._dispatcher, _BODY_OF.get(None)
+            if dispatcher is None:
+                self._end_early()
+            else:
+                if record is not None and record.in_flight:
+                    dispatcher.leave(record)
+                dispatcher.conclude_again()
+        elif not self._ending.aborted:
+            self._ending.concluded = self._ending.concluded or reason
+            if self._dispatcher is not None:
+                self._dispatcher.stop()
+            if self._group is not None:
+                self._group.cancel_scope.cancel()
+        await anyio.sleep_forever()
+        raise AssertionError("the end interrupts it")
+
+    @property
+    def result(self) -> TeamResult:
+        """What came of the run; there once the block was left."""
+        if self._result is None:
+            raise Misuse("the run has not ended: read its result after the `async with` block")
+        return self._result
+
+    @property
+    def output(self) -> Artifact | None:
+        """What the run gives back instead of the accepted ends of its plan; set a text or an artifact."""
+        return self._output
+
+    @output.setter
+    def output(self, value: Artifact | str) -> None:
+        made = Artifact(value) if isinstance(value, str) else value
+        check_kind("TeamRun.output", made, Artifact)
+        self._output = made
+
+    @property
+    def graph(self) -> TaskGraph | None:
+        """The plan as it stands; None before there is one."""
+        return self._planning.graph
+
+    @property
+    def gated(self) -> bool:
+        """Whether there is somebody to ask."""
+        return self._questions.gate is not None
+
+    def warn(self, text: str) -> None:
+        """Put a warning into the result and the log."""
+        self._ending.warnings.append(text)
+        _logger.warning("run %s: %s", self.request.run_id, text)
+
+    def degrade(self, warning: str) -> None:
+        """Go on with less than was asked for: the run ends DEGRADED at best, and says why."""
+        self._ending.makeshift = True
+        self.warn(warning)
+
+    # ------------------------------------------------------------------ from outside
+
+    def cancel_task(self, task_id: str, reason: str = "the task was cancelled") -> None:
+        """End one task; see `Run.cancel_task`."""
+        self._services.call(self._steering.cancel_task, task_id, reason)
+
+    def steer(self, directive: str, task_id: str | None = None) -> None:
+        """Give a directive to one task or to all; see `Run.steer`."""
+        self._services.call(self._steering.steer, directive, task_id)
+
+    def top_up_run(self, budget: Budget) -> None:
+        """Raise the run's limits; see `Run.top_up`."""
+        self._services.call(self._steering.top_up, budget)
+
+    # ------------------------------------------------------------------ recorded steps
+
+    @overload
+    async def step(self, key: str, make: Callable[[], Awaitable[T]], *, returns: Any = None) -> T: ...
+    @overload
+    async def step(self, key: str, make: Callable[[], T], *, returns: Any = None) -> T: ...
+    async def step(self, key: str, make: Callable[[], Any], *, returns: Any = None) -> Any:
+        """Return what was recorded under `key`, else make it and record it.
+
+        Whatever a coordinator learns from outside goes through here (attempts and reviews do by themselves), so that
+        running its code again on the records decides the same. `returns`: the type the value must have.
+        """
+        recorded = self.journal.get(key, MISSING)
+        if recorded is not MISSING:
+            return recorded
+        with within(key), AWAITING:
+            made: Any = make()
+            if inspect.isawaitable(made):
+                made = await made
+        if returns is not None and not isinstance(made, returns):
+            raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
+        self.journal.put(key, made)
+        return made
+
+    async def ask(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask the run's human gate; None when there is none, or nobody answers. Recorded.
+
+        The task gives its slot back meanwhile. A question that is put off ends the task's body, or for a plan the
+        whole block, by `Interrupted`, to be let pass: the run ends SUSPENDED once everything independent is done.
+        """
+        if question.task_id is None:
+            key = f"human:{self._planning.number}:plan"
+            await self._planning.reach(key)
+            decision = await self._questions.ask(key, question)
+            if decision is not None and decision.action == "defer":
+                self._ending.question = question
+                raise Interrupted("the plan waits for a person")
+            return decision
+        record = self._record(self._task(question.task_id))
+        key = record.steps.key("human", question.task_id, question.attempt) + f":{question.kind}"
+        assert self._dispatcher is not None
+        record.recall_cancel(key)
+        if record.interrupted is None:
+            decision = await self._dispatcher.wait_for(record, key, self._questions.ask, key, question)
+            if record.interrupted is None and (decision is None or decision.action != "defer"):
+                return decision
+            record.interrupted = record.interrupted or question
+        raise Interrupted(str(record.interrupted))
+
+    # ------------------------------------------------------------------ planning
+
+    async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
+        """Make the plan, check and bind it; recorded. `PlanRefused` says what is wrong with it, before any work.
+
+        May be called again as long as no task was taken: then the new plan counts.
+        """
+        await checkpoint()
+        if self._history[-1] != RunState.PLANNING:
+            self._move(RunState.PLANNING)
+        graph, bound = await self._planning.plan(make)
+        steps = self._planning.recorded
+        board = TaskBoard(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
+        self._dispatcher = Dispatcher(board, self._carving.members, self.config, self.emit, steps)
+        self._records = self._dispatcher.records
+        self._steering.begin(self._dispatcher)
+        parts = (self._services, self._dispatcher, self._steering, self._carving, self._earlier, self.emit)
+        self._tries = Tries(self.request, self.team, *parts, self._timeouts, self._leashes, self._planning)
+        self._move(RunState.PLAN_READY)
+        self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
+        return graph
+
+    async def replan(
+        self, failing: Task, make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
+    ) -> TaskGraph | None:
+        """Put a new plan in the place of what has not started, once in a run, because a task is about to fail.
+
+        `make` gets the plan's part that stays and returns it with new tasks, under ids of their own. The new plan is
+        checked and bound like the first, and recorded. Returns the whole plan; None when there was a new plan already,
+        or the one that was made cannot be run: then everything stays as it is, and a warning says why.
+        """
+        assert self._dispatcher is not None
+        return await self._planning.replan(self._record(failing), self._dispatcher, make)
+
+    async def add(self, make: Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]) -> TaskGraph:
+        """Add tasks to the plan while the run goes on, behind those it has, and return the whole plan. Recorded.
+
+        `make` returns new tasks, under ids of their own, which may depend on any task of the plan. They are checked and
+        bound like a plan: `PlanRefused` says what is wrong with them, and nothing is added. In the body of a task it is
+        called before that task ends; in the block itself between two loops over `ready`.
+        """
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            raise Misuse("plan first: `add` adds tasks to a plan")
+        record = _BODY_OF.get(None)
+        if record is not None and not record.in_flight:
+            raise Misuse(f"task {record.task.id!r} is {record.state}: add tasks before it ends")
+        graph = await self._planning.add(record, dispatcher, make)
+        self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
+        return graph
+
+    def context(self, purpose: str) -> WorkContext:
+        """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
+        governor, step = self._carving.purpose(purpose), self._places.name(purpose)
+        return WorkContext(self._services, governor, Role(purpose), step=step, task_id=None, member=None)
+
+    # ------------------------------------------------------------------ tasks
+
+    def ready(self, graph: TaskGraph) -> AsyncIterator[Task]:
+        """Iterate over tasks as their needs, a slot, a member and budget are there, until all have ended.
+
+        What `add` adds on the way is among them; after the end, iterate again over the plan that it returns.
+        """
+        if self._dispatcher is None or graph is not self._planning.graph:
+            raise Misuse("plan first: `ready` takes the graph that `plan`, or `add`, returned last")
+        if self._history[-1] != RunState.RUNNING:
+            self._move(RunState.RUNNING)
+            self._planning.hold_back(self._dispatcher)
+            self._dispatcher.over = self._end_loop
+        return self._dispatcher
+
+    def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""
+        for task in args:
+            if isinstance(task, Task) and self._runners is not None:
+                self._runners.add(partial(self._run_body, self._record(task), body, args))
+                return
+        raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
+
+    async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        _BODY_OF.set(record)
+        try:
+            with within(record.steps.key("body", record.task.id, 1)):
+                await body(*args)
+        except Interrupted as interrupted:
+            problem = str(interrupted)
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                raise
+            _logger.exception("the coordinator's body of task %r raised", record.task.id)
+            problem, record.exception = f"the coordinator raised {problem_of(error, None)}", error
+        else:
+            if record.ended:
+                return
+            problem = "the coordinator's body returned without accepting, failing or skipping it"
+        if record.in_flight:
+            self._end(record, FAILED, problem)
+
+    def attempt(
+        self,
+        task: Task,
+        number: int,
+        *,
+        artifact_number: int = 1,
+        previous: Artifact | None = None,
+        findings: Sequence[Finding] = (),
+    ) -> Coroutine[Any, Any, Attempt]:
+        """Let the task's member try; never raises but for cancellation. Recorded.
+
+        `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
+        `previous` is the last one and `findings` what a review wants changed.
+        """
+        assert self._tries is not None, "a task comes from `ready`"
+        return self._tries.attempt(self._record(task), number, artifact_number, previous, findings)
+
+    def review(
+        self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
+    ) -> Coroutine[Any, Any, EvaluationVerdict]:
+        """Have an attempt's artifact reviewed: always a verdict. Recorded.
+
+        Raises nothing but cancellation, and `Interrupted`, to be let pass, when the task was cancelled meanwhile.
+        """
+        assert self._tries is not None, "a task comes from `ready`"
+        return self._tries.review(self._record(task), attempt, evaluator, prior)
+
+    async def top_up(self, task: Task, attempt: Attempt) -> bool:
+        """Set more aside for a task whose attempt ran short; say whether another try makes sense. Recorded.
+
+        Waits while others may give something back. Done at most as often as the budget policy says.
+        """
+        record, dispatcher, halt = self._record(task), self._dispatcher, attempt.halt
+        if dispatcher is None or halt is None or record.top_ups >= self.config.budget_policy.top_ups:
+            return False
+        record.top_ups += 1
+        key = record.steps.key("top_up", task.id, attempt.number)
+        await dispatcher.reach(record, key)
+        return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
+
+    async def is_over(self, task: Task) -> bool:
+        """Say whether the team has nothing left for another try, or its own constraint lets none begin. Recorded."""
+        key = self._record(task).steps.key("over", task.id, self._record(task).attempts)
+        constraints = self._services.constraints
+        exiting = constraints is not None and constraints.exit is not None
+        return await self.step(key, lambda: exiting or self.governor.halted is not None)
+
+    def others(self, task: Task) -> tuple[str, ...]:
+        """Return who else may do a task, by its own binding, in the team's order."""
+        member = self._record(task).member
+        return tuple(name for name in able_members(task, self.team) if name != member)
+
+    async def hand_over(self, task: Task, member: str) -> bool:
+        """Give a task to another member; False when there is no budget for it with that one. Recorded."""
+        record, dispatcher = self._record(task), self._dispatcher
+        assert dispatcher is not None
+        key = record.steps.key("hand_over", task.id, record.attempts + 1) + f":{member}"
+        recorded = record.steps.recall(key)
+        if recorded is MISSING:
+            recorded = record.interrupted is None and dispatcher.hand_over(record, member, free=False)
+            record.steps.put(key, recorded)
+        elif recorded:
+            dispatcher.hand_over(record, member, free=True)
+        return bool(recorded)
+
+    async def pause(self, task: Task, seconds: float) -> None:
+        """Wait inside a task's body without its slot, as between two tries; not where the next one is recorded."""
+        record = self._record(task)
+        assert self._dispatcher is not None
+        if record.interrupted is None and not record.steps.was_made("attempt", task.id, record.attempts + 1):
+            if record.steps.early_end is not None:
+                await self._dispatcher.stay(record)
+            await self._dispatcher.without_slot(record, anyio.sleep, seconds)
+
+    # ------------------------------------------------------------------ ends
+
+    def accept(
+        self, task: Task, attempt: Attempt, verdict: EvaluationVerdict | None = None, *, by: str | None = None
+    ) -> None:
+        """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status. `by`: who did."""
+        record = self._record(task)
+        record.artifact, record.verdict = attempt.artifact, verdict
+        output = attempt.output
+        if output is not None and output.artifact.partial and not _is_told(attempt):
+            why = f": {output.error}" if output.error else ""
+            record.warnings += (f"what was accepted was cut short{why}",)
+        if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
+            whose = f" by {by}" if by else ""
+            record.warnings += (f"accepted{whose} without a PASS: {verdict.cause or verdict.outcome.value}",)
+        outcome = verdict.outcome.value if verdict else None
+        self._end(record, COMPLETED, None, verdict=outcome)
+
+    def fail(
+        self,
+        task: Task,
+        error: str,
+        *,
+        best: Attempt | None = None,
+        verdict: EvaluationVerdict | None = None,
+    ) -> None:
+        """End a task that cannot be accepted; its best artifact so far comes back with it."""
+        record = self._record(task)
+        record.artifact = best.artifact if best is not None and best.artifact is not None else record.artifact
+        record.verdict = verdict or record.verdict
+        self._end(record, FAILED, error)
+
+    def skip(self, task: Task, reason: str) -> None:
+        """End a task without trying it."""
+        self._end(self._record(task), TaskState.SKIPPED, reason)
+
+    def _end(self, record: TaskRecord, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
+        """End a task, as it was meant or as the person wants who interrupted it."""
+        dispatcher = self._dispatcher
+        assert dispatcher is not None
+        if record.steps.is_called_off(record.task.id):  # the recorded run was concluded before it came to this
+            dispatcher.leave(record)
+            return
+        if record.steps.replaying:
+            record.recall_cancel()
+        if isinstance(record.interrupted, HumanRequest):
+            dispatcher.suspend(record, f"waits for a person: {record.interrupted.text}")
+            return
+        if to is not COMPLETED or record.interrupted is not None:
+            to, reason = record.real_end(to, reason, self.governor.final)
+        dispatcher.end(record, to, reason, verdict=verdict)
+        self._steering.warn_of_budget()
+
+    def _task(self, task_id: str) -> Task:
+        graph = self._planning.graph
+        if graph is None:
+            raise Misuse(f"there is no task {task_id!r}: plan first")
+        return graph[task_id]
+
+    def _record(self, task: Task) -> TaskRecord:
+        try:
+            return self._records[task.id]
+        except KeyError:
+            raise Misuse(f"task {task.id!r} is not in this run's plan") from None
+
+
+def _is_told(attempt: Attempt) -> bool:
+    """Say whether a constraint that ended an attempt warned of it."""
+    return attempt.output is not None and attempt.output.status is AgentStatus.GRACEFUL_EXIT and bool(attempt.warnings)

@@ -1,0 +1,344 @@
+"""What a member, planner or evaluator may use while it works: governed models and tools, a place for partial work."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from anyio import sleep_forever
+
+from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
+from kairo_team.budget import Usage, difference
+from kairo_team.engine.member_model import ConstrainedModel, MemberModel
+from kairo_team.errors import known
+from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
+from kairo_team.governance.guardrails import GuardrailAction
+from kairo_team.human import HumanDecision, HumanRequest
+from kairo_team.models.admission import GovernedModel
+from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
+from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
+from kairo_team.tools.sources import as_source
+from kairo_team.tools.tool import Tool, as_tool
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import ChatModel, GovernedChatModel, GuardrailPolicy, ToolSource
+    from kairo_team.engine.member_model import AskedModel
+    from kairo_team.engine.run_services import Services
+    from kairo_team.engine.runtime import Runtime
+    from kairo_team.errors import GuardrailDenied
+    from kairo_team.governance.governor import Governor
+    from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
+    from kairo_team.governance.scope import GovernorScope
+    from kairo_team.messages import ModelRequest
+    from kairo_team.models.admission import CallOutcome
+    from kairo_team.team import Role
+    from kairo_team.tools.result import ToolResult
+
+_logger = logging.getLogger("kairo_team")
+
+_NOTHING: Final = Usage()
+_MISSING: Final = object()
+
+_OF_A_TOOL_CALL: Final = FrozenDict(
+    approve="the call is made, this once",
+    revise="the call is not made, and the member reads your words",
+    reject="the call is not made, and the member reads why",
+    silence="the call is not made",
+)
+"""What follows from each answer to a question about a tool call."""
+
+
+class WorkContext:
+    """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
+
+    __slots__ = (
+        "_brought", "_calls", "_pipeline", "_step", "_uses", "constraints", "denied", "foreign",
+        "governor", "interrupted", "kept", "member", "output_type", "raised", "role", "scope", "services",
+        "spent_before", "task_id", "told", "turns",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        services: Services,
+        governor: Governor,
+        role: Role,
+        step: str,
+        task_id: str | None,
+        member: str | None,
+        spent_before: Usage = _NOTHING,
+    ) -> None:
+        """Make what one piece of work may use; `spent_before` is what earlier tries on this governor have spent."""
+        self.services = services
+        self.governor = governor
+        self.role = role
+        self.task_id = task_id
+        self.member = member
+        self.output_type: Any = None
+        self.kept = ""
+        self.turns = 0
+        """Model calls answered so far."""
+        self.denied: GuardrailDenied | None = None
+        """The last refusal of a model call by a guardrail."""
+        self.raised: Exception | None = None
+        """What made the work fail, with its traceback."""
+        self.spent_before = spent_before
+        self.told = 0 if services.steering is None else len(services.steering.directives)
+        """How many directives the prompt has already."""
+        self.foreign = services.around is not None
+        """A model may have written the goal or the task: another team's member asks, or a planner did."""
+        self._step = step
+        self._calls: dict[str, int] | None = None
+        self._uses: dict[str, int] | None = None
+        self._pipeline: ToolPipeline | None = None
+        self._brought: dict[str, Tool] | None = None
+        self.scope: GovernorScope | None = None
+        """What the work runs in, once it does."""
+        self.interrupted: str | HumanRequest | None = None
+        """What ended the work from outside."""
+        self.constraints = None if services.constraints is None else services.constraints.for_attempt(self)
+
+    def interrupt(self, by: str | HumanRequest) -> None:
+        """End the work from outside: its task was cancelled, or waits for a person."""
+        if self.interrupted is None and self.scope is not None:
+            self.interrupted = by
+            self.scope.cancel()
+
+    def output(
+        self, artifact: Artifact, status: AgentStatus = AgentStatus.COMPLETED, error: str | None = None
+    ) -> AgentOutput:
+        """Return an output with what was counted beside the agent."""
+        usage = self.usage
+        return AgentOutput(artifact, status, self.turns, None, usage.tool_calls, usage, error=error)
+
+    def partial(self, status: AgentStatus, error: str | None = None) -> AgentOutput | None:
+        """Return what was kept, as the partial artifact of work that failed; None when nothing was."""
+        return self.output(Artifact(self.kept, partial=True), status, error) if self.kept else None
+
+    @property
+    def remaining(self) -> Budget:
+        """What could be spent now."""
+        return self.governor.remaining
+
+    @property
+    def usage(self) -> Usage:
+        """What this piece of work has spent, tool calls included."""
+        return difference(self.governor.usage, self.spent_before, 0.0)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the work is to end."""
+        return self.scope is not None and self.scope.is_stopped()
+
+    @property
+    def directives(self) -> Sequence[str]:
+        """What whoever steers the run asked for since this work began, oldest first."""
+        steering = self.services.steering
+        if steering is None or len(steering.directives) == self.told:
+            return ()
+        return steering.directives_for(self.task_id, after=self.told)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What guardrails are told of the work."""
+        purpose = "generate" if self.member is not None else self.role.id
+        return {"run_id": self.services.run_id, "task_id": self.task_id, "purpose": purpose}
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """A runtime whose runs are spent here, for a team inside this task; None where no run is around."""
+        nest = self.services.nest
+        return None if nest is None else nest(self)
+
+    @property
+    def allowed_tools(self) -> Sequence[Iterable[str]]:
+        """Names of tools, of which a tool must be in each list: those of the role, and of what is around the run."""
+        own = self.role.allowed_tools
+        return self.services.allowed if own is None else (*self.services.allowed, own)
+
+    @property
+    def policies(self) -> Sequence[GuardrailPolicy]:
+        """What guards models and tools here, for a team inside this task."""
+        chain, permissions = self.services.guardrails_of(self.member), self.services.permissions
+        mcp = permissions.mcp if permissions is not None else None
+        return (*([mcp] if mcp is not None else []), *(chain.policies if chain is not None else ()))
+
+    def model(self, model: str | ChatModel) -> GovernedChatModel:
+        """Return a model whose calls are governed, guarded and recorded."""
+        services = self.services
+        found = services.models.resolve(model)
+        reports = (self._report_model, services.prices, services.rules, services.note_overshoot)
+        governed = GovernedModel(found, self.governor, *reports)
+        limited = governed if services.around is None else services.around.constrain(governed)
+        steerable = getattr(found, "steerable", True)
+        return MemberModel(self, limited, services.guardrails_of(self.member), steerable=steerable)
+
+    def constrain(self, model: AskedModel) -> AskedModel:
+        """Return a model of a team inside this task, whose calls are turns here too, and of what is around the run."""
+        if self.constraints is not None:
+            model = ConstrainedModel(self.constraints, model)
+        around = self.services.around
+        return model if around is None else around.constrain(model)
+
+    def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
+        """Return a tool whose calls go through the tool pipeline; `KeyError` for a name that `tools` did not bring."""
+        if not isinstance(tool, str):
+            return GovernedTool(self._tool_pipeline(), as_tool(tool))
+        brought = self._brought or {}
+        if tool not in brought:
+            raise KeyError(f"no tool {tool!r} was brought by `tools` in this attempt; there are {known(brought)}")
+        return GovernedTool(self._tool_pipeline(), brought[tool])
+
+    async def tools(self, tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> Toolbox:
+        """Return the governed tools of functions and tool sources; sources are connected, once in a run."""
+        found: list[Tool] = []
+        for one in tools:
+            source = as_source(one)
+            if source is None:
+                found.append(as_tool(cast("Any", one)))
+            else:
+                brought = await self.services.connections.tools(source)
+                self._warn_of_withheld(source.name, brought)
+                found += brought
+        box = Toolbox(self._tool_pipeline(), found)
+        self._brought = (self._brought or {}) | {tool.name: tool for tool in found}
+        return box
+
+    def render(self, template: str, **values: object) -> str:
+        """Fill in one of the run's prompt templates."""
+        return self.services.prompts.render(template, **{"foreign": self.foreign, **values})
+
+    async def recorded(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what was recorded at this use of the name when the work was first done, else make it and record it."""
+        self._uses = self._uses or {}
+        self._uses[name] = number = self._uses.get(name, 0) + 1
+        key, journal = f"said:{self._step}:{name}:{number}", self.services.journal
+        found = journal.get(key, _MISSING)
+        if found is not _MISSING:
+            return found
+        made: Any = make()
+        if inspect.isawaitable(made):
+            made = await made
+        journal.put(key, made)
+        return made
+
+    def keep(self, text: str) -> None:
+        """Put partial work in safety; the last text kept counts. `ValueError` for what is no text."""
+        self.kept = text if type(text) is str else plain_text("keep takes a text", text)
+
+    def emit(self, text: str, **data: Any) -> None:
+        """Report progress, from the event loop or a thread; `ValueError` for no text, or data that JSON cannot hold."""
+        text = plain_text("emit takes a text", text)
+        self.services.emit(AttemptProgress, self.task_id, self.member, text, freeze_json(data))
+
+    def call_key(self, request: ModelRequest, model: str) -> str:
+        """Name this call in the journal: by who is asked what, and how often that was asked before."""
+        return self._call_key(f"{model}\n".encode("utf-8", "surrogatepass") + _written(request))
+
+    def recall_tool(self, tool: str, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult | None]:
+        """Name this tool call in the journal, and return what came of it if it was made before."""
+        given = arguments if isinstance(arguments, str) else repr(sorted(arguments.items()))
+        key = self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass"))
+        recorded: Any = self.services.journal.get(key, None)
+        return key, recorded
+
+    def _call_key(self, asked: bytes) -> str:
+        digest = hashlib.sha256(asked).hexdigest()[:16]
+        self._calls = self._calls or {}
+        self._calls[digest] = number = self._calls.get(digest, 0) + 1
+        return f"call:{self._step}:{digest}:{number}"
+
+    async def approve_tool(
+        self, call: str, tool: str, arguments: Mapping[str, Any], reason: str
+    ) -> HumanDecision | None:
+        """Ask a person whether a tool call may be made; None when nobody can be asked, or nobody answers.
+
+        `call` is its name in the journal: each call, also the same one again, needs an answer of its own. A question
+        that is put off ends the attempt, to be made again once it is answered.
+        """
+        questions = self.services.questions
+        if questions is None or self.task_id is None:
+            return None
+        subject = f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+        attempt = int(self._step.rpartition(":")[2])
+        text = f"may {self.member!r} call {tool!r}? {reason}"
+        asked = HumanRequest("tool", text, subject, self.task_id, self.member, attempt, consequences=_OF_A_TOOL_CALL)
+        which = ":".join(call.rsplit(":", 2)[1:])
+        key = f"human:{self._step.partition(':')[2]}:tool:{which}:{asked.digest[:16]}"
+        decision = await questions.ask(key, asked)
+        if decision is not None and decision.action == "defer":
+            await self.put_off(questions.identified(asked, key))
+        return decision
+
+    async def put_off(self, question: HumanRequest) -> None:
+        """End the attempt, to be made again once a question is answered; returns where the work is no attempt."""
+        if self.scope is not None:
+            self.interrupt(question)
+            await sleep_forever()
+
+    def name_inner_run(self, team: str, goal: str) -> str:
+        """Name a run inside this attempt: `<run id>.<task id>.<8 hex>`, the same when the attempt is made again."""
+        key = self._call_key(f"run {team}\n{goal}".encode("utf-8", "surrogatepass"))
+        digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+        return f"{self.services.run_id}.{self.task_id or 'work'}.{digest}"
+
+    def report_ruling(self, phase: GuardrailPhase, target: str, ruling: GuardrailRuling) -> None:
+        """Tell of what a guardrail decided, unless it plainly allowed."""
+        decision = ruling.decision
+        if decision.action is not GuardrailAction.ALLOW:
+            decided = (ruling.policy, phase.value, decision.action.value, decision.reason, target)
+            self.services.emit(GuardrailDecided, self.task_id, self.member, *decided)
+
+    def _warn_of_withheld(self, source: str, tools: Sequence[Tool]) -> None:
+        """Say once in a run why a member gets nothing of a tool source: else it works without, and nobody knows why."""
+        reasons = [self._tool_pipeline().refusal(tool) for tool in tools]
+        if not reasons or None in reasons or (source, self.member) in self.services.withheld:
+            return
+        self.services.withheld.add((source, self.member))
+        _logger.warning(
+            "none of the %d tools of %r is offered to %r: %s; of MCP servers only what "
+            "ToolPermissions(mcp=McpPolicy(allowed=[...])) lists is",
+            len(tools),
+            source,
+            self.member,
+            reasons[0],
+        )
+
+    def _report_model(self, model: str, outcome: CallOutcome, held: int, usage: Usage) -> None:
+        self.services.emit(ModelCalled, self.task_id, self.member, model, outcome, held, usage)
+        self.services.warn_of_budget()
+
+    def _report_tool(self, tool: str, outcome: str, refused_by: str | None, reason: str | None) -> None:
+        self.services.emit(ToolCalled, self.task_id, self.member, tool, outcome, refused_by, reason)
+        self.services.warn_of_budget()
+
+    def _tool_pipeline(self) -> ToolPipeline:
+        if self._pipeline is None:
+            services = self.services
+            self._pipeline = ToolPipeline(
+                self.governor,
+                permissions=services.permissions,
+                allowed=self.role.allowed_tools,
+                also=services.allowed,
+                guardrails=services.guardrails_of(self.member),
+                breakers=services.breakers,
+                secrets=services.secrets,
+                member=self.member,
+                metadata=self.metadata,
+                on_call=self._report_tool,
+                on_decision=self.report_ruling,
+                approve=self.approve_tool if services.questions is not None and services.questions.gate else None,
+                recall=self.recall_tool if self.task_id is not None else None,
+                record=services.journal.put,
+            )
+        return self._pipeline
+
+
+def _written(request: ModelRequest) -> bytes:
+    try:
+        return adapter(type(request)).dump_json(request)
+    except ValueError:  # a lone surrogate in a text, or a setting that JSON has no word for
+        return repr(request).encode("utf-8", "surrogatepass")

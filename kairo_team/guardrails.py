@@ -1,0 +1,469 @@
+"""What guardrails look at, one value per phase. None changes: a policy answers with a new one.
+
+Each has `text`, `with_text`, and, for whoever must see and change everything that is said, `texts` and `map_text`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from pydantic_core import to_jsonable_python
+
+from kairo_team._util.frozen import EMPTY, freeze, freeze_json
+from kairo_team.errors import known
+from kairo_team.messages import Message, ToolCall
+
+if TYPE_CHECKING:
+    from kairo_team.messages import ModelResponse
+
+
+class GuardrailAction(StrEnum):
+    """What is to become of what was looked at."""
+
+    ALLOW = "allow"
+    """It goes on as it is."""
+    DENY = "deny"
+    """It goes no further."""
+    MODIFY = "modify"
+    """It goes on changed."""
+    WARN = "warn"
+    """It goes on as it is, and somebody should know."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailContext:
+    """What a policy looks at: one payload, and whose it is."""
+
+    phase: GuardrailPhase
+    member: str | None
+    """The member's name; None for work that is nobody's, such as planning."""
+    target: str
+    """Name of the model or tool."""
+    payload: GuardrailPayload
+    metadata: Mapping[str, Any] = field(default=EMPTY, hash=False)
+    """Copied read-only. The library fills in `run_id`, `task_id` and `purpose` ("generate", "plan", "evaluate"); at
+    tools also `server` (the MCP server's name or None), `tool` (the server's own name of it) and `side_effect`."""
+
+    def __post_init__(self) -> None:
+        check_payload("GuardrailContext.payload", self.payload)
+        if self.payload.phase != self.phase:
+            raise ValueError(f"{shown(self.payload)} is looked at in {self.payload.phase!r}, not in {self.phase!r}")
+        object.__setattr__(self, "phase", self.payload.phase)
+        object.__setattr__(self, "metadata", freeze(self.metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailDecision:
+    """What a policy decides; made by `allow`, `deny`, `modify` and `warn`."""
+
+    action: GuardrailAction
+    reason: str = ""
+    """Why; blank only when it allows."""
+    payload: GuardrailPayload | None = None
+    """What is to stand in its place, when it modifies; of the same phase."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.action, GuardrailAction):
+            allowed = known(one.value for one in GuardrailAction)
+            raise ValueError(f"GuardrailDecision.action must be one of {allowed}, not {self.action!r}")
+        if not isinstance(self.reason, str) or (self.action is not GuardrailAction.ALLOW and not self.reason.strip()):
+            raise ValueError(f"to {self.action} needs a reason in words, not {self.reason!r}")
+        if self.action is GuardrailAction.MODIFY:
+            check_payload("what a modification puts in place", self.payload)
+        elif self.payload is not None:
+            raise ValueError(f"only a modification has a payload; to {self.action} has none")
+
+    @classmethod
+    def allow(cls) -> GuardrailDecision:
+        """Let it go on as it is."""
+        return _ALLOW
+
+    @classmethod
+    def deny(cls, reason: str) -> GuardrailDecision:
+        """Let it go no further. The reason may be shown to the member."""
+        return cls(GuardrailAction.DENY, reason)
+
+    @classmethod
+    def modify(cls, reason: str, payload: GuardrailPayload) -> GuardrailDecision:
+        """Let `payload` go on instead; it must be of the same phase, and at tools about the same tool."""
+        return cls(GuardrailAction.MODIFY, reason, payload)
+
+    @classmethod
+    def warn(cls, reason: str) -> GuardrailDecision:
+        """Let it go on as it is, and have that recorded."""
+        return cls(GuardrailAction.WARN, reason)
+
+
+_ALLOW: Final = GuardrailDecision(GuardrailAction.ALLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailRuling:
+    """One entry of the trail: who decided what."""
+
+    policy: str
+    """The policy's name."""
+    decision: GuardrailDecision
+
+
+class GuardrailOutcome:
+    """What a chain decided. Read-only."""
+
+    __slots__ = ("_payload", "_trail")
+    _payload: GuardrailPayload
+    _trail: tuple[GuardrailRuling, ...]
+
+    def __init__(self, payload: GuardrailPayload, trail: Iterable[GuardrailRuling] = ()) -> None:
+        self._payload = payload
+        self._trail = tuple(trail)
+
+    @property
+    def payload(self) -> GuardrailPayload:
+        """What goes on: the very object that was given, where nothing modified it."""
+        return self._payload
+
+    @property
+    def trail(self) -> tuple[GuardrailRuling, ...]:
+        """Every decision made, in order; none is made after a denial."""
+        return self._trail
+
+    @property
+    def action(self) -> GuardrailAction:
+        """DENY, else MODIFY if anything was modified, else WARN if anybody warned, else ALLOW."""
+        return self._decided.decision.action
+
+    @property
+    def policy(self) -> str | None:
+        """Name of the first policy that decided for `action`; None where all allowed."""
+        return self._decided.policy or None
+
+    @property
+    def reason(self) -> str:
+        """Its reason; empty where all allowed."""
+        return self._decided.decision.reason
+
+    @property
+    def _decided(self) -> GuardrailRuling:
+        for action in (GuardrailAction.DENY, GuardrailAction.MODIFY, GuardrailAction.WARN):
+            for ruling in self._trail:
+                if ruling.decision.action is action:
+                    return ruling
+        return _NOBODY
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, GuardrailOutcome):
+            return NotImplemented
+        return (self._payload, self._trail) == (other.payload, other.trail)
+
+    def __hash__(self) -> int:
+        return hash((self._payload, self._trail))
+
+    def __repr__(self) -> str:
+        return f"GuardrailOutcome({self.action!r}, {self._payload!r}, {self._trail!r})"
+
+
+_NOBODY: Final = GuardrailRuling("", _ALLOW)
+
+
+def check_payload(what: str, payload: object) -> None:
+    """Raise `ValueError` for what is no payload."""
+    if not isinstance(payload, GuardrailPayload):
+        kinds = "a ModelInput, ModelOutput, ToolInput or ToolOutput"
+        raise ValueError(f"{what} must be {kinds}, not {payload!r:.200}")
+
+
+def shown(payload: GuardrailPayload) -> str:
+    """Name the kind of a payload."""
+    return f"a {type(payload).__name__}"
+
+
+TextFunction = Callable[[str], str]
+"""Given one piece of text, returns it as it is to be."""
+
+BETWEEN_MESSAGES: Final = "\n\x1e\n"
+"""What stands between the messages in `ModelInput.text`: ASCII's record separator, on a line of its own."""
+
+
+class GuardrailPhase(StrEnum):
+    """When a policy is asked."""
+
+    PRE_MODEL = "pre_model"
+    """Before a model is called: a `ModelInput`."""
+    POST_MODEL = "post_model"
+    """After it replied, before anybody uses the reply: a `ModelOutput`."""
+    PRE_TOOL = "pre_tool"
+    """Before a tool is called: a `ToolInput`."""
+    POST_TOOL = "post_tool"
+    """After it returned, before the member sees the result: a `ToolOutput`."""
+
+
+class _Payload(ABC):
+    __slots__ = ()
+    phase: ClassVar[GuardrailPhase]
+    """The phase in which it is looked at."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """What is said, as one text."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every piece of text, in order: what `map_text` is given."""
+        pieces: list[str] = []
+
+        def note(piece: str) -> str:
+            pieces.append(piece)
+            return piece
+
+        self.map_text(note)
+        return tuple(pieces)
+
+    @abstractmethod
+    def map_text(self, function: TextFunction) -> Any:
+        """Return the payload with each piece of text as `function` returns it; itself where none differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput(_Payload):
+    """A conversation about to be sent to a model.
+
+    Its pieces of text are the messages' texts and, after each, the strings and numbers within the arguments of the
+    message's tool calls.
+    """
+
+    phase: ClassVar[GuardrailPhase] = GuardrailPhase.PRE_MODEL
+    messages: Sequence[Message]
+    settings: Mapping[str, Any] = field(default=EMPTY, hash=False)
+    """Sampling settings by the provider's usual names."""
+
+    def __post_init__(self) -> None:
+        messages = tuple(self.messages)
+        strangers = [one for one in messages if not isinstance(one, Message)]
+        if strangers:
+            raise ValueError(f"ModelInput.messages must be Message objects, not {strangers[0]!r:.200}")
+        if not isinstance(self.settings, Mapping):
+            raise ValueError(f"ModelInput.settings must be a mapping, not {self.settings!r:.200}")
+        object.__setattr__(self, "messages", messages)
+        object.__setattr__(self, "settings", freeze(self.settings))
+
+    @property
+    def text(self) -> str:
+        """Every message's text, in order, with `BETWEEN_MESSAGES` between them."""
+        return BETWEEN_MESSAGES.join(message.text for message in self.messages)
+
+    def with_text(self, text: str) -> ModelInput:
+        """Return it with a changed `text`: each message gets its own piece back.
+
+        `ValueError` when there are not as many pieces as messages: use `map_text`, or make a `ModelInput`.
+        """
+        pieces = _checked(text).split(BETWEEN_MESSAGES) if self.messages else []
+        if len(pieces) != len(self.messages):
+            raise ValueError(
+                f"the text has {len(pieces)} pieces for {len(self.messages)} messages: keep what stands between them "
+                f"({BETWEEN_MESSAGES!r}), use map_text(function), or make a ModelInput of other messages"
+            )
+        changed = tuple(
+            message if piece == message.text else replace(message, text=piece)
+            for message, piece in zip(self.messages, pieces, strict=True)
+        )
+        return ModelInput(changed, self.settings)
+
+    def map_text(self, function: TextFunction) -> ModelInput:
+        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        messages = tuple(_map_message(message, function) for message in self.messages)
+        return self if _same(messages, self.messages) else ModelInput(messages, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutput(_Payload):
+    """A model's reply, paid for and not used yet.
+
+    Its pieces of text are the reply's text and the strings and numbers within the arguments of the tool calls it asks
+    for: an answer can be in either.
+    """
+
+    phase: ClassVar[GuardrailPhase] = GuardrailPhase.POST_MODEL
+    response: ModelResponse
+    """`response.tool_calls` is what it asks tools to do."""
+
+    def __post_init__(self) -> None:
+        answer: Any = self.response
+        if not isinstance(getattr(answer, "text", None), str) or not hasattr(answer, "tool_calls"):
+            raise ValueError(f"ModelOutput.response must be a ModelResponse, not {answer!r:.200}")
+
+    @property
+    def text(self) -> str:
+        """The reply's text, without its tool calls."""
+        return self.response.text
+
+    def with_text(self, text: str) -> ModelOutput:
+        """Return it with another text and the same tool calls."""
+        return ModelOutput(replace(self.response, text=_checked(text)))
+
+    def map_text(self, function: TextFunction) -> ModelOutput:
+        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        text = _apply(function, self.response.text)
+        calls = tuple(_map_call(call, function) for call in self.response.tool_calls)
+        if text == self.response.text and _same(calls, self.response.tool_calls):
+            return self
+        return ModelOutput(replace(self.response, text=text, tool_calls=calls))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInput(_Payload):
+    """A tool about to be called. Its pieces of text are the strings and numbers within the arguments, names too."""
+
+    phase: ClassVar[GuardrailPhase] = GuardrailPhase.PRE_TOOL
+    name: str
+    """The tool's name, as the model knows it."""
+    arguments: Mapping[str, Any] = field(default=EMPTY, hash=False)
+    """JSON values by name, copied read-only."""
+
+    def __post_init__(self) -> None:
+        _check_name("ToolInput", self.name)
+        if not isinstance(self.arguments, Mapping):
+            raise ValueError(f"ToolInput.arguments must be a mapping, not {self.arguments!r:.200}")
+        object.__setattr__(self, "arguments", _not_too_deep("ToolInput.arguments", freeze_json, self.arguments))
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON."""
+        return _to_json(self.arguments)
+
+    def with_text(self, text: str) -> ToolInput:
+        """Return it with the arguments that a JSON text holds; `ValueError` unless that is an object."""
+        arguments = _not_too_deep("ToolInput.arguments", json.loads, _checked(text))
+        if not isinstance(arguments, dict):
+            raise ValueError(f"the arguments of a tool are a JSON object, not {text!r:.200}")
+        return ToolInput(self.name, cast("dict[str, Any]", arguments))
+
+    def map_text(self, function: TextFunction) -> ToolInput:
+        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        arguments = map_json(self.arguments, function)
+        return self if arguments is self.arguments else ToolInput(self.name, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput(_Payload):
+    """What a tool returned. Its pieces of text are the text, or the strings and numbers within the JSON, names too."""
+
+    phase: ClassVar[GuardrailPhase] = GuardrailPhase.POST_TOOL
+    name: str
+    """The tool's name, as the model knows it."""
+    result: Any = field(hash=False)
+    """Text or JSON values, copied read-only; anything else becomes what pydantic makes JSON of."""
+
+    def __post_init__(self) -> None:
+        _check_name("ToolOutput", self.name)
+        if not isinstance(self.result, str):
+            object.__setattr__(self, "result", _not_too_deep("ToolOutput.result", _as_json, self.result))
+
+    @property
+    def text(self) -> str:
+        """The result, as JSON where it is not text."""
+        return self.result if isinstance(self.result, str) else _to_json(self.result)
+
+    def with_text(self, text: str) -> ToolOutput:
+        """Return it with this text as the result."""
+        return ToolOutput(self.name, _checked(text))
+
+    def map_text(self, function: TextFunction) -> ToolOutput:
+        """Return it with each piece of text as `function` returns it; itself where none differs."""
+        result = map_json(self.result, function)
+        return self if result is self.result else ToolOutput(self.name, result)
+
+
+GuardrailPayload = ModelInput | ModelOutput | ToolInput | ToolOutput
+"""The closed union of what is looked at."""
+
+
+def _map_message(message: Message, function: TextFunction) -> Message:
+    text = _apply(function, message.text)
+    calls = tuple(_map_call(call, function) for call in message.tool_calls)
+    if text == message.text and _same(calls, message.tool_calls):
+        return message
+    return replace(message, text=text, tool_calls=calls)
+
+
+def _map_call(call: ToolCall, function: TextFunction) -> ToolCall:
+    arguments = map_json(call.arguments, function)
+    return call if arguments is call.arguments else replace(call, arguments=arguments)
+
+
+def map_json(value: Any, function: TextFunction) -> Any:
+    """Map every string and number of a JSON value, names of members too; the value itself where none differs.
+
+    A number that is changed becomes a string.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Mapping):
+        return _map_object(cast("Mapping[str, Any]", value), function)
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[Any]", value)
+        mapped = tuple(map_json(item, function) for item in items)
+        return items if _same(mapped, items) else mapped
+    text = value if isinstance(value, str) else json.dumps(value)
+    changed = _apply(function, text)
+    return value if changed == text else changed
+
+
+def _map_object(values: Mapping[str, Any], function: TextFunction) -> Mapping[str, Any]:
+    """Map names and values; names that become the same are numbered, so that nothing is lost."""
+    mapped: dict[str, Any] = {}
+    used: dict[str, int] = {}
+    differs = False
+    for name, item in values.items():
+        wanted, value = _apply(function, name), map_json(item, function)
+        given = wanted
+        while given in mapped:
+            used[wanted] = used.get(wanted, 1) + 1
+            given = f"{wanted} {used[wanted]}"
+        mapped[given] = value
+        differs = differs or value is not item or given != name
+    return mapped if differs else values
+
+
+def _same(left: Iterable[object], right: Iterable[object]) -> bool:
+    """Whether two sequences of one length hold the very same objects."""
+    return all(one is other for one, other in zip(left, right, strict=True))
+
+
+def _apply(function: TextFunction, piece: str) -> str:
+    return _checked(function(piece))
+
+
+def _checked(text: Any) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"a piece of text must be a string, not {text!r:.200}")
+    return text
+
+
+def _check_name(owner: str, name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{owner}.name must be the tool's name, not {name!r}")
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return freeze_json(value)
+    except ValueError:
+        return freeze(to_jsonable_python(value, fallback=str))
+
+
+def _not_too_deep(what: str, convert: Callable[[Any], Any], value: Any) -> Any:
+    """Convert a value; `ValueError` where it is nested deeper than Python can follow."""
+    try:
+        return convert(value)
+    except RecursionError:
+        raise ValueError(f"{what} is nested too deeply") from None

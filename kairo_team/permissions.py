@@ -1,0 +1,46 @@
+"""What may be done with a tool: its side effect, and what a permission guard decides of one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+SideEffect = Literal["read", "write", "system"]
+"""What a tool may do: only look; change what it works on; anything else, such as running a command."""
+
+PermissionAction = Literal["allow", "deny", "ask"]
+"""`ask` leaves it to the run's human gate; without one it denies."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionDecision:
+    """What a permission guard says of one tool call."""
+
+    action: PermissionAction
+    reason: str = ""
+    """Why; never blank unless it allows."""
+    policy_id: str = ""
+    """What decided, such as a rule; blank stands for the guard itself."""
+
+    def __post_init__(self) -> None:
+        if self.action not in get_args(PermissionAction):
+            raise ValueError(f"PermissionDecision.action must be allow, deny or ask, not {self.action!r}")
+        if not isinstance(self.policy_id, str):
+            raise ValueError(f"PermissionDecision.policy_id must be a string, not {self.policy_id!r}")
+        if not isinstance(self.reason, str) or (self.action != "allow" and not self.reason.strip()):
+            raise ValueError(f"a decision to {self.action} needs a reason in words, not {self.reason!r}")
+
+    @classmethod
+    def allow(cls, reason: str = "", policy_id: str = "") -> PermissionDecision:
+        """Let the call happen."""
+        return cls("allow", reason, policy_id)
+
+    @classmethod
+    def deny(cls, reason: str, policy_id: str = "") -> PermissionDecision:
+        """Refuse the call; the member reads the reason."""
+        return cls("deny", reason, policy_id)
+
+    @classmethod
+    def ask(cls, reason: str, policy_id: str = "") -> PermissionDecision:
+        """Leave it to a human; the reason says what needs approval."""
+        return cls("ask", reason, policy_id)

@@ -1,0 +1,301 @@
+"""The border around every call into foreign code: what a plug-in raises is its own failure, whatever it raises.
+
+Only two things are not a plug-in's: a cancellation that was really asked of whoever called it, and what the handler of
+a signal raised while the plug-in happened to run, such as the `KeyboardInterrupt` of Ctrl-C. These go on as they are.
+Everything else, `SystemExit` included, becomes an `Exception`, so that nothing after the border has to know of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dis import opname
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any, Final, cast
+
+import anyio
+from anyio import NoEventLoopError
+from anyio.lowlevel import checkpoint
+
+from kairo_team.errors import BadExit
+
+_LONGEST: Final = 500
+"""Most characters of what went wrong: it goes into events, results and prompts."""
+_LOOPS: Final = frozenset({"asyncio", "trio"})
+"""Packages whose frames raise `KeyboardInterrupt` for a signal that came earlier."""
+
+_WHY: Final[dict[type[BaseException], str]] = {
+    SystemExit: "a plug-in cannot end the program; let it return, or raise an Exception",
+    KeyboardInterrupt: "nobody pressed Ctrl-C; let it raise an Exception",
+    GeneratorExit: "nobody closed it; let it raise an Exception",
+}
+_CANCELLED: Final = "nobody cancelled it; what it waited for was cancelled"
+_NO_EXCEPTION: Final = "it is no Exception; derive it from that"
+
+_own_tasks: Final[set[Any]] = set()
+"""Tasks of asyncio that the library began: they are cancelled by the scopes around them and by nothing else."""
+
+
+def failure_of(raised: BaseException) -> Exception | None:
+    """Return what awaited foreign code raised, as a failure of its own; None for what goes on as it is.
+
+    Of a group every part is looked at; one part that goes on takes the whole group along.
+    """
+    return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=True)
+
+
+def plain_failure_of(raised: BaseException) -> Exception | None:
+    """Do the same for foreign code that was called and not awaited: nothing can cancel that."""
+    return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=False)
+
+
+class Border:
+    """Around a call: whatever foreign code raises leaves the block as an `Exception`, unless it goes on as it is."""
+
+    __slots__ = ("_failure_of",)
+
+    def __init__(self, failure_of: Callable[[BaseException], Exception | None]) -> None:
+        self._failure_of = failure_of
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if raised is None or isinstance(raised, Exception):
+            return
+        failure = self._failure_of(raised)
+        if failure is not None:
+            raise failure
+
+
+AWAITING: Final = Border(failure_of)
+"""Around an await."""
+CALLING: Final = Border(plain_failure_of)
+"""Around a call that is not awaited."""
+
+
+def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
+    """Say what was raised, in at most so many characters, whatever the error itself does when asked."""
+    text, kind = _shown(error, str), type(error).__name__
+    if isinstance(error, BadExit):
+        return text
+    return f"{kind}: {text}"[:longest] if text.strip() else kind
+
+
+def words_of(error: BaseException) -> str:
+    """Return an error's own text, or its type's name where it has none."""
+    return _shown(error, str) or type(error).__name__
+
+
+def _failure_of(raised: BaseException, *, awaited: bool) -> Exception | None:
+    if isinstance(raised, BaseExceptionGroup):
+        return _failure_of_group(cast("BaseExceptionGroup[BaseException]", raised), awaited=awaited)
+    if isinstance(raised, Exception):
+        return raised
+    if _is_cancellation(raised):
+        return None if awaited and _is_asked_for() else _bad_exit(raised, _CANCELLED)
+    if isinstance(raised, GeneratorExit) and awaited and not _is_stated(raised.__traceback__):
+        return None  # its coroutine is being closed
+    if _is_by_signal(raised):
+        return None
+    return _bad_exit(raised, next((why for kind, why in _WHY.items() if isinstance(raised, kind)), _NO_EXCEPTION))
+
+
+def _failure_of_group(raised: BaseExceptionGroup[BaseException], *, awaited: bool) -> Exception | None:
+    parts: list[Exception] = []
+    for one in raised.exceptions:
+        part = _failure_of(one, awaited=awaited)
+        if part is None:
+            return None
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else ExceptionGroup(raised.message, parts)
+
+
+def _bad_exit(raised: BaseException, why: str) -> BadExit:
+    shown = _shown(raised, repr) or type(raised).__name__
+    end = BadExit(f"{shown:.{_LONGEST}}", why)
+    end.__cause__ = raised
+    return end
+
+
+def _shown(error: BaseException, how: Callable[[object], str]) -> str:
+    """Return an error's text; nothing where it cannot even be shown."""
+    try:
+        return str.__str__(how(error))
+    except BaseException as raised:
+        if plain_failure_of(raised) is None:
+            raise
+        return ""
+
+
+# ---------------------------------------------------------------- cancellations
+
+
+def _is_cancellation(raised: BaseException) -> bool:
+    try:
+        return isinstance(raised, anyio.get_cancelled_exc_class())
+    except NoEventLoopError:  # a worker thread: nothing is cancelled there
+        return False
+
+
+def _is_asked_for() -> bool:
+    """Say whether whoever runs here was cancelled: by a scope around it, or on asyncio by `Task.cancel`."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    task = _asyncio_task()
+    if task is None or not task.cancelling():
+        return False
+    if task not in _own_tasks:
+        return True
+    _take_back(task)  # only what runs in it can have cancelled it
+    return False
+
+
+def _asyncio_task() -> Any:
+    """Return the running task of asyncio; None in trio."""
+    asyncio: Any = sys.modules.get("asyncio")
+    try:
+        return None if asyncio is None else asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _take_back(task: Any) -> None:
+    while task.cancelling():
+        task.uncancel()
+
+
+def own_task() -> Any:
+    """Mark the running task as the library's, until `disown`; return it, None in trio."""
+    task = _asyncio_task()
+    if task is not None:
+        _own_tasks.add(task)
+    return task
+
+
+def disown(task: Any) -> None:
+    """Forget a task of the library's: it ends."""
+    _own_tasks.discard(task)
+
+
+async def clear_cancellation(task: Any) -> None:
+    """Take back what a plug-in asked of the library's own task, so that it meets nobody who comes after."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return
+    try:
+        await checkpoint()
+    except BaseException as raised:
+        if failure_of(raised) is None:
+            raise
+    _take_back(task)
+
+
+# ---------------------------------------------------------------- signals
+
+
+def _is_by_signal(raised: BaseException) -> bool:
+    """Say whether the handler of a signal raised this while foreign code ran in the main thread.
+
+    A handler written in Python stands in the traceback. The interpreter's own, which raises `KeyboardInterrupt`, does
+    not: it raises between two instructions, or inside a call that waits, and never at a `raise`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    frames = list(_frames(raised.__traceback__))
+    handlers = _handlers()
+    if any(one.tb_frame.f_code in handlers for one in frames):
+        return True
+    if not isinstance(raised, KeyboardInterrupt) or not frames:
+        return False
+    where = str(frames[-1].tb_frame.f_globals.get("__name__", ""))
+    return where.partition(".")[0] in _LOOPS or not _is_raise(frames[-1])
+
+
+def _is_stated(trace: TracebackType | None) -> bool:
+    """Say whether code raised this by a statement: what closes a coroutine is raised where it waits."""
+    frames = list(_frames(trace))
+    return not frames or _is_raise(frames[-1])
+
+
+def _is_raise(trace: TracebackType) -> bool:
+    code = trace.tb_frame.f_code.co_code
+    return 0 <= trace.tb_lasti < len(code) and opname[code[trace.tb_lasti]] == "RAISE_VARARGS"
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _handlers() -> set[CodeType]:
+    """Return the code of what handles signals now."""
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    return {code for handler in handlers if (code := _code_of(handler)) is not None}
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    while hasattr(handler, "func"):  # a partial
+        handler = handler.func
+    function: Any = getattr(handler, "__func__", handler)
+    kind = function.__class__
+    code = getattr(function if hasattr(function, "__code__") else getattr(kind, "__call__", None), "__code__", None)  # noqa: B004 - the method itself is needed
+    return code if isinstance(code, CodeType) else None
+
+
+_logger = logging.getLogger("kairo_team")
+
+
+class Tracebacks:
+    """Logs errors of one run's members, evaluators and checks: at WARNING with the traceback once, then at DEBUG.
+
+    The same error is one of the same class, raised in the same line, in the work of the same plug-in.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, type[BaseException], str]] = set()
+
+    def log(self, who: str, what: str, error: BaseException) -> None:
+        """Log that `who`, such as "the member 'ann'", raised; `what` says where, such as "on task 'letter'"."""
+        place = _place_of(error)
+        one = (who, type(error), place)
+        level = logging.DEBUG if one in self._seen else logging.WARNING
+        self._seen.add(one)
+        _logger.log(level, "%s", " ".join(filter(None, (who, "raised", what, place))), exc_info=error)
+
+    @contextmanager
+    def here(self) -> Generator[None]:
+        """Have `log_raised` log here during the block."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+_current: Final[ContextVar[Tracebacks | None]] = ContextVar("tracebacks", default=None)
+
+
+def log_raised(who: str, what: str, error: BaseException) -> None:
+    """Log an error that a review went on without, as `Tracebacks.log` of its run does; outside a run, each time."""
+    (_current.get() or Tracebacks()).log(who, what, error)
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the file and line that raised an error, as `(team.py, line 12)`; empty where it was never raised."""
+    last = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        last = (Path(frame.f_code.co_filename).name, line)
+    return "" if last is None else f"({last[0]}, line {last[1]})"

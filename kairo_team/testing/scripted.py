@@ -1,0 +1,169 @@
+"""Chat models for tests. They count one token per word, so budgets can be worked out by hand."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from anyio.lowlevel import checkpoint
+
+from kairo_team.budget import Money, Usage, picodollars, to_dollars
+from kairo_team.messages import ModelResponse
+from kairo_team.results import AgentOutput, Artifact
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import MemberContext
+    from kairo_team.messages import ModelRequest
+    from kairo_team.tasks import Assignment
+
+Reply = str | ModelResponse
+
+
+class FunctionModel:
+    """A model that answers with `function(request)`, sync or async.
+
+    A string is a reply of one token per word, cut to `request.max_tokens` words like a real one; a `ModelResponse` is
+    handed on as it is. Every token, of prompt or reply, costs `dollars_per_token`. `calls` holds the requests.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[ModelRequest], Reply | Awaitable[Reply]],
+        *,
+        name: str = "test:function",
+        dollars_per_token: Money = 0,
+    ) -> None:
+        self.name = name
+        self.calls: list[ModelRequest] = []
+        self._function = function
+        self._picos = picodollars(dollars_per_token)
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request; the event loop turns once, as it does in a real call."""
+        self.calls.append(request)
+        await checkpoint()
+        reply = self._function(request)
+        if inspect.isawaitable(reply):
+            reply = await reply
+        return reply if isinstance(reply, ModelResponse) else self._respond(request, reply)
+
+    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
+        """Answer like `complete`, telling the text word by word; the event loop turns once before each."""
+        response = await self.complete(request)
+        for word in re.findall(r"\s*\S+\s*|\s+", response.text):
+            await checkpoint()
+            tell(word)
+        return response
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Count the words of the prompt."""
+        return _words(request)
+
+    def price(self, usage: Usage) -> Decimal:
+        """Price every token alike."""
+        return to_dollars(self._picos * usage.tokens)
+
+    def _respond(self, request: ModelRequest, text: str) -> ModelResponse:
+        words = text.split()
+        most = request.max_tokens
+        if most is not None and len(words) > most:
+            words, text = words[:most], " ".join(words[:most])
+            return ModelResponse(text, usage=self._usage(request, len(words)), model=self.name, finish_reason="length")
+        return ModelResponse(text, usage=self._usage(request, len(words)), model=self.name)
+
+    def _usage(self, request: ModelRequest, completion: int) -> Usage:
+        prompt = _words(request)
+        return Usage(prompt, completion, to_dollars(self._picos * (prompt + completion)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self.name!r}, {len(self.calls)} calls)"
+
+
+class ScriptedModel(FunctionModel):
+    """A model that gives the replies of a script, one per call; an exception in the script is raised.
+
+    A call beyond the script raises `AssertionError`; inside a run that is a failed attempt, so end the test with
+    `assert_complete`.
+    """
+
+    def __init__(
+        self, replies: Iterable[Reply | Failure], *, name: str = "test:scripted", dollars_per_token: Money = 0
+    ) -> None:
+        self._script: Script[Reply] = Script(replies, f"ScriptedModel {name!r}")
+        super().__init__(lambda _: self._script.take(), name=name, dollars_per_token=dollars_per_token)
+
+    def assert_complete(self) -> None:
+        """Raise `AssertionError` unless every reply was asked for, and none more."""
+        self._script.assert_complete()
+
+
+def _words(request: ModelRequest) -> int:
+    return sum(len(message.text.split()) for message in request.messages)
+
+
+Output = AgentOutput | Artifact | str
+
+
+class ScriptedAgent:
+    """An agent that gives the outputs of a script, one per assignment; an exception in the script is raised.
+
+    `None` is allowed: it is what a broken agent returns. `calls` holds the assignments. A call beyond the script is a
+    failed attempt, so end the test with `assert_complete`.
+    """
+
+    reentrant = True
+
+    def __init__(self, outputs: Iterable[Output | Failure | None]) -> None:
+        self.calls: list[Assignment] = []
+        self._script: Script[Output | None] = Script(outputs, "ScriptedAgent")
+
+    async def run(self, assignment: Assignment, context: MemberContext) -> Output:
+        """Give the next output; the event loop turns once."""
+        self.calls.append(assignment)
+        output = self._script.take()
+        await checkpoint()
+        return cast("Output", output)  # a broken agent's None is one of them
+
+    def assert_complete(self) -> None:
+        """Raise `AssertionError` unless every output was asked for, and none more."""
+        self._script.assert_complete()
+
+    def __repr__(self) -> str:
+        return f"ScriptedAgent({len(self.calls)} calls)"
+
+
+T = TypeVar("T")
+
+Failure = BaseException | type[BaseException]
+"""Raised in its turn instead of being returned."""
+
+
+class Script(Generic[T]):
+    """Items in order. An item that is an exception is raised; asking for more than there are is an error."""
+
+    __slots__ = ("_asked", "_items", "_what")
+
+    def __init__(self, items: Iterable[T | Failure], what: str) -> None:
+        if isinstance(items, str):
+            raise ValueError(f"{what} takes a list of items, not the string {items!r}")
+        self._items = list(items)
+        self._what = what
+        self._asked = 0
+
+    def take(self) -> T:
+        """Return or raise the next item; `AssertionError` when the script is over."""
+        self._asked += 1
+        if self._asked > len(self._items):
+            raise AssertionError(f"{self._what}: call {self._asked} of a script of {len(self._items)}")
+        item = self._items[self._asked - 1]
+        if isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException)):
+            raise item
+        return cast("T", item)
+
+    def assert_complete(self) -> None:
+        """Raise `AssertionError` unless every item was asked for, and none more."""
+        if self._asked != len(self._items):
+            raise AssertionError(f"{self._what}: {self._asked} calls of a script of {len(self._items)}")
