@@ -69,7 +69,7 @@ def clean(assignment: kt.Assignment) -> kt.Artifact:
 
 
 def is_figure(cell: str) -> bool:
-    """Say whether a cell of the file is a number."""
+    """Return whether a cell of the file is a number."""
     return cell.lstrip("-").replace(".", "", 1).isdigit()
 
 

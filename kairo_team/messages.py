@@ -119,7 +119,7 @@ class ModelResponse:
 
     text: str
     tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
-    """What it asks tools to do, in order."""
+    """The tool calls it requests, in order."""
     usage: Usage | None = None
     """What the provider says it used; None means unknown, and the whole hold is charged."""
     model: str = ""

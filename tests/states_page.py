@@ -65,8 +65,8 @@ def page() -> str:
         [
             "# States",
             "",
-            "Written from the code by `python -m tests.states_page > docs/states.md`. [what-happens-when.md](what-happens-when.md)",
-            "lists the cases in which each of them occurs.",
+            "Written from the code by `python -m tests.states_page > docs/states.md`.",
+            "[what-happens-when.md](what-happens-when.md) lists the cases in which each of them occurs.",
             "",
             "## A run",
             "",

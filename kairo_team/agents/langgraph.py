@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="BaseChatModel")
 StateIn = Callable[["Assignment", "MemberContext"], Any]
-"""Makes the graph's input, or what the task's message says; it may be async."""
+"""Makes the graph's input, or the text of the task's message; it may be async."""
 StateOut = Callable[[Any], "str | Artifact"]
 """Makes the artifact of the graph's last state."""
 
@@ -42,37 +42,37 @@ class LangGraphAgent(WrappedAgent):
     and the task, or what `prompt(assignment, context)` returns, as `{"messages": [...]}`. Out: `output(state)`, or the
     text of the last message of a model. What else is in the state, where it is JSON, becomes the artifact's data; of a
     task with an output type that is the channel `structured_response`, or the text itself. A state without messages is
-    data alone, and its JSON the text. After each step of the graph what has been said so far is kept, as the partial
-    work of an attempt that is cut off.
+    data alone, and its JSON the text. After each step of the graph the text so far is kept, as the partial work of an
+    attempt that is cut off.
 
     Two ways to govern, which may be mixed in one graph:
 
-    - `governed(model)` when the graph is built: every call is held, clamped to what is left, recorded, shown to
+    - `governed(model)` when the graph is built: every call is held, capped to what is left, recorded, shown to
       guardrails and changed by them, like a call of `context.model`. `ToolNode(tools, awrap_tool_call=
       governed_tool_call)` does the same for tools.
     - Nothing at all. The graph's models and tools are then followed by LangChain's callbacks: each call is held before
-      it is made, refused where it must be, settled with what it says it used, and charged its whole hold when it fails
+      it is made, refused where it must be, settled with the usage it reports, and charged its whole hold when it fails
       or is cancelled. A reply cannot be cut short then, so a call whose whole `max_tokens` (4096 where the model
       declares none) does not fit is refused; where a guardrail, or the masking of secrets, would change a text, the
-      call or its result is refused instead; a call is never answered from a run's record; and a directive given while
-      the graph is at work is not told to its models, only to tasks that begin later.
+      call or its result is refused instead; a call is never answered from a run's records; and its models do not
+      receive a directive that is given while the graph works, only tasks that begin later do.
 
-    A tool that says `metadata={"side_effect": "read"}` (or "write") counts as that, else as "system". A refused tool
-    is an error message to the model where a `ToolNode` runs it, and the exception `ToolRefused` elsewhere.
+    A tool with `metadata={"side_effect": "read"}` (or "write") counts as that, else as "system". A refused tool is an
+    error message to the model where a `ToolNode` runs it, and the exception `ToolRefused` elsewhere.
 
     Not seen, with either: what a node does without LangChain, such as a provider's own client; a provider library's own
     retries inside one call (set its `max_retries` to 0); embeddings; a `RemoteGraph`'s inside. Without `governed`,
-    moreover: a call that is given an empty list of callbacks, or is made by `agenerate` without any; and the pieces of
-    a reply that a node streams, which are out before a guardrail sees the whole. A model that asks other models is then
-    counted along with them, and one call with several prompts is refused. Models of text completion are followed as
-    well. Synchronous nodes run in threads: their calls are governed, but one in flight cannot be interrupted; it is
-    charged its hold and its thread left to end by itself. A synchronous call in the event loop's own thread would hold
-    up the team, and is refused.
+    moreover: a call with an empty list of callbacks, or is made by `agenerate` without any; and the pieces of a reply
+    that a node streams, which are out before a guardrail sees the whole. A model that asks other models is then counted
+    along with them, and one call with several prompts is refused. Models of text completion are followed as well.
+    Synchronous nodes run in threads: their calls are governed, but one in flight cannot be interrupted; it is charged
+    its hold and its thread left to end by itself. A synchronous call in the event loop's own thread would hold up the
+    team, and is refused.
 
     A halt, a constraint, a guardrail's denial or too small a budget ends the graph at once and leaves the agent as the
     exception it was, whatever nodes or retry policies made of it. Each call of a model counts as a loop. Where the
     graph has a checkpointer every attempt is a thread of its own. The recursion limit is a failed attempt; so is an
-    interrupt, which nobody here could answer, and it is not tried again. The graph runs on asyncio alone.
+    interrupt, which nothing here could answer, and it is not retried. The graph runs only on asyncio.
     """
 
     library = "LangGraph"
@@ -144,7 +144,7 @@ class LangGraphAgent(WrappedAgent):
         return state
 
     async def _state_in(self, assignment: Assignment, context: MemberContext) -> Any:
-        """Say the task the way every agent of the library does, where nobody says how."""
+        """Return the task as the packaged prompt, the default of every agent of the library."""
         if self._input is not None:
             return await made(self._input, assignment, context)
         from langchain_core.messages import HumanMessage, SystemMessage
@@ -160,7 +160,7 @@ class LangGraphAgent(WrappedAgent):
         return {"configurable": {"thread_id": uuid.uuid4().hex}} if self.graph.checkpointer else {}
 
     def _keep(self, state: Any, context: MemberContext) -> None:
-        """Keep what has been said; a state half made may lack what `output` reads."""
+        """Keep the text so far; an incomplete state may lack what `output` reads."""
         text = _text(state)
         if self._output is not None:
             with suppress(Exception):
@@ -184,10 +184,10 @@ class LangGraphAgent(WrappedAgent):
 def governed(model: M, *, limit: str | None = None) -> M:
     """Return a copy of a LangChain chat model, of its own kind, that is governed wherever a `LangGraphAgent` runs it.
 
-    Outside a team it is the model it was. Inside, every call is held, clamped, recorded and shown to guardrails, and
-    a streamed reply comes in one piece, after they passed it. `limit` is the model's field, or the keyword of its
-    calls, that bounds a reply's tokens, where it is none of the usual ones: `ValueError` says so. LangChain's cache is
-    switched off: what it answers would pass no guardrail. `ValueError` for what is no chat model: bind tools and
+    Outside a team it is the model it was. Inside, every call is held, clamped, recorded and shown to guardrails, and a
+    streamed reply comes in one piece, after they passed it. `limit` is the model's field, or the keyword of its calls,
+    that bounds a reply's tokens, where it is none of the usual ones: `ValueError` says so. LangChain's cache is
+    switched off: its answers would pass no guardrail. `ValueError` for an object that is no chat model: bind tools and
     settings afterwards.
     """
     _need_langgraph("governed")
@@ -220,7 +220,7 @@ def _need_langgraph(what: str) -> None:
 
 
 def _check_graph(given: Any, *, messages: bool) -> None:
-    """Refuse what is no compiled graph, or one whose input or stops could not be served."""
+    """Refuse an object that is no compiled graph, or a graph whose input or interrupts could not be served."""
     _need_langgraph("LangGraphAgent")
     from langgraph.graph import StateGraph  # pyright: ignore[reportMissingTypeStubs]
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
@@ -252,7 +252,7 @@ def _fields(state: Any) -> Mapping[str, Any]:
 
 
 def _text(state: Any) -> str:
-    """Return what a model said last."""
+    """Return the last text of a model."""
     from kairo_team.agents.langgraph_views import text_of
 
     said = (text_of(message) for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")

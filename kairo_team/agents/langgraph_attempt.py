@@ -42,8 +42,8 @@ BLOCKING: Final = (
 
 OVER: Final = "the attempt this call belongs to is over: no more calls are made for it"
 _PATIENCE: Final = 0.4
-"""Seconds in which a graph ends after its cancellation; one that ignores it is left to itself. Less than the grace of a
-team, usually: what is closed at the end of that has no time to let go of the graph."""
+"""Seconds in which a graph ends after its cancellation; one that ignores it is abandoned. Usually less than the grace
+of a team, after which there would be no time left to detach from the graph."""
 _WRAP: Final = "build the graph with governed(model) to let it"
 
 
@@ -83,7 +83,7 @@ class GraphAttempt:
 
     @property
     def at_home(self) -> bool:
-        """Say whether this is the thread of the run's event loop."""
+        """Return whether this is the thread of the run's event loop."""
         return threading.get_ident() == self._thread
 
     def wait_for(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -99,7 +99,7 @@ class GraphAttempt:
         try:
             return await self.call(model, request)
         except KairoError as error:
-            if not isinstance(error, ModelCallError):  # of those the graph may make what it likes
+            if not isinstance(error, ModelCallError):  # the graph may handle these as it likes
                 self.end_with(error)
             raise
 
@@ -115,7 +115,7 @@ class GraphAttempt:
         return response
 
     async def follow(self, of: Any, make: Callable[[], F]) -> F:
-        """Wait until a call that somebody else makes may be made; return what `answer` takes, raise what refuses it.
+        """Wait until a call of the graph may be made; return what `answer` takes, raise what refuses it.
 
         `of` lives as long as that call does: where it is gone before the answer, the call was cancelled.
         """
@@ -137,11 +137,11 @@ class GraphAttempt:
         return call
 
     async def answer(self, call: Followed, reply: Any, error: BaseException | None = None) -> None:
-        """Say what a call brought; raise what refuses to use it."""
+        """Report the outcome of a call; raise what refuses to use it."""
         call.reply, call.raised = reply, error
         call.replied.set()
         if error is not None and not isinstance(error, Exception):
-            call.scope.cancel()  # it was cancelled: nobody knows what it used
+            call.scope.cancel()  # it was cancelled: its usage is unknown
         await call.ended.wait()
         if error is None and call.error is not None:
             raise call.error
@@ -160,7 +160,7 @@ class GraphAttempt:
         try:
             with call.scope:
                 await call.walk(self)
-        except Exception as error:  # noqa: BLE001 - handed to whoever makes the call
+        except Exception as error:  # noqa: BLE001 - raised to the caller of the model
             call.error = error
             if isinstance(error, KairoError):
                 self.end_with(error)
@@ -169,7 +169,7 @@ class GraphAttempt:
             call.ended.set()
 
     def _let_go(self, call: Followed) -> None:
-        """Give up a call whose maker is gone; may run in any thread, and after the event loop."""
+        """Give up a call whose caller is gone; may run in any thread, and after the event loop."""
         if not call.ended.is_set():
             with suppress(RuntimeError):
                 self._post(call.scope.cancel)
@@ -196,7 +196,7 @@ async def _in_its_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with anyio.move_on_after(_PATIENCE, shield=True):
             await done.wait()
         if task.done() and not task.cancelled():
-            task.exception()  # somebody has to have looked at it
+            task.exception()  # asyncio logs an exception that was never retrieved
         raise
     finally:
         task.cancel()
@@ -216,7 +216,7 @@ class Followed(ABC):
         self.replied = anyio.Event()
         self.ended = anyio.Event()
         self.open = False
-        """The governed path let it be made."""
+        """The governed path allowed the call."""
         self.reply: Any = None
         self.raised: BaseException | None = None
         """What the call itself raised."""
@@ -229,7 +229,7 @@ class Followed(ABC):
         raise NotImplementedError
 
     async def pass_on(self) -> Any:
-        """Let the call be made; return what it brought, or raise what it raised."""
+        """Allow the call; return its result, or raise what it raised."""
         self.open = True
         self.admitted.set()
         await self.replied.wait()
@@ -239,13 +239,13 @@ class Followed(ABC):
 
 
 class FollowedModel(Followed):
-    """A call of a model that nobody wrapped, as the `ChatModel` that the governed path calls."""
+    """A call of a model that is not wrapped, as the `ChatModel` that the governed path calls."""
 
     steerable = False
-    """What is said to it stands already."""
+    """Its request is already fixed."""
 
     def __init__(self, name: str, request: ModelRequest, beyond: int, *, written_in: str) -> None:
-        """`written_in` is the model's class with its module, as LangChain tells it."""
+        """`written_in` is the model's class with its module, as LangChain reports it."""
         super().__init__()
         self.name = name
         self._written_in = written_in
@@ -254,14 +254,14 @@ class FollowedModel(Followed):
         self._beyond = beyond
 
     async def walk(self, attempt: GraphAttempt) -> None:
-        """Hold, settle, and refuse what cannot be applied to a call of somebody else's."""
+        """Hold, settle, and refuse changes that cannot be applied to a call of the graph."""
         self._attempt = attempt
         response = await attempt.call(self, self._request)
         if (response.text, tuple(response.tool_calls)) != self._said:
             raise GuardrailDenied("a guardrail", "post_model", f"it would change the reply of {self.name}: {_WRAP}")
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Let the call be made, if it may be made as it is."""
+        """Allow the call, if it may be made unchanged."""
         refuse_real(self.name, [self._written_in])
         if (request.messages, request.settings) != (self._request.messages, self._request.settings):
             why = f"it would change what is said to {self.name}: {_WRAP}"

@@ -38,7 +38,7 @@ _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n
 """What the integrations call the most tokens of a reply."""
 _LIMIT: Final = "__kairo_limit__"
 _MARK: Final = ("kairo_team", uuid.uuid4().hex)
-"""Stands in a governed model's metadata; nobody outside this process can know it."""
+"""A word in a governed model's metadata that is unknown outside this process."""
 _EVENT_HOOKS: Final = ("_stream_chat_model_events", "_astream_chat_model_events")
 """Where a model has them LangChain streams through them, past `_stream` and `_astream`."""
 
@@ -49,7 +49,7 @@ Make = Callable[[int | None, Sequence[Any]], Awaitable[Any]]
 
 
 def is_governed(said: Mapping[str, Any]) -> bool:
-    """Say whether the call LangChain tells of is a governed model's."""
+    """Return whether the call that LangChain reports is a governed model's."""
     metadata: Mapping[str, Any] = said.get("metadata") or {}
     return metadata.get(_MARK[0]) == _MARK[1]
 
@@ -108,7 +108,7 @@ class _Call:
         return prompt_bound(request) + self.view.beyond
 
     def _changed(self, request: ModelRequest) -> Sequence[Any]:
-        """Return LangChain's messages with the texts that guardrails changed, and what a user says after them."""
+        """Return LangChain's messages with the texts that guardrails changed, and the user's messages after them."""
         before, after = self.view.request.messages, request.messages
         said, added = after[: len(before)], after[len(before) :]
         same = len(said) == len(before) and all(map(_same_but_words, before, said))
@@ -125,7 +125,7 @@ class _Call:
 
 
 def _same_but_words(old: Message, new: Message) -> bool:
-    """Say whether only text and arguments of tool calls differ."""
+    """Return whether only text and arguments of tool calls differ."""
     if len(old.tool_calls) != len(new.tool_calls):
         return False
     calls = zip(old.tool_calls, new.tool_calls, strict=True)
@@ -187,7 +187,7 @@ def _manager(kind: Any, run_manager: Any) -> dict[str, Any]:
 
 
 def _like(governed: Any, kind: Any, limit: str) -> Any:
-    """Give the class the face of the one it governs: LangChain asks whether a class streams, and what it is called."""
+    """Give the class the name and methods of the one it governs, because LangChain asks a class for them."""
     governed.__name__, governed.__qualname__, governed.__module__ = kind.__name__, kind.__qualname__, kind.__module__
     setattr(governed, _LIMIT, limit)
     if kind._stream is BaseChatModel._stream:  # noqa: SLF001 - LangChain asks the same
@@ -245,14 +245,14 @@ async def _go(
     call = _Call(view(messages, said, settings), messages, make, modules_of(model))
     try:
         response = await attempt.complete(call, call.view.request)
-    except ModelCallError as error:  # nodes, fallbacks and retry policies are to know what it was
+    except ModelCallError as error:  # nodes, fallbacks and retry policies must see the original
         raise call.error or error from None
     return ChatResult(generations=[ChatGeneration(message=native_reply(response, call.reply))])
 
 
 @contextmanager
 def _alone() -> Generator[None]:
-    """Let nothing that the model calls by itself be governed a second time."""
+    """Make sure that calls inside the model are not governed a second time."""
     attempt, config = current.set(None), var_child_runnable_config.set(None)
     try:
         yield
@@ -273,7 +273,7 @@ def _offered(kwargs: dict[str, Any], allowed: Collection[str] | None) -> dict[st
 
 
 def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) -> tuple[Any, dict[str, Any]]:
-    """Return the model as it was given, and the arguments, such that a reply has at most so many tokens."""
+    """Return the model and the arguments that limit a reply to this many tokens."""
     name: str = getattr(model, _LIMIT)
     fields: Mapping[str, Any] = kind.model_fields
     own = name in fields
@@ -286,7 +286,7 @@ def _limited(model: Any, kind: Any, kwargs: dict[str, Any], most: int | None) ->
 
 
 def _message(result: ChatResult) -> AIMessage:
-    """Return the reply, with what the provider said of the whole call."""
+    """Return the reply, with the provider's data on the whole call."""
     generation = result.generations[0]
     message: Any = generation.message
     said = {**(result.llm_output or {}), **(generation.generation_info or {}), **message.response_metadata}

@@ -38,7 +38,7 @@ class ToolRefused(ToolInvocationError):
 
 
 class FollowedTool(Followed):
-    """A call of a tool that nobody wrapped."""
+    """A call of a tool that is not wrapped."""
 
     def __init__(self, name: str, description: str, arguments: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class FollowedTool(Followed):
         self._text = ""
 
     async def walk(self, attempt: GraphAttempt) -> None:
-        """Go through the pipeline; refuse what cannot be applied to a call of somebody else's."""
+        """Go through the pipeline; refuse changes that cannot be applied to a call of the graph."""
         tool = _tool(self._name, self._description, self._metadata, self._call)
         result = await attempt.context.tool(tool).call(self._arguments)
         attempt.tool_calls += self.open
@@ -100,7 +100,7 @@ async def _run(attempt: GraphAttempt, request: Any, execute: Callable[[Any], Any
 
 
 def _answer(asked: Mapping[str, Any], result: ToolResult, output: Any) -> Any:
-    """Return what the tool returned, or a message that says what became of it."""
+    """Return the tool's result, or a message with the reason why there is none."""
     if output is not None and not result.is_error and result.text == _output_text(output):
         return output
     if isinstance(output, ToolMessage) and not result.is_error:
@@ -111,7 +111,7 @@ def _answer(asked: Mapping[str, Any], result: ToolResult, output: Any) -> Any:
 
 
 def in_pipeline(serialized: Any, said: Mapping[str, Any]) -> bool:
-    """Say whether this is the call that `run_governed` makes."""
+    """Return whether this is the call that `run_governed` makes."""
     return _inside.get() == (serialized["name"], said.get("tool_call_id"))
 
 
@@ -131,7 +131,7 @@ def _output_text(output: Any) -> str:
 
 
 def _command_text(command: Any) -> str:
-    """Return what a tool that commands the graph says to the model."""
+    """Return the text for the model from a tool that commands the graph."""
     update: Any = command.update
     fields = cast("Mapping[str, Any]", update) if isinstance(update, Mapping) else EMPTY
     said: Any = fields.get("messages", [])

@@ -1,4 +1,4 @@
-"""What LangChain says, in the library's words, and back."""
+"""Convert LangChain's messages into the library's, and back."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ROLES: Final[Mapping[str, Literal["system", "user", "assistant", "tool"]]] = {
 _PROVIDERS: Final = {"google_genai": "google", "amazon_bedrock": "bedrock"}
 _CUT: Final = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
 _CALLS: Final = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta"})
-"""Blocks of content in which providers say their tool calls once more."""
+"""Blocks of content in which providers repeat their tool calls."""
 _CALLS_BESIDE: Final = frozenset({"tool_calls", "function_call"})
-"""Where they stand in `additional_kwargs`."""
+"""Their keys in `additional_kwargs`."""
 _FILTERED: Final = frozenset({"content_filter", "SAFETY", "refusal"})
 
 
@@ -29,11 +29,11 @@ class View(NamedTuple):
     request: ModelRequest
     """The text of it; `max_tokens` is what the model declares."""
     beyond: int
-    """Bytes of what is said besides: pictures, files and the like, as they stand in the messages."""
+    """Bytes of the other content: pictures, files and the like, as they are in the messages."""
 
 
 def view(messages: Sequence[Any], said: Mapping[str, Any], settings: Mapping[str, Any]) -> View:
-    """Show a call; `said` and `settings` are what the model tells LangChain's tracers of itself and of the call."""
+    """Convert a call; `said` and `settings` are the model's own data for LangChain's tracers."""
     most = said.get("ls_max_tokens")
     provider = str(said.get("ls_provider") or "langchain")
     name = f"{_PROVIDERS.get(provider, provider)}:{said.get('ls_model_name') or 'model'}"
@@ -63,7 +63,7 @@ def text_of(message: Any) -> str:
 
 
 def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> ModelResponse:
-    """Show a reply; `usage` is what a model of text completion says it used."""
+    """Convert a reply; `usage` is the usage that a model of text completion reports."""
     metadata: Mapping[str, Any] = message.response_metadata
     said = str(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason") or "")
     finish: Literal["stop", "length", "content_filter"]
@@ -76,7 +76,7 @@ def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> Model
 
 
 def with_text(message: Any, text: str) -> Any:
-    """Return the message with another text; what is no text in it stays."""
+    """Return the message with another text; its other content stays."""
     if text == text_of(message):
         return message
     if isinstance(message.content, str):
@@ -86,7 +86,7 @@ def with_text(message: Any, text: str) -> Any:
 
 
 def with_calls(message: Any, calls: Sequence[ToolCall]) -> Any:
-    """Return the message with other tool calls, which then stand in `tool_calls` alone, in no provider's words."""
+    """Return the message with other tool calls, which are then only in `tool_calls`, in no provider's own form."""
     if list(calls) == [_call(call) for call in getattr(message, "tool_calls", ())]:
         return message
     content: Any = message.content
@@ -120,7 +120,7 @@ def _new_message(response: ModelResponse) -> Any:
 
 
 def _native_calls(calls: Sequence[ToolCall]) -> list[Any]:
-    """Write tool calls the way LangChain does; arguments that are no object stand under `input`."""
+    """Write tool calls the way LangChain does; arguments that are no object are under `input`."""
     return [
         {
             "name": call.name,
@@ -151,7 +151,7 @@ def _specs(tools: Any) -> Iterable[ToolSpec]:
 
 
 def tool_name(tool: Any) -> str | None:
-    """Return the name of a tool as a model is told of it; None for a provider's own, such as its web search."""
+    """Return the name of a tool as models receive it; None for a provider's own, such as its web search."""
     function = _function(tool)
     return None if function is None else str(function["name"])
 
@@ -167,7 +167,7 @@ def _function(tool: Any) -> Mapping[str, Any] | None:
 
 
 def _is_plain(setting: Any) -> bool:
-    """Say whether a setting is set, and a value a record can hold."""
+    """Return whether a setting is set, and a value a record can hold."""
     return isinstance(setting, str | int | float | bool)
 
 
@@ -182,7 +182,7 @@ def _beyond_text(message: Any) -> int:
 
 
 def _usage(used: Mapping[str, Any], prompt: str = "input_tokens", completion: str = "output_tokens") -> Usage | None:
-    """Return what was used; None where it is not said, or said to be nothing."""
+    """Return the usage; None when it is not reported, or reported as zero."""
     if used.get("total_cost") == 0:  # LangChain's mark of what its cache answered
         return Usage()
     tokens = int(used.get(prompt) or 0), int(used.get(completion) or 0)

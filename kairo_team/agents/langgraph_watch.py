@@ -38,13 +38,13 @@ class _Callback:
         self._called = called
 
     def __get__(self, watch: Watch | None, owner: type) -> Any:
-        asking = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # who asks is the point
+        asking = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the caller decides the answer
         by_coroutine = asking.f_code.co_flags & inspect.CO_COROUTINE
         return functools.partial(self._awaited if by_coroutine else self._called, watch)
 
 
 def _start(look: Callable[..., Make | None]) -> Any:
-    """Make the callback of a call that begins; `look` says how to follow it, None for what is followed already."""
+    """Make the callback of a call that begins; `look` returns how to follow it, None when it is followed already."""
 
     async def awaited(watch: Watch, *args: Any, run_id: UUID, **said: Any) -> None:
         make = look(*args, **said)
@@ -63,7 +63,7 @@ def _start(look: Callable[..., Make | None]) -> Any:
 
 
 def _end(look: Callable[[Any], tuple[Any, BaseException | None]]) -> Any:
-    """Make the callback of a call that ended; `look` returns what it brought and what it raised."""
+    """Make the callback of a call that ended; `look` returns its result and its exception."""
 
     async def awaited(watch: Watch, brought: Any, *, run_id: UUID, **_said: Any) -> None:
         end = watch.take(run_id, *look(brought))
@@ -105,7 +105,7 @@ def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], said: dic
 
 
 def _bubble(error: BaseException) -> tuple[Any, BaseException | None]:
-    """Take what a tool raises to steer the graph for what it returns."""
+    """Treat an exception that steers the graph as the tool's result."""
     return (STEERED, None) if isinstance(error, GraphBubbleUp) else (None, error)
 
 
@@ -137,7 +137,7 @@ class Watch(BaseCallbackHandler):
         """Calls in flight, by LangChain's ids of them."""
 
     def take(self, run_id: UUID, reply: Any, error: BaseException | None) -> Callable[[], Awaitable[None]] | None:
-        """Return how its end is told, if the call was followed, or ended with what must leave the graph untouched."""
+        """Return how to report its end, if the call was followed, or ended with an error that must leave the graph."""
         call = self.calls.pop(run_id.int, None)
         if call is not None:
             return functools.partial(self.attempt.answer, call, reply, error)

@@ -1,4 +1,4 @@
-"""What an agent is told of its limits, so that it can finish in time."""
+"""The text on its limits that an agent receives, so that it can finish in time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
 
 _NEXT_MESSAGE: Final = 64
-"""Tokens of what is said between two replies, such as what is wrong with the first."""
+"""Tokens of the message between two replies, such as the errors of the first."""
 LAST_TURN: Final = "This is your last turn: finish now with what you have."
 
 
 def say_limits(turns_left: int | None, context: MemberContext) -> str:
-    """Say what is left; nothing when there is no limit to speak of."""
+    """Return a text on what is left; empty when nothing is limited."""
     left = context.remaining
     parts = [f"{turns_left} turns"] if turns_left is not None else []
     parts += [f"{left.tokens} tokens"] if left.tokens is not None else []
@@ -26,7 +26,7 @@ def say_limits(turns_left: int | None, context: MemberContext) -> str:
 
 
 def can_pay_another(left: Budget, tokens: int, dearest: Decimal) -> bool:
-    """Say whether what is left pays for this turn, whose loop is counted, and one more.
+    """Return whether what is left pays for this turn, whose loop is counted, and one more.
 
     `tokens` is what the two may need, `dearest` what the dearest turn so far cost in dollars.
     """

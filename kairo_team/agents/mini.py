@@ -39,7 +39,7 @@ class MiniAgent:
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
     comes back as TURN_LIMIT_REACHED. On the last turn of several, also where another could not be paid, the tools are
-    withheld and the prompt says so. When the task names an output type the reply is held to its JSON schema, and one
+    withheld and the prompt states this. When the task names an output type the reply must fit its JSON schema, and one
     that is not of it is asked for once more. When a constraint ends the attempt the text so far comes back as
     GRACEFUL_EXIT. With `stream` subscribers hear the replies as they come: `model.delta` events. `max_turns` holds
     beside whatever constraints there are. `templates` replace prompt templates by name (`system`, `task`, `continue`,
@@ -71,7 +71,7 @@ class MiniAgent:
         self._settings: Settings = _check_settings(settings) if settings is not None else {}
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
-        """Say why the agent could not work: its model is not to be had, or its first prompt could not be paid."""
+        """Return why the agent could not work: its model is not available, or its first prompt could not be paid."""
         try:
             models.resolve(self.model)
         except KairoError as error:
@@ -84,7 +84,7 @@ class MiniAgent:
         return self._useless_tools(role)
 
     def _useless_tools(self, role: Role) -> list[str]:
-        """Say that the role allows none of the tools, where they are known: a name is misspelt, most likely."""
+        """Report that the role allows none of the tools, when they are known: most likely a name is misspelt."""
         names = [tool.name for tool in self.tools if isinstance(tool, Tool)]
         if role.allowed_tools is None or not names or len(names) < len(self.tools):
             return []
@@ -97,7 +97,7 @@ class MiniAgent:
     ) -> AgentOutput:
         """Do a task: in a team with the team's `context`, else alone, `run("Find ...", budget=Budget(tokens=4000))`.
 
-        In a team `HaltError` is raised when a limit is reached, with what was said so far kept. Alone every end is an
+        In a team `HaltError` is raised when a limit is reached, and the text so far is kept. Alone every end is an
         `AgentOutput`; the other arguments are those of `kairo_team.engine.lone_agent.run_alone`.
         """
         if context is None:
@@ -156,7 +156,7 @@ class _Conversation:
         self._ask = "task"
         """The template of the next message."""
         self._invalid: str | None = None
-        """What is wrong with the last structured reply."""
+        """The errors of the last structured reply."""
         self._dearest = Decimal(0)
         """Dollars of the dearest turn so far."""
         self._longest = 0
@@ -170,11 +170,11 @@ class _Conversation:
 
     @property
     def over(self) -> bool:
-        """Whether there is an answer, or the turn that was said to be the last is done."""
+        """Whether there is an answer, or the announced last turn is done."""
         return self.complete or self._wrapped_up
 
     async def open_tools(self) -> None:
-        """Connect what is to be connected."""
+        """Connect the tool sources."""
         if self._agent.tools:
             self._tools = await self._context.tools(self._agent.tools)
 
@@ -202,7 +202,7 @@ class _Conversation:
         return AgentOutput(artifact, status, *counts, usage, tuple(self._messages), error)
 
     def _take(self, response: ModelResponse, *, asked_tools: bool, may_repair: bool) -> None:
-        """Keep a reply, and see what is to come next: nothing when it is the answer."""
+        """Keep a reply, and decide what comes next: nothing when it is the answer."""
         usage = response.usage or Usage()
         self._dearest = max(self._dearest, usage.dollars)
         self._longest = max(self._longest, usage.completion_tokens)
@@ -218,7 +218,7 @@ class _Conversation:
             self.complete = True
 
     def _take_structured(self, *, may_repair: bool) -> None:
-        """Read the reply as the output type; what is not of it is asked for once more, if that can be paid."""
+        """Read the reply as the output type; when it does not fit, ask once more, if that can be paid."""
         try:
             self._data = check_output(self._context.output_type, Artifact(_unfenced(self._text)))
         except InvalidReply as error:
@@ -238,7 +238,7 @@ class _Conversation:
         self._messages += [Message.tool(call.id, result.text) for call, result in answers]
 
     async def _outlook(self, turn: int) -> tuple[str, bool]:
-        """Say what is left for a turn, and whether it is the last: a turn that is taken again is told the same."""
+        """Return what is left for a turn, as a text, and whether it is the last; a replayed turn gets the same text."""
         most = self._agent.max_turns
         limits = say_limits(most - turn + 1 if most > 1 else None, self._context)
         last = most > 1 and (turn == most or not await self._can_pay_another(self._request(limits, last=False)))
@@ -254,7 +254,7 @@ class _Conversation:
         return ModelRequest(messages, offered, self._schema, self._max_tokens, self._settings)
 
     async def _can_pay_another(self, request: ModelRequest) -> bool:
-        """Say whether a turn after this one could be paid."""
+        """Return whether a turn after this one could be paid."""
         left = self._context.remaining
         need = 0 if left.tokens is None else await self._need_two(request, left.tokens)
         return can_pay_another(left, need, self._dearest)
@@ -262,7 +262,7 @@ class _Conversation:
     async def _need_two(self, request: ModelRequest, left: int) -> int:
         """Return the tokens that this turn and one more may need, by the model's own count where it has one.
 
-        Without one, and where tools may answer at any length, what was said so far counts by its bytes, which are
+        Without one, and when tools may answer at any length, the conversation so far counts by its bytes, which are
         several times its tokens.
         """
         reply, bound = self._max_tokens or self._longest, prompt_bound(request)
@@ -276,14 +276,14 @@ class _Conversation:
 
 
 def _unfenced(text: str) -> str:
-    """Return what stands between code fences, where nothing stands around them."""
+    """Return the text between code fences, when nothing is around them."""
     lines = text.strip().splitlines()
     fenced = len(lines) > 2 and lines[0].startswith("```") and lines[-1] == "```"  # noqa: PLR2004 - a line between two
     return "\n".join(lines[1:-1]) if fenced else text
 
 
 def _check_settings(settings: Any) -> Any:
-    """Return the settings, or what picks them; `ValueError` for what is neither."""
+    """Return the settings, or the function that picks them; `ValueError` for anything else."""
     if callable(settings):
         return settings
     if not isinstance(settings, Mapping):
@@ -297,7 +297,7 @@ def _check_settings(settings: Any) -> Any:
 
 
 def _check_tools(tools: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the tools, functions as `Tool`s; `ValueError` for what is none."""
+    """Return the tools, functions as `Tool`s; `ValueError` for an object that is none."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise ValueError(f"MiniAgent.tools is a list of functions and tool sources, not {tools!r}")
     given = tuple(as_source(one) or as_tool(one) for one in tools)

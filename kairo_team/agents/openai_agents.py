@@ -39,23 +39,24 @@ class OpenAIAgent(WrappedAgent):
     start by `Runner.run` are governed as well. A halt, a constraint's exit, a guardrail's denial and a cancellation
     cross the library untouched, and tracing is off.
 
-    The prompt is the rendered task, or what `prompt(assignment, context)` returns. The agent's own instructions stand
-    before the role's; an agent without any is told what a `MiniAgent` is told. `context` is what its tools get as their
-    context: a value, or a function of assignment and context that makes one for each run. Where the task names an
-    output type and an agent answers in plain text, it is asked for that type; a structured answer is the artifact's
-    data, and its JSON the text. `run_config` is used as it is, but for the models and the tracing.
-    `max_turns` is for the outermost run; None is no limit. `side_effects` says what tools do, by name: "read", "write"
-    or "system", which is what every other tool counts as. Tools of one turn that do more than read run one by one.
+    The prompt is the rendered task, or the text that `prompt(assignment, context)` returns. The agent's own
+    instructions come before the role's; an agent without any gets those of a `MiniAgent`. `context` is what its tools
+    receive as their context: a value, or a function of assignment and context that makes one for each run. Where the
+    task names an output type and an agent answers in plain text, it is asked for that type; a structured answer is the
+    artifact's data, and its JSON the text. `run_config` is used unchanged, except for the models and the tracing.
+    `max_turns` is for the outermost run; None is no limit. `side_effects` declares what tools do, by name: "read",
+    "write" or "system", which is what every other tool counts as. Tools of one turn that do more than read run one by
+    one.
 
     What cannot be seen, and is therefore refused unless `allow_hosted`: tools that run at the provider (web and file
     search, code interpreter, image generation, hosted MCP), prompts and conversations that it keeps. Tools the library
-    runs itself past its function tools (shell, apply-patch, computer, custom) are refused in any case. What nobody can
-    refuse: a model that a tool, guardrail or hook calls without `Runner.run`, which spends what it spends; so do
-    sessions that compact themselves. Handoffs are part of the conversation, not tool calls. What pictures and files
-    cost is estimated before the call. A reply that a run inside asks for piece by piece comes whole, once it passed.
+    runs itself past its function tools (shell, apply-patch, computer, custom) are always refused. Nothing can refuse a
+    model that a tool, guardrail or hook calls without `Runner.run`; its usage is not counted; so do sessions that
+    compact themselves. Handoffs are part of the conversation, not tool calls. What pictures and files cost is estimated
+    before the call. A reply that a run inside asks for piece by piece comes whole, once it passed.
 
     A wrong object is a `ValueError`. The library's own guardrails keep working: where one trips, the output is BLOCKED;
-    so it is where a tool waits for the library's own approval, which nobody gives here.
+    so it is where a tool waits for the library's own approval, which nothing gives here.
     """
 
     library = "the agents library"
@@ -93,7 +94,7 @@ class OpenAIAgent(WrappedAgent):
         return AgentOutput(artifact, status, *counts, run.usage, transcript, error)
 
     async def _run(self, run: GovernedRun, asked: Any, shared: Any) -> _End:
-        """Let the library run; what must end the attempt is raised, whatever the library made of it."""
+        """Run the library; an error that must end the attempt is raised, even if the library converted it."""
         from agents import RunConfig, Runner
 
         config = self._config
@@ -113,7 +114,7 @@ class OpenAIAgent(WrappedAgent):
         return _end(run, result)
 
     def _model_problem(self) -> str | None:
-        """Say why the first agent's model cannot be made; nobody is called."""
+        """Return why the first agent's model cannot be made; nothing is called."""
         from agents import Model, RunConfig
 
         config = self._config if self._config is not None else RunConfig()
@@ -122,7 +123,7 @@ class OpenAIAgent(WrappedAgent):
             return None
         try:
             config.model_provider.get_model(model)
-        except Exception as error:  # noqa: BLE001 - providers raise what they like
+        except Exception as error:  # noqa: BLE001 - providers raise errors of any kind
             name = "the library's default model" if model is None else f"the model {model!r}"
             return f"{name} is not to be had: {str(error).partition(chr(10))[0]}"
         return None
@@ -149,7 +150,7 @@ def _end(run: GovernedRun, result: Any) -> _End:
 
 
 def _early_end(run: GovernedRun, error: Exception) -> _End:
-    """Say how a run ended that raised; raise what is neither its turn limit nor a guardrail of the library's."""
+    """Return how a run that raised ended; raise an error that is neither its turn limit nor a library guardrail's."""
     from agents import exceptions
 
     if isinstance(error, exceptions.MaxTurnsExceeded):
@@ -158,7 +159,7 @@ def _early_end(run: GovernedRun, error: Exception) -> _End:
     guardrail = getattr(tripped, "guardrail", None)
     if guardrail is None:
         raise error
-    run.context.keep("")  # what it said may be what the guardrail is there to keep back
+    run.context.keep("")  # its text may be what the guardrail must keep back
     why = f"the agent's own guardrail {guardrail.get_name()!r} was tripped"
     return AgentStatus.BLOCKED, Artifact("", partial=True), (), why
 

@@ -34,7 +34,7 @@ _ROUTERS: Final = ("LitellmModel", "AnyLLMModel")
 
 
 def model_name(model: Model) -> str:
-    """Return a model's name as `provider:model`; one that does not say its own is called by its class."""
+    """Return a model's name as `provider:model`; one without a name is called by its class."""
     own = getattr(model, "model", None)
     name = own if isinstance(own, str) and own else type(model).__name__
     if type(model).__name__ in _ROUTERS and "/" in name:
@@ -51,7 +51,7 @@ class GovernedProvider(ModelProvider):
 
     @classmethod
     def of(cls, run: GovernedRun, provider: ModelProvider) -> ModelProvider:
-        """Return a provider governed by `run`, whoever governs it now."""
+        """Return a provider governed by `run`, even if another run governs it now."""
         return cls(run, provider.own if isinstance(provider, cls) else provider)
 
     def get_model(self, model_name: str | None) -> Model:
@@ -68,7 +68,7 @@ class GovernedNativeModel(Model):
 
     @classmethod
     def of(cls, run: GovernedRun, model: Model) -> Model:
-        """Return a model governed by `run`, whoever governs it now."""
+        """Return a model governed by `run`, even if another run governs it now."""
         return cls(run, model.native if isinstance(model, cls) else model)
 
     def __getattr__(self, name: str) -> Any:
@@ -87,7 +87,7 @@ class GovernedNativeModel(Model):
             yield event
 
     def get_retry_advice(self, request: Any) -> Any:
-        """Return what the model says of trying again."""
+        """Return the model's advice on a retry."""
         return self.native.get_retry_advice(request)
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
@@ -117,7 +117,7 @@ class OneCall:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Make the native call, capped at `request.max_tokens`; `ModelCallError` where no answer came.
 
-        The provider's client tries once: who tries again is the governed model.
+        The provider's client tries once: the governed model makes the retries.
         """
         refuse_real(self.name, modules_of(self._native))
         call = self.call.under(request, self.view)
@@ -138,7 +138,7 @@ class OneCall:
         return rebuilt(self._reply, self._before, response)
 
     def events_of(self, reply: TheirReply) -> list[Any]:
-        """Return what a streamed call told; where guardrails changed the reply, nothing but the end of the stream."""
+        """Return the events of a streamed call; when guardrails changed the reply, only the end of the stream."""
         if self._reply is not None and reply.output == self._reply.output:
             return self._events
         return [ResponseCompletedEvent(response=_response(reply), sequence_number=0, type="response.completed")]
@@ -161,7 +161,7 @@ _ORDER: Final = tuple(NativeCall.__dataclass_fields__)
 
 
 def _call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> NativeCall:
-    """Take the arguments of a call; the runner gives them by place in one way of running and by name in the other."""
+    """Take the arguments of a call; the runner passes them by position or by name, depending on how it runs."""
     given = dict(zip(_ORDER, args, strict=False)) | kwargs
     return NativeCall(**given)
 

@@ -1,8 +1,8 @@
 """One run of the agents library under one attempt: what its models and tools spend is the attempt's.
 
-The library starts every run through one object, its default runner; `Gate` stands there. A run started inside an
-attempt - the attempt's own, one of an agent used as a tool, one that a guardrail or a tool of the user's starts - is
-governed by it; every other run passes through untouched.
+The library starts every run through one object, its default runner; `Gate` replaces it. A run started inside an attempt
+- the attempt's own, one of an agent used as a tool, one that a guardrail or a tool of the user's starts - is governed
+by it; every other run passes through untouched.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class GovernedRun:
-    """What one attempt governs, and what it has counted."""
+    """The governed calls of one attempt, and its counts."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class GovernedRun:
         self.ending = Ending()
         """The first error of ours, which the agents library must not keep to itself."""
         self.text = ""
-        """The last text the outermost run said."""
+        """The last text of the outermost run."""
         self.cut = False
         """The last reply of the outermost run was cut off at its limit."""
         self.tools = ToolBinder(self, side_effects, allow_hosted=allow_hosted)
@@ -87,7 +87,7 @@ class GovernedRun:
             self.context.governor.pre_step()
             try:
                 response = await self.context.model(call).complete(call.view)
-            except ModelCallError as error:  # the library and its own retries are to know what it was
+            except ModelCallError as error:  # the library and its own retries must see the original
                 raise call.error or error from None
         self.turns += 1
         self.usage += response.usage or Usage()
@@ -180,7 +180,7 @@ class GovernedRun:
         return [self._handoff(target, outermost=outermost) for target in targets]
 
     def _handoff(self, target: Any, *, outermost: bool) -> Handoff[Any, Any]:
-        """Return a handoff to a governed agent, which is made when it is handed over to."""
+        """Return a handoff to a governed agent, which is made when the handoff happens."""
         handoff: Handoff[Any, Any] = make_handoff(target) if _is_agent(target) else copy.copy(target)
         handoff.on_invoke_handoff = partial(self._hand_over, handoff.on_invoke_handoff, outermost)
         handoff._agent_ref = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it is the agent that is not governed
@@ -249,7 +249,7 @@ def _frame() -> _Frame:
 
 @contextmanager
 def attempt(run: GovernedRun) -> Generator[None]:
-    """Let the runs that are started inside be governed by `run`."""
+    """Govern by `run` the runs that are started inside."""
     stand_in()
     token = _HERE.set(_Frame(run, 0, Lock()))
     try:
@@ -282,7 +282,7 @@ def _governed_kind(kind: Any) -> Any:
 
 
 class Gate:
-    """Stands where the library has its default runner, and governs the runs that belong to an attempt."""
+    """Replaces the library's default runner, and governs the runs that belong to an attempt."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -309,7 +309,7 @@ class Gate:
 
 @contextmanager
 def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator[Agent[Any]]:
-    """Give the agent to run, and set the options, of a run that starts here."""
+    """Return the agent of a run that starts here, and set its options."""
     here = _HERE.get()
     if here is None:
         yield agent

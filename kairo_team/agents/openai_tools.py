@@ -45,7 +45,7 @@ HOSTED: Final = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenera
 
 
 def tool_problem(tool: TheirTool, *, allow_hosted: bool) -> str | None:
-    """Say why a tool cannot be governed; None when it can, or need not."""
+    """Return why a tool cannot be governed; None when it can, or need not."""
     if isinstance(tool, FunctionTool) or (allow_hosted and isinstance(tool, HOSTED)):
         return None
     name = getattr(tool, "name", None) or type(tool).__name__
@@ -61,7 +61,7 @@ def tool_problem(tool: TheirTool, *, allow_hosted: bool) -> str | None:
 
 
 def tool_problems(agent: Agent[Any], *, allow_hosted: bool) -> Iterator[str]:
-    """Say what tools of an agent, and of the agents it can reach, cannot be governed."""
+    """Return which tools of an agent, and of the agents it can reach, cannot be governed."""
     for one in _reachable(agent):
         for tool in one.tools:
             problem = tool_problem(tool, allow_hosted=allow_hosted)
@@ -105,7 +105,7 @@ class ToolBinder:
         self._bound: dict[int, tuple[FunctionTool, FunctionTool]] = {}
 
     def bind(self, tools: Iterable[TheirTool]) -> list[TheirTool]:
-        """Return the tools governed, without those always refused; `ValueError` for one that cannot be."""
+        """Return the tools governed, without those always refused; `ValueError` for a tool that cannot be governed."""
         bound: list[TheirTool] = []
         for tool in tools:
             problem = tool_problem(tool, allow_hosted=self._allow_hosted)
@@ -171,7 +171,7 @@ class _Call:
         """What the tool raised and the library is to hear of."""
 
     async def make(self, arguments: Mapping[str, Any]) -> Any:
-        """Run the tool with the arguments as they passed; a failure told as text is an error all the same."""
+        """Run the tool with the arguments as they passed; a failure that is returned as text counts as an error."""
         self._binder.executed += 1
         try:
             value = await invoke_function_tool(
@@ -187,7 +187,7 @@ class _Call:
         return self._arguments if read_arguments(self._arguments) == plain else to_text(plain)
 
     def _watched(self) -> FunctionTool:
-        """Return a copy of the tool that says when it failed, and tells the model what the tool would have told it."""
+        """Return a copy of the tool that reports its failures, and sends the model the tool's own error text."""
         watched = copy.copy(self._tool)
         if resolve_function_tool_failure_error_function(self._tool, self._context) is not None:
             set_function_tool_failure_error_function(watched, self._on_error)

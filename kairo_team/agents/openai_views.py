@@ -1,4 +1,4 @@
-"""What the agents library says to a model, and what the model answers, as plain messages and back again."""
+"""Convert the agents library's requests and replies into plain messages, and back."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _TOLD_SETTINGS: Final = (
     *("temperature", "top_p", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "truncation"),
     *("verbosity", "prompt_cache_retention", "top_logprobs", "store"),
 )
-"""Settings that guardrails and prices are told of, beside the extra ones."""
+"""Settings that guardrails and prices receive, beside the extra ones."""
 _LENGTHS: Final[tuple[str, ...]] = ("max_tokens", "max_output_tokens", "max_completion_tokens")
 _COPIES: Final[tuple[str, ...]] = ("n", "best_of")
-"""Names of settings that say how long a reply may get, and how many there are to be."""
+"""Names of settings that limit the length and the number of replies."""
 _RANDOM: Final = "prompt_cache_key"
-"""The library makes a new one for every run: told, no recorded call would ever be found again."""
+"""The library makes a new one for every run: with it, no recorded call would ever be found again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class NativeCall:
         return replace(self.model_settings, **changed)
 
     def _said(self, messages: Sequence[Message], before: Sequence[Message]) -> dict[str, Any]:
-        """Return instructions and input of changed messages; items whose message is unchanged stay as they are."""
+        """Return instructions and input of changed messages; items whose message is unchanged stay unchanged."""
         native: list[Item | None] = [None] if self.system_instructions is not None else []
         native += self.items
         same_length = len(messages) == len(before)
@@ -161,7 +161,7 @@ def message_of(item: Item) -> Message:
 
 
 def items_of(message: Message) -> list[Item]:
-    """Return a message as input items: what it says, and each tool call in it."""
+    """Return a message as input items: its text, and each of its tool calls."""
     if message.role == "tool":
         return [{"type": "function_call_output", "call_id": message.tool_call_id, "output": message.text}]
     said: list[Item] = [{"role": message.role, "content": message.text}] if message.text else []
@@ -169,7 +169,7 @@ def items_of(message: Message) -> list[Item]:
 
 
 def _with_message(item: Item, message: Message, old: Message) -> Item:
-    """Return a copy of an item that says what its message says now."""
+    """Return a copy of an item with the current text of its message."""
     kind = item.get("type", "message")
     if kind == "function_call":
         call = message.tool_calls[0] if message.tool_calls else old.tool_calls[0]
@@ -234,7 +234,7 @@ class TaskOutput(AgentOutputSchemaBase):
         self._schema = schema_of(kind)
 
     def is_plain_text(self) -> bool:
-        """Say no: it is JSON."""
+        """Return False: it is JSON."""
         return False
 
     def name(self) -> str:
@@ -246,11 +246,11 @@ class TaskOutput(AgentOutputSchemaBase):
         return self._schema
 
     def is_strict_json_schema(self) -> bool:
-        """Say no: the strict kind cannot express every type."""
+        """Return False: the strict kind cannot express every type."""
         return False
 
     def validate_json(self, json_str: str) -> Any:
-        """Return the data; `ModelBehaviorError` for what is no JSON."""
+        """Return the data; `ModelBehaviorError` for a text that is no JSON."""
         try:
             return json.loads(json_str)
         except (ValueError, RecursionError) as error:
@@ -278,13 +278,13 @@ def _told(settings: ModelSettings) -> dict[str, Any]:
 
 
 def _changed(extra: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[str, Any]) -> Item:
-    """Return extra settings with what guardrails changed or took away; the others as they were given."""
+    """Return extra settings as guardrails changed or removed them; the others unchanged."""
     same = {name: value for name, value in extra.items() if now.get(name) == before.get(name)}
     return same | {name: now[name] for name in extra if name in now and name not in same}
 
 
 def _capped(extra: Item, most: int | None) -> Item:
-    """Let no extra setting ask for more than was held: neither a longer reply nor several."""
+    """Refuse extra settings that ask for more than was held: a longer reply, or several."""
     caps = {**dict.fromkeys(_LENGTHS, most), **dict.fromkeys(_COPIES, 1)}
     return {
         name: min(value, cap) if isinstance(value, int) and (cap := caps.get(name)) is not None else value
@@ -296,7 +296,7 @@ def _capped(extra: Item, most: int | None) -> Item:
 
 
 def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
-    """Return a reply in plain words; one without usage says so, one as long as it may be was cut off."""
+    """Return a plain reply; its usage may be unknown, and a reply of the full length was cut off."""
     usage = _usage(reply.usage)
     cut = any(getattr(item, "status", None) == "incomplete" for item in reply.output)
     cut = cut or (usage is not None and most is not None and usage.completion_tokens >= most)
@@ -307,7 +307,7 @@ def reply_view(reply: TheirReply, most: int | None) -> ModelResponse:
 
 
 def sound_reply(reply: TheirReply) -> TheirReply:
-    """Return a reply whose words can be written down: halves of characters in it are question marks."""
+    """Return a reply whose text can be encoded: halves of characters in it become question marks."""
     return replace(reply, output=[_sound_item(item) for item in reply.output])
 
 
@@ -332,14 +332,14 @@ def _sound_part(part: Any) -> Any:
 
 
 def reply_text(reply: TheirReply) -> str:
-    """Return what a reply says, refusals included, without what the model thought."""
+    """Return the text of a reply, refusals included, without the model's thoughts."""
     return "".join(
         part.refusal if isinstance(part, ResponseOutputRefusal) else part.text or "" for part in _reply_parts(reply)
     )
 
 
 def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelResponse) -> TheirReply:
-    """Return the library's reply for what is to be used: the model's own, changed where guardrails changed it.
+    """Return the library's reply to use: the model's own, with the changes of guardrails.
 
     A recorded call has no reply of the model's: it is made of the record.
     """
@@ -407,7 +407,7 @@ def _billing(usage: TheirUsage) -> Billing:
 
 
 def read_arguments(text: str) -> dict[str, Any] | None:
-    """Return a tool call's arguments by name; None for what is no JSON object. No text at all is no arguments."""
+    """Return a tool call's arguments by name; None for a text that is no JSON object. No text means no arguments."""
     try:
         read: Any = json.loads(text, parse_constant=_no_number) if text.strip() else {}
     except (ValueError, RecursionError):

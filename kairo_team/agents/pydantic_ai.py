@@ -31,7 +31,7 @@ class PydanticAIAgent(WrappedAgent):
     """Runs a pydantic-ai agent for a task; every model request and tool call of its run is governed.
 
     The agent is never changed: the governor comes in by a capability of each single run, so one agent object works for
-    many members and tasks at once. The role's instructions stand beside its own; the prompt is the rendered task, or
+    many members and tasks at once. The role's instructions are added to its own; the prompt is the rendered task, or
     what `prompt(assignment, context)` returns. `deps` is what its tools get as `ctx.deps`: a value, or a function of
     assignment and context that makes one for each run. `toolsets` are added to the agent's own; `model`,
     `model_settings` and `usage_limits` are handed to its `run`. Where the task names an output type and the agent
@@ -39,23 +39,23 @@ class PydanticAIAgent(WrappedAgent):
 
     Model requests - retries after a bad answer, each attempt of a `FallbackModel` and continuations among them - are
     held, clamped by `max_tokens`, booked, recorded and shown to guardrails, and each counts as a loop. A streamed one
-    is made in one piece and then told to the agent's event handlers. An image, sound or document in a prompt is held as
-    4096 tokens. The model's name for prices and events is pydantic-ai's `model_id`, such as `openai:gpt-5-mini`.
+    is made in one piece and then passed to the agent's event handlers. An image, sound or document in a prompt is held
+    as 4096 tokens. The model's name for prices and events is pydantic-ai's `model_id`, such as `openai:gpt-5-mini`.
 
-    Calls of function tools, user toolsets and MCP toolsets pass the tool pipeline: a tool says what it may do in its
-    metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; an MCP toolset's tools meet the MCP policy
-    under the toolset's id. Tools that are not allowed are not offered; a refused call is a failed tool result that the
-    model can read. What a tool returns or raises reaches the agent as it is, `ModelRetry` included, but for text that a
-    guardrail changed or a secret that was masked. Output tools are the answer, no tools to be governed.
+    Calls of function tools, user toolsets and MCP toolsets pass the tool pipeline: a tool declares what it may do in
+    its metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; an MCP toolset's tools meet the MCP
+    policy under the toolset's id. Tools that are not allowed are not offered; a refused call is a failed tool result
+    that the model can read. What a tool returns or raises reaches the agent unchanged, `ModelRetry` included, except
+    for text that a guardrail changed or a secret that was masked. Output tools are the answer, no tools to be governed.
 
     It cannot see: tools that run at the provider (web search, code execution, a provider's MCP connector), of which
     only the tokens are booked; what a capability's own toolset wrapper does itself, such as tool search (the tools
     behind it are seen); what a tool function asks of other models by itself; retries inside the client of a provider
     that does not know the setting `max_retries`, which is 0; the model's thoughts, which guardrails are not shown. A
     toolset made anew for each run by a function is governed, but its MCP servers are not recognised as such. An agent
-    that waits for an approval or for a call that is executed elsewhere ends BLOCKED: nobody answers it here. A limit of
-    the agent's own `usage_limits` ends it TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents on asyncio
-    alone, so teams with such a member do too.
+    that waits for an approval or for a call that is executed elsewhere ends BLOCKED, because nothing answers it here. A
+    limit of the agent's own `usage_limits` ends it TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents on
+    asyncio alone, so teams with such a member do too.
     """
 
     library = "pydantic-ai"
@@ -71,7 +71,7 @@ class PydanticAIAgent(WrappedAgent):
         model_settings: Any = None,
         usage_limits: UsageLimits | None = None,
     ) -> None:
-        """Wrap an agent; `ValueError` says what is wanted in place of what is given."""
+        """Wrap an agent; a `ValueError` names the expected type of a wrong argument."""
         self.agent = _checked_agent(agent)
         super().__init__(prompt)
         self.toolsets = _checked_toolsets(toolsets)
@@ -149,7 +149,7 @@ class PydanticAIAgent(WrappedAgent):
         return AgentOutput(artifact, status, *counts, session.usage, conversation(messages), error)
 
     def _model_problem(self) -> str | None:
-        """Say why the agent's model is not to be had; None when it is."""
+        """Return why the agent's model is not available; None when it is."""
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
 

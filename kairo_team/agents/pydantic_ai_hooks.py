@@ -43,7 +43,7 @@ Send = Callable[[Said], Awaitable["native.ModelResponse"]]
 
 
 class Session:
-    """One run of a foreign agent: what it asked and spent so far, and what ended it."""
+    """One run of a foreign agent: its calls and usage so far, and what ended it."""
 
     def __init__(self, context: MemberContext) -> None:
         self.context = context
@@ -90,7 +90,7 @@ class Session:
         )
 
     def refuses(self, tool: Tool) -> bool:
-        """Say whether a tool is not to be offered at all."""
+        """Return whether a tool is not to be offered at all."""
         return self.context.tool(tool).pipeline.refusal(tool) is not None
 
     def _keep(self, response: ModelResponse) -> None:
@@ -134,7 +134,7 @@ class _Call:
 
 
 def _once(model: Model, said: Said) -> Said:
-    """Have the provider's client try once: who tries again is the governed model."""
+    """Have the provider's client try once: the governed model makes the retries."""
     ignored: Any = getattr(_innermost(model), "unsupported_settings", ("max_retries",))
     return said if "max_retries" in ignored else replace(said, settings={**said.settings, "max_retries": 0})
 
@@ -147,7 +147,7 @@ def _innermost(model: Model) -> Model:
 
 
 class GovernedModel(WrapperModel):
-    """The agent's model, its requests governed. A streamed one is made in one piece, and then told."""
+    """The agent's model with governed requests. A streamed one is made in one piece; its events come after it."""
 
     def __init__(self, wrapped: Model, session: Session) -> None:
         super().__init__(wrapped)
@@ -176,7 +176,7 @@ class GovernedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Make one request and replay it, so that nothing is told before all of it passed."""
+        """Make one request and replay it, so that no piece is emitted before all of it passed."""
         reply = await self.request(messages, model_settings, model_request_parameters)
         yield CompletedStreamedResponse(reply, model_request_parameters=model_request_parameters, replay_events=True)
 
@@ -263,7 +263,7 @@ class _ToolCall:
 
 
 def _can_be_told(value: Any) -> bool:
-    """Say whether pydantic-ai could write it into its next request."""
+    """Return whether pydantic-ai could write it into its next request."""
     try:
         to_json(shown(value))
     except ValueError:
@@ -296,7 +296,7 @@ class GovernedToolset(WrapperToolset[Any]):
 
 
 class Governance(AbstractCapability[Any]):
-    """What a run is given beside the agent's own capabilities; the agent itself is not touched."""
+    """The capabilities a run gets beside the agent's own; the agent itself is not changed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""What pydantic-ai says to models, as text that guardrails can look at; and what they changed, put back."""
+"""Convert pydantic-ai's requests into text for guardrails, and put their changes back."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kairo_team.models.provider_messages import billing_of, finish_of, usage_of
 from kairo_team.models.tool_calls import made_call, sound
 
 Piece = native.ModelRequestPart | native.ModelResponse | native.InstructionPart
-"""What one message of ours stands for: a part of a request, a whole reply, an instruction."""
+"""The origin of one of our messages: a part of a request, a whole reply, an instruction."""
 Settings = Mapping[str, Any]
 
 _TOKENS_OF_A_FILE: Final = 4096
-"""Held for each image, sound or document in a prompt, whose tokens nobody can tell from its bytes."""
+"""Held for each image, sound or document in a prompt, because its bytes do not determine its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """All that one call says to a model, in pydantic-ai's own objects."""
+    """The whole request of one call, in pydantic-ai's own objects."""
 
     messages: list[native.ModelMessage]
     settings: Settings
@@ -36,7 +36,7 @@ class Said:
 
 
 class RequestView:
-    """A native request as a `ModelRequest` of text, which remembers what each message stands for."""
+    """A native request as a `ModelRequest` of text, which remembers the origin of each message."""
 
     def __init__(self, said: Said) -> None:
         self._said = said
@@ -52,7 +52,7 @@ class RequestView:
             self._settings,
         )
         self.files_bound = _TOKENS_OF_A_FILE * sum(_files(piece) for _, piece in self._pieces)
-        """Tokens held for what is no text."""
+        """Tokens held for content that is no text."""
 
     def native(self, request: ModelRequest) -> Said:
         """Return the native request with what guardrails changed in ours, and its `max_tokens`."""
@@ -67,7 +67,7 @@ class RequestView:
         return Said(messages, settings, replace(self._said.parameters, instruction_parts=instructions))
 
     def _changed(self, messages: Sequence[Message]) -> Iterator[Piece]:
-        """Yield a piece for each message: its own where it is unchanged, with another text, or made anew."""
+        """Yield a part for each message: its own when it is unchanged, one with another text, or a new one."""
         same_shape = [m.role for m in messages] == [m.role for m, _ in self._pieces]
         for index, message in enumerate(messages):
             was = self._pieces[index] if same_shape else self._find(message)
@@ -97,7 +97,7 @@ class ReplyView:
         return ModelResponse(text, calls, usage_of(reply), reply.model_name or "", finish_of(reply), billing_of(reply))
 
     def native(self, response: ModelResponse, reply: native.ModelResponse | None) -> native.ModelResponse:
-        """Return the reply as the guardrails left it; made anew where there is none, from a record."""
+        """Return the reply as the guardrails left it; a new one when it comes from a record."""
         was = self.response(reply) if reply is not None else None
         if reply is not None and was is not None and (was.text, was.tool_calls) == (response.text, response.tool_calls):
             return reply
@@ -111,7 +111,7 @@ class ReplyView:
         return native.ModelResponse(parts, usage=spent, model_name=response.model or None, finish_reason=finish)
 
     def _parts(self, response: ModelResponse, *, text_changed: bool) -> Iterator[_Said]:
-        """Yield the text and the calls; where an output tool is called, the text is what it is called with."""
+        """Yield the text and the calls; when an output tool is called, the text is its arguments."""
         text: str | None = response.text
         if not any(call.name in self._outputs for call in response.tool_calls):
             if text:
@@ -121,13 +121,13 @@ class ReplyView:
             arguments = thaw(call.arguments)
             if call.name in self._outputs and text_changed:
                 if text is None:
-                    continue  # the one before says it all
+                    continue  # the one before has everything
                 arguments, text = text, None
             yield native.ToolCallPart(call.name, arguments, call.id)
 
 
 def sound_reply(reply: native.ModelResponse) -> native.ModelResponse:
-    """Return a reply whose words can be written down: halves of characters in it are question marks."""
+    """Return a reply whose text can be encoded: halves of characters in it become question marks."""
     return replace(reply, parts=[_sound_part(part) for part in reply.parts])
 
 
@@ -155,7 +155,7 @@ def conversation(messages: Sequence[native.ModelMessage]) -> tuple[Message, ...]
 
 
 def _pieces(said: Said) -> Iterator[tuple[Message, Piece]]:
-    """Yield every message with what it stands for, the instructions first."""
+    """Yield every message with its origin, the instructions first."""
     for instruction in _instructions(said):
         yield Message.system(instruction.content), instruction
     for message in said.messages:
@@ -243,7 +243,7 @@ def _files(piece: Piece) -> int:
 
 
 def _with_text(piece: Piece, message: Message) -> Piece:
-    """Return a piece that says another text; what it holds beside text stays."""
+    """Return a part with another text; its other content stays."""
     match piece:
         case native.SystemPromptPart():
             return replace(piece, content=message.text)

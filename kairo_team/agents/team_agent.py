@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @known_arguments
 class TeamAgent:
-    """Runs a team on each task it is given, as a run of its own inside the attempt.
+    """Runs a team on each of its tasks, as a run of its own inside the attempt.
 
     The run's budget is carved from the attempt's: what the inner team spends counts on the outer member, task and team,
     and their halts, deadlines and kills end it. It shares the runtime of the outer run - models, prices, limits,
@@ -29,11 +29,11 @@ class TeamAgent:
     run instead of a planned one, `config` is the inner run's, with no more `cancel_grace` than the outer run has.
 
     What the outer team and member are held to holds inside, before the inner rules: permissions, the role's allowed
-    tools, guardrails, an MCP policy that was given, and constraints, for which the inner model calls are turns.
+    tools, guardrails, an MCP policy if one is set, and constraints, for which the inner model calls are turns.
 
-    A DEGRADED run gives its output as a partial artifact; what ends otherwise without completing is a failed attempt
-    with `TeamFailed`, and what was accepted until then its partial artifact. A SUSPENDED run suspends the outer task:
-    its questions are the outer run's too, and to resume that one resumes it.
+    A DEGRADED run returns its output as a partial artifact; any other end without completion is a failed attempt with
+    `TeamFailed`, and what was accepted until then is its partial artifact. A SUSPENDED run suspends the outer task: its
+    questions are the outer run's too, and to resume that one resumes it.
     """
 
     reentrant = True
@@ -98,7 +98,7 @@ class TeamAgent:
 
 
 def _told(assignment: Assignment) -> dict[str, Any]:
-    """Return what the inner team is told beside its goal."""
+    """Return the text that the inner team receives beside its goal."""
     told: dict[str, Any] = {"goal": assignment.goal, **assignment.context, **assignment.inputs}
     if assignment.upstream:
         told["results"] = {task_id: artifact.text for task_id, artifact in assignment.upstream.items()}

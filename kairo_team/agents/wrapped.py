@@ -29,7 +29,7 @@ Make = Callable[["Assignment", "MemberContext"], Any]
 
 
 class WrappedAgent(ABC):
-    """An agent of another library: what a team, and somebody who runs it alone, asks of each."""
+    """An agent of another library: the methods that a team, or a caller without a team, needs."""
 
     own_loop = True
     library: ClassVar[str]
@@ -40,7 +40,7 @@ class WrappedAgent(ABC):
         self._prompt = prompt
 
     def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
-        """Say why the agent could not work: its model is not to be had, or it may not take a single turn."""
+        """Return why the agent could not work: its model is not available, or it may not take a single turn."""
         problem = self._model_problem()
         if problem is not None:
             return [problem]
@@ -53,7 +53,7 @@ class WrappedAgent(ABC):
         """Do a task: in a team with the team's `context`, else alone, as `MiniAgent.run` does.
 
         In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` cross the library untouched,
-        with what was said so far kept.
+        and the text so far is kept.
         """
         if context is None:
             return await run_alone(self, assignment, **alone)
@@ -68,7 +68,7 @@ class WrappedAgent(ABC):
         raise NotImplementedError
 
     def _model_problem(self) -> str | None:
-        """Say why the agent's model is not to be had; None where it is, or cannot be known."""
+        """Return why the agent's model is not available; None when it is, or cannot be known."""
         return None
 
     async def _ask(self, assignment: Assignment, context: MemberContext, *, turns: int | None = None) -> Any:
@@ -122,7 +122,7 @@ async def made(function: Make, assignment: Assignment, context: MemberContext) -
 
 
 async def shared_or_made(given: Any, assignment: Assignment, context: MemberContext) -> Any:
-    """Return a value as it is, or what a function of assignment and context makes for this run."""
+    """Return a value unchanged, or the value that a function of assignment and context returns for this run."""
     return await made(given, assignment, context) if _is_function(given) else given
 
 

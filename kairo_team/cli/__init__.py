@@ -17,7 +17,7 @@ def main() -> int:
         print(f"kairo: {MissingExtra('the command line', 'cli')}", file=sys.stderr)
         return 2
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:  # there is nothing to clean up yet, and a traceback out of an import helps nobody
+    if ours:  # there is nothing to clean up yet, and a traceback from an import does not help
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kairo_team.cli.app import run_program
 

@@ -201,5 +201,5 @@ def run_program(arguments: Sequence[str]) -> int:
     desk = Desk()
     end.code = code = desk.close(run_command(arguments, desk))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left to do is silent, so is being interrupted at it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the rest prints nothing, also when it is interrupted
     return code

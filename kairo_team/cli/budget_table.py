@@ -1,4 +1,4 @@
-"""The budget tree as a table: what each member and task spent, of what, and what was set aside for it."""
+"""The budget tree as a table: what each member and task spent, its limit, and its guarantee."""
 
 from __future__ import annotations
 

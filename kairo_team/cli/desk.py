@@ -45,7 +45,7 @@ class Desk:
         return self._screen
 
     def begin(self, *, json: bool) -> None:
-        """Say whether stdout is for a document."""
+        """Return whether stdout is for a document."""
         if json and self._write is None:
             self._write, self._json = claim_stdout("--json writes to stdout"), True
 
@@ -97,14 +97,14 @@ class Desk:
         return 0
 
     def present(self, document: str, show: Callable[[Screen], None]) -> None:
-        """Write the document where one was asked for; else let `show` show what is in it."""
+        """Write the document when it was asked for; else call `show`, which prints its content for a person."""
         if self._write is not None:
             self._put(document)
         else:
             show(self.screen)
 
     def refuse(self, sentence: str) -> int:
-        """Say why nothing can be started and return the exit code."""
+        """Print why nothing can be started and return the exit code."""
         if self._json:
             self._put(write_refusal(sentence, USAGE_ERROR))
         self.say(sentence)
@@ -132,7 +132,7 @@ class Desk:
             self._lost = error
 
     def close(self, code: int) -> int:
-        """Write out what is still in a buffer; return the exit code, or another when the output is lost."""
+        """Flush the buffers; return the exit code, or another one when the output is lost."""
         streams: tuple[TextIO | None, ...] = (sys.stdout, sys.stderr)
         for stream in filter(None, streams):
             try:

@@ -1,4 +1,4 @@
-"""`kairo graph`: find the plan a run would follow, asking nobody, and where its picture may go."""
+"""`kairo graph`: find the plan a run would follow, and check where its picture goes; no agent or model is called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_PROBLEMS: Final = 3
 
 
 def known_plan(job: Job) -> TaskGraph:
-    """Return the plan the job's run would follow; `Refusal` when only a planner knows it, or nobody can do it."""
+    """Return the plan the job's run would follow; `Refusal` when only a planner can make it, or no member can do it."""
     plan = _preview(job)
     if plan is None:
         raise Refusal(
@@ -37,7 +37,7 @@ def known_plan(job: Job) -> TaskGraph:
 
 
 def _preview(job: Job) -> Any:
-    """Return what the coordinator would run, where it says so before; else the request's own plan, which may be None.
+    """Return the plan the coordinator would run, when it is known before; else the request's plan, which may be None.
 
     The coordinator has the first word, as in `kairo check`: it need not follow the request's plan.
     """

@@ -1,4 +1,4 @@
-"""Signals that stop a run and keep what there is: Ctrl-C, SIGTERM, SIGHUP. A second Ctrl-C leaves at once."""
+"""Signals that stop a run and keep what there is: Ctrl-C, SIGTERM, SIGHUP. A second Ctrl-C exits at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.getsignal(number) for number in _SIGNALS}
-            # An ignored signal, as under nohup, stays ignored: whoever started the program wants it so.
+            # An ignored signal, as under nohup, stays ignored: the program was started that way on purpose.
             self._before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
             for number in self._before:
                 signal.signal(number, self._handle)

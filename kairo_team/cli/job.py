@@ -1,4 +1,4 @@
-"""Run what was asked for, with somebody watching, and turn every end into a result."""
+"""Run the job with a view, and turn every end into a result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EXIT_CODES: Final = {
 USAGE_ERROR: Final = 2
 
 _MOST_OWNERS: Final = 4
-"""Who brings a model object: so many are named in one sentence."""
+"""How many owners of a model object one sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Job:
 def execute(job: Job, screen: Screen, *, keep_on: bool) -> tuple[TeamResult, int]:
     """Run the job to its end and return its result, however it ended, and the exit code.
 
-    With `keep_on` the run goes on when nobody reads the screen any more; else it is stopped then.
+    With `keep_on` the run goes on when the output is no longer read; else it is stopped.
     """
     view = _view(job, screen)
     subscribers: list[Subscriber] = [view]
@@ -118,7 +118,7 @@ def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
 
 
 def say_unreplaced(job: Job) -> str:
-    """Say who brings a model object, which no name replaces; nothing when nobody does."""
+    """Return the owners of model objects, which no name replaces; an empty text when there are none."""
     if job.model is None:
         return ""
     coordinator = front.pick_coordinator(job.team, job.request, job.coordinator)
@@ -137,7 +137,7 @@ def say_unreplaced(job: Job) -> str:
 
 
 def _is_named(model: object) -> bool:
-    """Say whether a model is a name, or an agent has none."""
+    """Return whether a model is a name, or an agent has none."""
     if isinstance(model, Fallback):
         return all(map(_is_named, model.alternatives))
     return model is None or isinstance(model, str)
@@ -165,7 +165,7 @@ class _OneLine(logging.Formatter):
 
 
 class _ToStderr(logging.StreamHandler[Any]):
-    """Writes to what is stderr at the moment, which a live view replaces by its own."""
+    """Writes to the current stderr, which a live view replaces by its own."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

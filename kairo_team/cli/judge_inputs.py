@@ -1,4 +1,4 @@
-"""What `kairo judge` is given: labelled examples, a rubric, judges, and places for what comes out."""
+"""The inputs of `kairo judge`: labelled examples, a rubric, judges, and the files to write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgeJob:
-    """Whom to ask about what, and for how much."""
+    """The judges, the rubric, the examples and the budget."""
 
     strategy: EvaluationStrategy
     labelled: list[LabelledArtifact]
@@ -86,7 +86,7 @@ def _rubric(stack: ExitStack, text: str) -> Rubric:
 
 
 def _judge(stack: ExitStack, text: str) -> Any:
-    """Return a model's name as it is, and the object that FILE.py:NAME names."""
+    """Return a model's name unchanged, or the object that FILE.py:NAME names."""
     if ".py:" not in text:
         return text
     module, file, name = _module(stack, text, "a chat model or an agent")

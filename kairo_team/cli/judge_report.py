@@ -1,4 +1,4 @@
-"""What `kairo judge` tells: tables for people, one JSON document for programs."""
+"""The output of `kairo judge`: tables for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _certificate_row(one: Any) -> tuple[str, ...]:
 
 
 def _show_budget(found: Calibration, screen: Screen) -> None:
-    """Say how many labels a promise takes."""
+    """Describe how many labels a promise needs."""
     screen.tell()
     screen.tell("Labels", "bold")
     for (bucket, side), walk in found.walks.items():
@@ -103,7 +103,7 @@ def _table(rows: Iterable[Sequence[str]], screen: Screen) -> None:
 
 
 def calibration_document(found: Calibration, code: int) -> str:
-    """Write what was found: `certificates`, `shortfalls`, `curves`, `report`, `usage`, `exit_code`."""
+    """Return the document: `certificates`, `shortfalls`, `curves`, `report`, `usage`, `exit_code`."""
     curves = [
         {
             "outcome": side,
@@ -127,7 +127,7 @@ def calibration_document(found: Calibration, code: int) -> str:
 
 
 def score_document(found: JudgeScore) -> str:
-    """Write what was found: `report`, `calibrated` (null without certificates), `why_not`, `usage`, `exit_code`."""
+    """Return the document: `report`, `calibrated` (null without certificates), `why_not`, `usage`, `exit_code`."""
     body = {
         "report": found.report.to_json(),
         "calibrated": None if found.calibrated is None else found.calibrated.to_json(),

@@ -1,4 +1,4 @@
-"""`FILE.py[:TEAM]`: import a file and find the team, and what it is asked to do."""
+"""`FILE.py[:TEAM]`: import a file and find its team, request and plan."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What `FILE.py[:TEAM]` says."""
+    """The parts of `FILE.py[:TEAM]`."""
 
     file: Path
     team: str | None
 
 
 def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM") -> Spec:
-    """Take `FILE.py[:TEAM]` apart and see that there is such a file; `builds` and `name` say what is looked for."""
+    """Split `FILE.py[:TEAM]` and check that the file exists; `builds` and `name` describe the expected object."""
     file, team = Path(text), None
     if not _exists(file) and ":" in text:
         before, _, team = text.rpartition(":")
@@ -52,7 +52,7 @@ def _exists(file: Path) -> bool:
 
 @contextmanager
 def importable(file: Path) -> Generator[None]:
-    """Let files beside this one be imported, as when Python runs it; agents may do so while they work."""
+    """Make files beside this one importable, as when Python runs it; agents may import them while they work."""
     entry = str(file.resolve().parent)
     sys.path.insert(0, entry)
     try:
@@ -63,7 +63,7 @@ def importable(file: Path) -> Generator[None]:
 
 
 def load_module(file: Path) -> ModuleType:
-    """Import a file by its path; `Refusal` says in which line it went wrong."""
+    """Import a file by its path; a `Refusal` names the line of an error."""
     name = _module_name(file)
     spec = importlib.util.spec_from_file_location(name, file.resolve())
     assert spec is not None, "a .py file has a loader"
@@ -85,7 +85,7 @@ def _module_name(file: Path) -> str:
 
 
 def _where(error: BaseException, file: Path) -> str:
-    """Say in which line of the file, or of one beside it, the error came up."""
+    """Return the line of the file, or of one beside it, in which the error was raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return _place(Path(error.filename), error.lineno, file)
     folder = file.resolve().parent

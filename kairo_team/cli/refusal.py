@@ -1,4 +1,4 @@
-"""Bad input, said in one sentence."""
+"""Bad input, described in one sentence."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kairo_team.views.text import one_line
 
 
 class Refusal(Exception):
-    """What was asked for cannot be started; the message is the sentence to show, with the way out."""
+    """The command cannot be started; the message is the sentence to show, with what to change."""
 
 
 def explain(error: BaseException) -> str:
-    """Say in one line what an exception means to the person at the keyboard."""
+    """Describe an exception in one line, for the person at the keyboard."""
     if isinstance(error, ValidationError):
         return one_line(_explain_validation(error))
     if isinstance(error, BaseExceptionGroup):

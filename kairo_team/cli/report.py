@@ -105,7 +105,7 @@ def _show_tasks(result: TeamResult, screen: Screen) -> None:
 
 
 def _is_telling(outcome: TaskOutcome) -> bool:
-    """Say whether the task must be listed even where there are many: it was tried, and not all went well."""
+    """Return whether the task must be listed even among many: it was tried, and not everything went well."""
     went_well = outcome.status is TaskStatus.COMPLETED and not _remarks(outcome) and not _is_unpassed(outcome)
     return outcome.attempts > 0 and not went_well
 
@@ -156,7 +156,7 @@ def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:
 
 
 def _show_warnings(result: TeamResult, screen: Screen) -> None:
-    """Print the warnings that no task's line and no status line says."""
+    """Print the warnings that no task's line and no status line shows."""
     said = {f"task {o.task_id!r}: {text}" for o in result.outcomes for text in o.warnings}
     said |= {f"task {o.task_id!r} {o.status.value}: {o.error}" for o in result.outcomes}
     left = [warning for warning in result.warnings if warning not in said and warning != result.error]
@@ -196,7 +196,7 @@ def _show_status(result: TeamResult, screen: Screen) -> None:
 
 
 def say_reason(result: TeamResult) -> str:
-    """Say in a sentence why the run is not COMPLETED; empty when it is."""
+    """Return in a sentence why the run is not COMPLETED; empty when it is."""
     if result.status is TeamStatus.COMPLETED:
         return ""
     if result.error is not None:

@@ -20,7 +20,7 @@ _STDERR: Final = 2
 
 
 class Screen(Console):
-    """A rich console that survives its reader: once nobody reads any more, `on_lost` is called and it keeps silent."""
+    """A rich console that survives its reader: when nothing reads the output, it calls `on_lost` and prints nothing."""
 
     def __init__(self, *, to_stderr: bool = False) -> None:
         super().__init__(stderr=to_stderr, highlight=False, emoji=False, markup=False)
@@ -45,7 +45,7 @@ class Screen(Console):
             self.lose(error)
 
     def tell(self, text: str = "", style: str = "") -> None:
-        """Print a text; wrapped between words at a terminal, as it is anywhere else."""
+        """Print a text; wrapped between words at a terminal, unchanged elsewhere."""
         self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
 
     @property
@@ -66,12 +66,12 @@ class Screen(Console):
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
-    """Say whether a person sits at the other end."""
+    """Return whether the stream is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def silence(stream: IO[str] | None) -> None:
-    """Let what is still in the stream's buffer go nowhere, so that the program's end does not stumble over it."""
+    """Discard the stream's buffer, so that the end of the program raises no error."""
     if stream is None:
         return
     with suppress(OSError, ValueError):
@@ -84,7 +84,7 @@ def claim_stdout(what: str) -> Callable[[str], None]:
     """Keep stdout for one document and return how to write it; whatever else is printed there goes to stderr.
 
     That holds for the rest of the process, for native code and child processes too: a thread that was left to itself
-    may still print when the document is out. `what` begins the sentence that says stdout is closed.
+    may still print after the document. `what` begins the sentence that stdout is closed.
     """
     try:
         sys.stdout.flush()

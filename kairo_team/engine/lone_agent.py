@@ -37,7 +37,7 @@ _logger = logging.getLogger("kairo_team")
 
 
 class Runnable(Protocol):
-    """An agent that gives back an `AgentOutput`."""
+    """An agent that returns an `AgentOutput`."""
 
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput:
         """Do the task."""
@@ -55,7 +55,7 @@ async def run_alone(
     guardrails: Iterable[GuardrailPolicy] = (),
     permissions: ToolPermissions | None = None,
 ) -> AgentOutput:
-    """Run an agent by itself and return how it ended, with what was said so far and what was spent.
+    """Run an agent by itself and return how it ended, with the text so far and the usage.
 
     `budget` is all it may spend (None: no limit), `output_type` what its answer must be: a type pydantic can validate,
     or a JSON Schema. `constraints` guard the work as those of a member do: a graceful exit comes back as GRACEFUL_EXIT,
@@ -79,7 +79,7 @@ async def run_alone(
     try:
         async with beside(*services.watches):
             return await _run_in_scope(agent, assignment, context)
-    except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends an output can tell
+    except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends that an output can report
         cause = innermost(error)
         if not isinstance(cause, HaltError | InsufficientBudget | GuardrailDenied | ConstraintExit):
             raise cause from None
@@ -96,7 +96,7 @@ async def run_alone(
 async def work_alone(
     role: Role | str, *, budget: Budget | None = None, models: Mapping[str, str | ChatModel] | None = None
 ) -> AsyncGenerator[WorkContext]:
-    """Give what work outside a team may use: governed models and tools, all paid from `budget` (None: no limit).
+    """Return the context of work outside a team: governed models and tools, all paid from `budget` (None: no limit).
 
     `models` replaces models by name, as a runtime's does. The work ends with the block; what stops it there, such as
     `HaltError` where time is up, is raised.
@@ -117,7 +117,7 @@ async def work_alone(
 
 @contextmanager
 def part_of(work: WorkContext, name: str) -> Generator[WorkContext]:
-    """Give what a part of some work alone may use: it pays from the same budget, and what it spends is told apart.
+    """Return the context of a part of such work: it pays from the same budget, and its usage is counted separately.
 
     Each part needs a name of its own: under it is recorded what its calls brought, and a call is not made twice.
     """
@@ -197,4 +197,4 @@ _ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatu
 
 
 def tell_nobody(*_event: object) -> None:
-    """Take an event that nobody waits for."""
+    """Drop an event: there is no subscriber."""

@@ -1,4 +1,4 @@
-"""Chat models: what is said to them, how a call is admitted, and where names become models."""
+"""Chat models: their requests and replies, how a call is admitted, and how names become models."""
 
 from kairo_team.models.fallback import Fallback as Fallback
 from kairo_team.models.limits import ModelLimit as ModelLimit

@@ -1,4 +1,4 @@
-"""How a model call is admitted: held before it is made, clamped to what is left, settled with the truth."""
+"""How a model call is admitted: held before it is made, capped to what is left, settled with the real usage."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from kairo_team.messages import Message, ModelRequest, ToolSpec
 
 DEFAULT_MAX_TOKENS: Final = 4096
-"""Tokens held for a reply when neither the request nor the model says how long it may get."""
+"""Tokens held for a reply when neither the request nor the model limits its length."""
 _PER_MESSAGE: Final = 16
 _PER_REQUEST: Final = 32
 """Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
 
 CallOutcome = Literal["ok", "error", "unknown"]
 Report = Callable[[str, CallOutcome, int, Usage], None]
-"""Told of every try of a call: model name, outcome, tokens held, usage."""
+"""Called after every try of a call: model name, outcome, tokens held, usage."""
 ReportOvershoot = Callable[[str, Usage, Usage], None]
 """Called after a call that used more than was held for it: model name, what was held, what was used."""
-Tell = Callable[[str], object]
-"""Told each piece of a streamed reply's text."""
+OnText = Callable[[str], object]
+"""Receives each piece of a streamed reply's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ RULES: Final = CallRules()
 
 def prompt_bound(request: ModelRequest) -> int:
     """Return a safe upper bound of a request's prompt tokens: no tokenizer makes more tokens than UTF-8 bytes."""
-    said = sum(map(_message_bound, request.messages))
+    texts = sum(map(_message_bound, request.messages))
     tools = sum(map(_tool_bound, request.tools)) if request.tools else 0
     schema = _json_bytes(request.output_schema) if request.output_schema else 0
-    return said + tools + schema + _PER_REQUEST
+    return texts + tools + schema + _PER_REQUEST
 
 
 def _message_bound(message: Message) -> int:
@@ -69,8 +69,8 @@ def _message_bound(message: Message) -> int:
 
 def _call_bound(call: ToolCall) -> int:
     arguments = call.arguments
-    said = _bytes(arguments) if isinstance(arguments, str) else _json_bytes(arguments)
-    return _bytes(call.id) + _bytes(call.name) + said + _PER_MESSAGE
+    length = _bytes(arguments) if isinstance(arguments, str) else _json_bytes(arguments)
+    return _bytes(call.id) + _bytes(call.name) + length + _PER_MESSAGE
 
 
 def _tool_bound(tool: ToolSpec) -> int:
@@ -87,9 +87,9 @@ def _json_bytes(value: Mapping[str, Any]) -> int:
 
 
 class GovernedModel:
-    """A chat model whose calls are limited, held on a governor, clamped, settled, reported and, if need be, retried.
+    """A chat model whose calls are limited, held on a governor, capped, settled, reported and, if needed, retried.
 
-    A try that failed is charged what was held for it, for the provider may have answered - unless the error says that
+    A failed try is charged what was held for it, because the provider may have answered - unless the error shows that
     it provably did not (`ModelCallError.unspent`). A retry is a call like any other: guards, limits, a hold of its own.
     """
 
@@ -119,18 +119,18 @@ class GovernedModel:
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
 
-        Raises `UnpricedModel` when dollars are limited and nobody knows what the call costs, and the model's own error,
+        Raises `UnpricedModel` when dollars are limited and the price of the call is unknown, and the model's own error,
         such as a `ModelCallError`, once it is not to be tried again. A call that is cancelled on its way is charged
         what was held for it.
         """
         return await self._ask(self._model, request, None)
 
-    async def stream(self, request: ModelRequest, tell: Tell) -> ModelResponse:
-        """Do the same, and tell each piece of the reply's text as it comes; a model that cannot, tells it at the end.
+    async def stream(self, request: ModelRequest, on_text: OnText) -> ModelResponse:
+        """Do the same, and emit each piece of the reply's text as it comes; for a model that cannot stream, at the end.
 
-        Once something was told, a call that breaks off is not tried again: it would be told twice.
+        Once a piece was emitted, a call that breaks off is not retried, because the text would be emitted twice.
         """
-        return await self._ask(self._model, request, _Telling(tell))
+        return await self._ask(self._model, request, _PieceSender(on_text))
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the model's own count of a prompt's tokens, of a fallback's models the largest; None without one."""
@@ -144,36 +144,36 @@ class GovernedModel:
                 return None
         return max(counts)
 
-    async def _ask(self, model: ChatModel, request: ModelRequest, telling: _Telling | None) -> ModelResponse:
+    async def _ask(self, model: ChatModel, request: ModelRequest, sender: _PieceSender | None) -> ModelResponse:
         """Ask a model, or those of a fallback in turn, each as often as it may be tried."""
         if isinstance(model, Fallback):
             return await model.ask(
-                lambda alternative: self._ask(alternative, request, telling),
-                last_word=lambda: telling is not None and telling.begun,
+                lambda alternative: self._ask(alternative, request, sender),
+                last_word=lambda: sender is not None and sender.started,
             )
         tries = 0
         while True:
             try:
-                return await self._try(model, request, telling)
+                return await self._try(model, request, sender)
             except ModelCallError as error:
                 tries += 1
                 pause = self._rules.retry.pause(tries, error)
-                if pause is None or (telling is not None and telling.begun):
+                if pause is None or (sender is not None and sender.started):
                     raise
             await anyio.sleep(pause)
 
-    async def _try(self, model: ChatModel, request: ModelRequest, telling: _Telling | None) -> ModelResponse:
+    async def _try(self, model: ChatModel, request: ModelRequest, sender: _PieceSender | None) -> ModelResponse:
         self._governor.can_proceed()
         tariff = self._tariff(model, request)
         gate = self._rules.limits.gate(model.name)
         if gate is None:
-            return await self._hold(model, request, tariff, telling, Turn())
+            return await self._hold(model, request, tariff, sender, Turn())
         most = await _count(model, request) + _wanted(model, request) if gate.counts_tokens else 0
         async with gate.turn(most) as turn:
-            return await self._hold(model, request, tariff, telling, turn)
+            return await self._hold(model, request, tariff, sender, turn)
 
     async def _hold(
-        self, model: ChatModel, request: ModelRequest, tariff: Tariff, telling: _Telling | None, turn: Turn
+        self, model: ChatModel, request: ModelRequest, tariff: Tariff, sender: _PieceSender | None, turn: Turn
     ) -> ModelResponse:
         """Hold the most the call can use, make it no larger than that, and settle."""
         prompt = await _count(model, request)
@@ -185,20 +185,20 @@ class GovernedModel:
             most = min(wanted, hold.tokens - prompt)
             if hold.dollars < dollars:
                 most = _affordable(tariff, prompt, most, hold.dollars)
-            if most < wanted:  # what is charged if nobody learns the outcome is what the call can use now
+            if most < wanted:  # a call whose outcome stays unknown is charged what it can use now
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
             turn.tokens = hold.tokens
-            response = await self._call(model, replace(request, max_tokens=most), hold, telling, turn)
+            response = await self._call(model, replace(request, max_tokens=most), hold, sender, turn)
             if response.usage is not None:
                 turn.tokens = response.usage.tokens
             return self._settle(model, hold, response, tariff)
 
     async def _call(
-        self, model: ChatModel, request: ModelRequest, hold: Reservation, telling: _Telling | None, turn: Turn
+        self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _PieceSender | None, turn: Turn
     ) -> ModelResponse:
         try:
-            if telling is not None:
-                return await telling.stream(model, request)
+            if sender is not None:
+                return await sender.stream(model, request)
             return _checked(model, await model.complete(request))
         except (ModelUnavailable, MissingExtra):
             hold.release()
@@ -217,7 +217,7 @@ class GovernedModel:
             raise error  # noqa: B904 - it has its cause already
 
     def _settle(self, model: ChatModel, hold: Reservation, response: ModelResponse, tariff: Tariff) -> ModelResponse:
-        """Book what the call used and return the reply with its dollars: the provider's own say, else the tariff's."""
+        """Book the usage and return the reply with its dollars: the provider's figure, else the tariff's."""
         usage = response.usage
         if usage is None:
             self._report(model.name, "unknown", hold.tokens, _all_of(hold))
@@ -231,25 +231,25 @@ class GovernedModel:
         return replace(response, usage=usage)
 
     def _tariff(self, model: ChatModel, request: ModelRequest) -> Tariff:
-        """Return what the call is priced by; without a price it is free where nobody limits dollars."""
+        """Return the tariff of the call; without a price it is free when dollars are not limited."""
         tariff = self._prices.of(model, request.settings)
         if tariff is None and self._governor.remaining.dollars is not None:
             raise self._prices.refusal(model)
         return tariff or FREE
 
 
-class _Telling:
-    """Tells the pieces of a reply, and remembers whether it began to."""
+class _PieceSender:
+    """Emits the pieces of a reply, and remembers whether it emitted one."""
 
-    __slots__ = ("_error", "_tell", "begun")
+    __slots__ = ("_error", "_on_text", "started")
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, on_text: OnText) -> None:
+        self._on_text = on_text
         self._error: Exception | None = None
-        self.begun = False
+        self.started = False
 
     async def stream(self, model: ChatModel, request: ModelRequest) -> ModelResponse:
-        """Have the model answer, piece by piece where it can; what the listener raised is raised as it was."""
+        """Call the model, piece by piece when it can stream; an exception of the listener is raised unchanged."""
         stream = getattr(model, "stream", None)
         try:
             if stream is not None:
@@ -265,19 +265,19 @@ class _Telling:
 
     def _piece(self, text: str) -> None:
         if not isinstance(text, str):
-            raise TypeError(f"a streamed reply is told in pieces of text, not in {text!r:.200}")
+            raise TypeError(f"a streamed reply comes in pieces of text, not in {text!r:.200}")
         if not text:
             return
-        self.begun = True
+        self.started = True
         try:
-            self._tell(text)
+            self._on_text(text)
         except Exception as error:
             self._error = error
             raise
 
 
 def _checked(model: ChatModel, response: Any) -> ModelResponse:
-    """Return what is a reply; it checked its parts itself."""
+    """Return the reply if it is one; it checked its parts itself."""
     if not isinstance(response, ModelResponse):
         raise TypeError(f"model {model.name!r} must answer with a ModelResponse, not with {response!r:.200}")
     return response
@@ -302,5 +302,5 @@ def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int
 
 
 def _all_of(hold: Reservation) -> Usage:
-    """Return what is charged when nobody knows what the call used."""
+    """Return the charge for a call whose usage is unknown."""
     return Usage(prompt_tokens=hold.tokens, dollars=hold.dollars)

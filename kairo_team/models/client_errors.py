@@ -1,6 +1,6 @@
 """Errors of providers' own client libraries, in our words.
 
-The clients are told by what their errors carry and are called, so that none of them has to be installed.
+The clients are recognised by the attributes and names of their errors, so that none of them has to be installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BY_CODE: Final[dict[Any, ModelErrorKind]] = {
 _SLOW: Final = frozenset({"APITimeoutError", "TimeoutError", "TimeoutException"})
 _BROKEN: Final = frozenset({"APIConnectionError", "ConnectionError", "TransportError"})
 _OTHER: Final = frozenset({"APIError"})
-"""Names of the clients' and transports' classes of errors, and of those they come of."""
+"""Names of the clients' and transports' error classes, and of their base classes."""
 _NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRefusedError", "PoolTimeout"})
 """Names of errors from before a request left."""
 
@@ -42,7 +42,7 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
 
 
 def _names(error: BaseException | None) -> set[str]:
-    """Return what an error's class is called, and the classes it comes of."""
+    """Return the names of an error's class and of its base classes."""
     return {kind.__name__ for kind in type(error).__mro__}
 
 
@@ -53,14 +53,14 @@ def _kind(error: Exception, status: int) -> ModelErrorKind:
 
 
 def _retry_after(error: Exception) -> float | None:
-    """Return the seconds the provider asks to wait; None where it does not say, or names a date."""
+    """Return the seconds the provider asks to wait; None when it sends nothing, or a date."""
     headers: Any = getattr(getattr(error, "response", None), "headers", None)
     if not hasattr(headers, "get"):
         return None
-    told = cast("Mapping[str, str]", headers)
+    sent = cast("Mapping[str, str]", headers)
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
-            return max(0.0, float(told.get(name, "")) / unit)
+            return max(0.0, float(sent.get(name, "")) / unit)
         except ValueError:
             continue
     return None

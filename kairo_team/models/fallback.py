@@ -25,7 +25,7 @@ class Fallback:
     itself, under its own name. A budget that is used up, a missing price and every error that is no `ModelCallError`
     end the call.
 
-    Raises `ValueError` for what is no model, and for kinds that do not exist.
+    Raises `ValueError` for an object that is no model, and for kinds that do not exist.
     """
 
     __slots__ = ("alternatives", "on")

@@ -25,9 +25,9 @@ _SLACK: Final = 1e-6
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelLimit:
-    """What a provider lets an account do; None is unlimited.
+    """The limits a provider sets for an account; None is unlimited.
 
-    Whoever has to wait holds no budget meanwhile. First come, first served.
+    A call that waits holds no budget meanwhile. First come, first served.
     """
 
     concurrency: int | None = None
@@ -37,8 +37,8 @@ class ModelLimit:
     tokens_per_minute: int | None = None
     """Tokens of the calls begun in any 60 seconds, prompts and replies together.
 
-    A call counts as the most it can use until it has ended, then as what it used. One that can use more than the limit
-    waits until nothing counts any more, and goes alone.
+    A call counts as the most it can use until it has ended, then as what it used. A call that can use more than the
+    limit waits until nothing counts any more, and goes alone.
     """
 
     def __post_init__(self) -> None:
@@ -52,10 +52,10 @@ class ModelLimit:
 
 
 class ModelLimits:
-    """The limits of one program, and who is inside them now; may be used from several event loops and threads.
+    """The limits of one program, and the calls inside them; may be used from several event loops and threads.
 
-    An exact name goes before patterns such as `openai:*`, and those in the order given. All models that one pattern
-    stands for share its limit.
+    An exact name is used before patterns such as `openai:*`, and patterns in the order listed. All models that one
+    pattern matches share its limit.
     """
 
     def __init__(self, limits: Mapping[str, ModelLimit] | None = None) -> None:
@@ -82,7 +82,7 @@ def _checked(pattern: object, limit: object) -> ModelLimit:
 
 
 class Turn:
-    """One call that a limit has let in, or that has none to wait for."""
+    """One call that a limit has admitted, or that has no limit."""
 
     __slots__ = ("at", "counts", "held", "tokens")
 
@@ -94,7 +94,7 @@ class Turn:
         self.counts = False
         """It began in the last minute, as far as anybody has looked."""
         self.tokens = 0
-        """Tokens it has used, when it ends: its caller says so."""
+        """Tokens it has used; its caller sets them when it ends."""
 
 
 class _Waiter:
@@ -108,7 +108,7 @@ class _Waiter:
         self._loop = current_loop()
 
     def wake(self) -> None:
-        """Let it look again; from any thread."""
+        """Wake the waiting call; from any thread."""
         send(self._loop, self._event.set)
 
     async def sleep(self, seconds: float | None) -> None:
@@ -120,7 +120,7 @@ class _Waiter:
 
 
 class Gate:
-    """One limit: who is inside, who waits, and what began in the last minute."""
+    """One limit: the calls inside, the calls that wait, and those that began in the last minute."""
 
     def __init__(self, limit: ModelLimit) -> None:
         self._limit = limit
@@ -133,14 +133,14 @@ class Gate:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whoever wants a turn has to know the most tokens that its call can use."""
+        """True when a caller must state the most tokens that its call can use."""
         return self._limit.tokens_per_minute is not None
 
     @asynccontextmanager
     async def turn(self, tokens: int = 0) -> AsyncGenerator[Turn]:
         """Wait for a turn, and have it inside the block; cancelled while it waits, a caller leaves the line.
 
-        `tokens` are the most that the call can use. What stands in `Turn.tokens` at the end is what it used.
+        `tokens` are the most that the call can use. `Turn.tokens` at the end is what it used.
         """
         turn = await self._enter(tokens)
         try:
@@ -170,7 +170,7 @@ class Gate:
         return turn
 
     def _let_in(self, waiter: _Waiter) -> Turn | float | None:
-        """Let the first in line in, or say how many seconds it is to wait; None: until it is woken."""
+        """Admit the first in line, or return how many seconds it must wait; None: until it is woken."""
         with self._lock:
             if self._line[0] is not waiter:
                 return None
@@ -235,7 +235,7 @@ class _Clock:
         self._ahead = 0.0
 
     def __call__(self) -> float:
-        """Tell the time in seconds; in virtual time it is virtual."""
+        """Return the time in seconds; in virtual time it is virtual."""
         now, loop = anyio.current_time(), current_loop()
         if loop is not self._loop:
             self._loop, self._ahead = loop, time.monotonic() - now

@@ -33,12 +33,12 @@ from kairo_team.models.tool_calls import arguments_text, made_call, sound
 if TYPE_CHECKING:
     from kairo_team.messages import Message, ToolSpec
 
-_Tell = Callable[[str], object]
+_OnText = Callable[[str], object]
 
 DEFAULT_MAX_TOKENS: Final = 512
-"""Most tokens of a reply when the request does not say; a small model may otherwise never stop."""
+"""Most tokens of a reply when the request sets no limit; a small model may otherwise never stop."""
 SLOTS: Final = 2
-"""Prompts remembered: one that begins like the last in its slot is read from there on."""
+"""Prompts remembered: a prompt that begins like the last one in its slot is read from there on."""
 SLOT_TOKENS: Final = 4096
 """Prompt and reply of one call together."""
 BATCH_TOKENS: Final = 64
@@ -78,7 +78,7 @@ class LocalModel:
     validates it all the same. Cut off at `max_tokens` it may be no valid JSON: `finish_reason` is then "length".
 
     Tools are offered in the way of the model file's own prompt template. That of `local:smollm2` has no place for any:
-    the model is not told of tools, and never calls one. It does read the results of calls in a conversation.
+    the model receives no tools, and never calls one. It does read the results of calls in a conversation.
     """
 
     def __init__(self, name: str = "local:smollm2") -> None:
@@ -104,20 +104,20 @@ class LocalModel:
         finally:
             call.stop.set()
 
-    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
-        """Do the same, telling each piece of the text as it comes; whatever `tell` raises ends the call."""
+    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
+        """Do the same, and call `on_text` with each piece as it comes; an exception of `on_text` ends the call."""
         self.check()
         call = _Call(self.name, _body(request))
-        telling = _Telling(tell, call.stop)
+        sender = _PieceSender(on_text, call.stop)
         try:
-            response = await run_in_thread(call.complete, telling.piece)
+            response = await run_in_thread(call.complete, sender.piece)
         except ModelCallError:
-            telling.check()
+            sender.check()
             raise
         finally:
             call.stop.set()
-            telling.over = True
-        telling.check()
+            sender.over = True
+        sender.check()
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int:
@@ -146,7 +146,7 @@ def _model_file(name: str) -> Path:
 
 
 def _body(request: ModelRequest) -> dict[str, Any]:
-    """Say the request in the words of llama.cpp's chat interface."""
+    """Return the request in the form of llama.cpp's chat interface."""
     unknown = request.settings.keys() - _SETTINGS
     if unknown:
         raise ValueError(f"unknown settings {known(unknown)}: the embedded model knows {known(_SETTINGS)}")
@@ -190,15 +190,17 @@ class _Engine:
         self._server = native.Server(_parameters(native, file, self._key))
         self._to_grammar: Callable[[str], str] = native.json_schema_to_grammar
 
-    def chat(self, body: Mapping[str, Any], stop: threading.Event, tell: _Tell | None = None) -> list[dict[str, Any]]:
+    def chat(
+        self, body: Mapping[str, Any], stop: threading.Event, on_text: _OnText | None = None
+    ) -> list[dict[str, Any]]:
         """Return the native reply to a request body, chunk by chunk; ends early once `stop` is set."""
         native = self._native(body)
         chunks: list[dict[str, Any]] = []
 
         def take(chunk: dict[str, Any]) -> bool:
             chunks.append(chunk)
-            if tell is not None:
-                tell(_text(chunk))
+            if on_text is not None:
+                on_text(_text(chunk))
             return stop.is_set()
 
         with self._turn:
@@ -208,7 +210,7 @@ class _Engine:
         return chunks
 
     def _native(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Say the schema as the engine wants it: a grammar of its own goes with no tools."""
+        """Return the schema in the engine's form; a grammar cannot be used together with tools."""
         native = {name: value for name, value in body.items() if name not in {"output_schema", "tools"}}
         schema = body["output_schema"]
         if body["tools"]:
@@ -225,7 +227,7 @@ class _Engine:
         return len(self._post("/tokenize", {"content": prompt, "add_special": True, "parse_special": True})["tokens"])
 
     def _post(self, path: str, body: object) -> dict[str, Any]:
-        """Ask the engine's own loopback interface, the only one that knows the tokenizer."""
+        """Ask the engine's own loopback interface, the only one with the tokenizer."""
         address = urlsplit(str(self._server.listening_address))
         connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=60)
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
@@ -243,7 +245,7 @@ _IN_PIECES: Final = {"stream": True, "return_progress": True, "stream_options": 
 
 
 def _parameters(native: Any, file: Path, key: str) -> Any:
-    """Say how the engine runs: silent, on all free cores, closed to other programs of this machine."""
+    """Return the engine's options: silent, on all free cores, closed to other programs of this machine."""
     parameters = native.CommonParams()
     parameters.model.path = str(file)
     parameters.n_ctx = SLOTS * SLOT_TOKENS
@@ -312,10 +314,10 @@ class _Call:
         self.stop = threading.Event()
         _calls.add(self)
 
-    def complete(self, tell: _Tell | None = None) -> ModelResponse:
+    def complete(self, on_text: _OnText | None = None) -> ModelResponse:
         """Have the model answer."""
         engine = _engine(self._name)
-        chunks = [_checked(chunk, self._name) for chunk in engine.chat(self._body, self.stop, tell)]
+        chunks = [_checked(chunk, self._name) for chunk in engine.chat(self._body, self.stop, on_text)]
         if not any(choice["finish_reason"] for chunk in chunks for choice in chunk.get("choices", ())):
             raise ModelCallError("unknown", self._name, "the engine broke off before its reply was complete")
         return _response(chunks, engine.file.stem)
@@ -350,7 +352,7 @@ class _Native:
                 self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
-        """Let nobody in any more and wait until all are out."""
+        """Admit no further call and wait until all have ended."""
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: not self._inside, seconds)
@@ -360,7 +362,7 @@ _inside = _Native()
 
 
 def _forget_locks() -> None:
-    """Begin anew: a forked child has none of the threads that held its parent's locks."""
+    """Reset: a forked child has none of the threads that held its parent's locks."""
     global _loading, _inside
     _loading, _inside = threading.Lock(), _Native()
 
@@ -371,19 +373,19 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _stop_calls() -> None:
-    """Let no call be inside native code when the interpreter takes that down."""
+    """Make sure that no call is inside native code when the interpreter shuts down."""
     for call in list(_calls):
         call.stop.set()
     _inside.close(EXIT_SECONDS)
 
 
-class _Telling:
+class _PieceSender:
     """Hands the pieces of a reply from the engine's thread to the event loop of the caller, in order."""
 
-    def __init__(self, tell: _Tell, stop: threading.Event) -> None:
+    def __init__(self, on_text: _OnText, stop: threading.Event) -> None:
         self.over = False
-        """Nobody listens any more."""
-        self._tell = tell
+        """Nothing listens any more."""
+        self._on_text = on_text
         self._stop = stop
         self._loop = current_loop()
         self._error: Exception | None = None
@@ -391,13 +393,13 @@ class _Telling:
     def piece(self, text: str) -> None:
         """Hand over one piece; called in the engine's thread."""
         if text:
-            send(self._loop, self._hand_over, text)
+            send(self._loop, self._forward, text)
 
-    def _hand_over(self, text: str) -> None:
+    def _forward(self, text: str) -> None:
         if self.over or self._error is not None:
             return
         try:
-            self._tell(text)
+            self._on_text(text)
         except Exception as error:  # noqa: BLE001 - raised to the caller by `check`
             self._error = error
             self._stop.set()

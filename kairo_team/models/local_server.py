@@ -14,16 +14,16 @@ class LocalAddress:
     base_url: str
     """Ends in `/v1`, as clients of OpenAI's interface want it."""
     api_key: str = field(repr=False)
-    """Made anew in every process: other programs of this machine are kept out."""
+    """New in every process, so that other programs of this machine cannot use it."""
 
 
 def local_address(model: str = "local:smollm2") -> LocalAddress:
     """Return the address of an embedded model, which is loaded if it was not (about a second, in this thread).
 
     It answers on loopback as long as the process lives, under any model name. It is the engine that serves
-    `MiniAgent("local:smollm2")`, but what comes over the address does not wait for calls made by that name: let one
-    task work at a time, for two at once slow each other. A client that leaves ends its reply; one that still listens
-    when the process ends is waited for. Raises `MissingExtra` or `ModelUnavailable` when the model cannot be had.
+    `MiniAgent("local:smollm2")`, but calls by the address do not wait for calls made by that name: run one task at a
+    time, because two at once slow each other down. A client that leaves ends its reply; one that still listens when the
+    process ends is waited for. Raises `MissingExtra` or `ModelUnavailable` when the model cannot be had.
     """
     local.LocalModel(model).check()
     engine = local._engine(model)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one engine serves both ways

@@ -10,7 +10,7 @@ from kairo_team.errors import MissingExtra
 from kairo_team.models.providers import ProviderModel
 
 _NO_KEY: Final = "no-key"
-"""Sent where none is given: OpenAI's client wants one, and a key of OpenAI's is none of the server's business."""
+"""Sent when no key is set: OpenAI's client needs one, and the server must not receive a real key of OpenAI's."""
 
 
 class OpenAICompatible(ProviderModel):
@@ -18,7 +18,7 @@ class OpenAICompatible(ProviderModel):
 
     `name` is what prices, limits and replacements know it by: by default `openai-compatible:<model>`. A schema is asked
     for by `response_format`; `json_schema=False` puts it into the prompt, for servers that do not know that. Nothing is
-    called. Raises `MissingExtra` without the extra `models`, `ValueError` for what is no address.
+    called. Raises `MissingExtra` without the extra `models`, `ValueError` for a text that is no address.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
 
 REFUSALS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422, 429})
-"""HTTP statuses that say the provider did not begin to work."""
+"""HTTP statuses that show that the provider did not begin to work."""
 _BY_STATUS: Final[dict[int, ModelErrorKind]] = {
     401: "auth",
     402: "auth",
@@ -54,7 +54,7 @@ def _of_provider(model: str, error: Any) -> ModelCallError:
 
 
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
-    """Go by the class where it says more than the status."""
+    """Decide by the class when it is more precise than the status."""
     from pydantic_ai import exceptions as theirs
 
     kinds: tuple[tuple[type[Exception], ModelErrorKind], ...] = (
@@ -82,7 +82,7 @@ def kind_of_status(status: int) -> ModelErrorKind:
 
 
 def _names_context(error: Exception) -> bool:
-    """Say whether the provider's own name of the error speaks of the context's length, as llama.cpp's does."""
+    """Return whether the provider's own name of the error speaks of the context's length, as llama.cpp's does."""
     names = (getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None))
     return any("context" in name for name in names if isinstance(name, str))
 
@@ -94,6 +94,6 @@ def _of_reply(error: Exception) -> ModelErrorKind:
 
 
 def said_by(error: Exception) -> str:
-    """Return what it says, no longer than a person reads."""
-    said = str(error).strip() or type(error).__name__
-    return said if len(said) <= _MOST_WORDS else f"{said[:_MOST_WORDS]}..."
+    """Return the message, cut to a readable length."""
+    message = str(error).strip() or type(error).__name__
+    return message if len(message) <= _MOST_WORDS else f"{message[:_MOST_WORDS]}..."

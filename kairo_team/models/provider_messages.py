@@ -1,4 +1,4 @@
-"""Conversations and tools in pydantic-ai's words, and what its replies say in ours."""
+"""Convert conversations and tools into pydantic-ai's types, and its replies into ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def conversation(messages: Sequence[Message]) -> Iterator[ModelMessage]:
-    """Yield the messages: what is said to the model, results of tools included, makes requests; what it said, replies.
+    """Yield the messages: text for the model, results of tools included, makes requests; its own text makes replies.
 
     Raises `ValueError` for a tool's message that answers no call of an earlier one.
     """
@@ -63,7 +63,7 @@ def _reply(message: Message) -> ModelResponse:
 
 
 def usage_of(reply: ModelResponse) -> Usage | None:
-    """Return what the provider says it used; None when it says nothing, or nonsense."""
+    """Return the usage that the provider reports; None when it reports nothing, or nonsense."""
     spent = reply.usage
     if not (spent.input_tokens or spent.output_tokens):
         return None
@@ -83,18 +83,18 @@ def finish_of(reply: ModelResponse) -> Literal["stop", "length", "content_filter
 
 
 def billing_of(reply: ModelResponse) -> Billing:
-    """Return what the price depends on: what was cached, and the service the provider says it gave."""
-    spent, told = reply.usage, reply.provider_details or {}
+    """Return what the price depends on: what was cached, and the service that the provider reports."""
+    spent, details = reply.usage, reply.provider_details or {}
     return Billing(
         spent.cache_read_tokens,
         max(0, spent.cache_write_tokens - spent.cache_write_1h_tokens),
         spent.cache_write_1h_tokens,
-        {name: word for name, word in told.items() if isinstance(word, str)},
+        {name: word for name, word in details.items() if isinstance(word, str)},
     )
 
 
 def tool_definition(tool: ToolSpec) -> ToolDefinition:
-    """Return what the model is told of a tool."""
+    """Return the description of a tool for the model."""
     from pydantic_ai.tools import ToolDefinition
 
     parameters: Any = thaw(tool.parameters) or {"type": "object", "properties": {}}

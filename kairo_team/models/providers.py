@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 IN_EXTRA: Final = frozenset({"anthropic", "google", "openai"})
 """Provider libraries that the extra `models` brings."""
 TOOL_PREAMBLE: Final = 600
-"""Tokens a provider may add to a prompt that offers tools: what it tells the model of how to call them."""
+"""Tokens a provider may add to a prompt that offers tools: its instructions on how to call them."""
 
 
 def provider_model(name: str) -> ProviderModel:
-    """Return the model of that name, such as `openai:gpt-5-mini` or `anthropic:claude-haiku-4-5`; calls nobody.
+    """Return the model of that name, such as `openai:gpt-5-mini` or `anthropic:claude-haiku-4-5`; makes no call.
 
     Raises `MissingExtra` when the extra `models` is not installed, `ModelUnavailable` for an unknown provider, a
     provider whose library or key is missing, and whatever else keeps its client from being made.
@@ -82,17 +82,17 @@ class ProviderModel:
             reply = await model_request(self._model, asked.messages, **asked.options)
         return self._response(reply)
 
-    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
-        """Do the same, telling each piece of the text as it comes; whatever `tell` raises ends the call.
+    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
+        """Do the same, and call `on_text` with each piece as it comes; an exception of `on_text` ends the call.
 
-        The few providers' models that cannot stream tell the whole text at the end.
+        For the few providers' models that cannot stream, the whole text comes at the end.
         """
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.models import Model
 
         if type(self._model).request_stream is Model.request_stream:
             response = await self.complete(request)
-            tell(response.text)
+            on_text(response.text)
             return response
         asked = self._asked(request)
         async with self._connected():
@@ -100,7 +100,7 @@ class ProviderModel:
                 async for event in events:
                     piece = sound(new_text(event))
                     if piece:
-                        tell(piece)
+                        on_text(piece)
             reply = events.get()
         return self._response(reply)
 
@@ -110,7 +110,7 @@ class ProviderModel:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[None]:
-        """Keep the connection open inside, and say the provider's errors in our words."""
+        """Keep the connection open inside, and convert the provider's errors into ours."""
         await self._model.__aenter__()
         try:
             yield
@@ -159,7 +159,7 @@ class ProviderModel:
         if not reply.parts and (reply.finish_reason is None or (reply.finish_reason == "stop" and usage is None)):
             raise ModelCallError("unknown", self.name, "its reply is empty: it has no choices")
         return ModelResponse(
-            sound(reply.text or ""),  # without what it thought
+            sound(reply.text or ""),  # without its thoughts
             [made_call(call.tool_call_id, call.tool_name, call.args) for call in reply.tool_calls],
             usage,
             reply.model_name or "",
@@ -185,7 +185,7 @@ class _Asked:
 
 
 def _check_provider(name: str) -> None:
-    """Raise for a provider that nobody knows, or whose library is not installed."""
+    """Raise for an unknown provider, or one whose library is not installed."""
     from pydantic_ai.providers import infer_provider_class
 
     provider = name.partition(":")[0]
@@ -227,7 +227,7 @@ def _common_settings() -> frozenset[str]:
 
 
 def _is_setting(name: str) -> bool:
-    """Say whether every provider knows it, or its name begins with that of a provider."""
+    """Return whether every provider knows it, or its name begins with that of a provider."""
     if name in _common_settings():
         return True
     return any(name.startswith(f"{provider.partition('-')[0]}_") for provider in _providers())

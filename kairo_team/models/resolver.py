@@ -37,28 +37,28 @@ def forbid_real_models() -> Generator[None]:
 
 
 def refuse_real(name: str, modules: Iterable[str]) -> None:
-    """Raise `ModelUnavailable` where real models are forbidden, for one whose class comes of these modules."""
+    """Raise `ModelUnavailable` when real models are forbidden, for one whose class comes from these modules."""
     if _real_models_forbidden.get() and any(map(_OF_PROVIDERS.match, modules)):
         raise ModelUnavailable(name, "real models are forbidden here; give the agent one for tests")
 
 
 def modules_of(model: object) -> list[str]:
-    """Return the modules that a model's class, and those it comes of, are written in."""
+    """Return the modules of a model's class and of its base classes."""
     return [kind.__module__ for kind in type(model).__mro__]
 
 
 class ModelResolver:
-    """Finds models by `provider:name`; replacements go first, by exact name, then by pattern in the order given."""
+    """Finds models by `provider:name`; replacements first, by exact name, then by pattern in the order listed."""
 
     def __init__(self, replacements: Mapping[str, str | ChatModel] | None = None) -> None:
         self._replacements = dict(replacements or {})
         self._resolved: dict[str, ChatModel] = {}
 
     def resolve(self, model: str | ChatModel) -> ChatModel:
-        """Return the model of that name, or the object given.
+        """Return the model of that name, or the object itself.
 
         Raises `ModelUnavailable` for an unknown provider, a missing key or file, `MissingExtra` for a library that is
-        not installed. Nothing is loaded or called. Of a `Fallback` each model is found like one that stands alone.
+        not installed. Nothing is loaded or called. Each model of a `Fallback` is found like a single model.
         """
         if isinstance(model, Fallback):
             return model.resolved(self.resolve)
@@ -76,7 +76,7 @@ class ModelResolver:
 
     @classmethod
     def _follow(cls, name: str, replacement: str | ChatModel) -> ChatModel:
-        """Return the replacement; a name in it is not replaced again, so it may be the very name it stands for."""
+        """Return the replacement; a name in it is not replaced again, so it may contain the replaced name itself."""
         if isinstance(replacement, Fallback):
             return replacement.resolved(lambda model: cls._follow(name, model))
         if isinstance(replacement, str):

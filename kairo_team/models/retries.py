@@ -22,7 +22,7 @@ _MOST_DOUBLINGS: Final = 60
 class ModelRetry:
     """How often a model call that failed for a passing reason is tried again, and how long is waited before.
 
-    The wait doubles from try to try, and a random part of up to half of it is left away, so that those who failed
+    The wait doubles from try to try, and a random part of up to half of it is left away, so that callers that failed
     together do not come back together. It is never shorter than what the provider asks for; when that is more than
     `backoff_max`, the call is not tried again.
     """
@@ -53,7 +53,7 @@ class ModelRetry:
 
 
 def check_retry(retry: Any) -> ModelRetry:
-    """Return what was given, or the default for None; `ValueError` for anything else."""
+    """Return the setting, or the default for None; `ValueError` for anything else."""
     if retry is not None and not isinstance(retry, ModelRetry):
         raise ValueError(f"model_retry must be a kt.ModelRetry, such as kt.ModelRetry(retries=4), not {retry!r}")
     return retry or ModelRetry()

@@ -17,17 +17,17 @@ TEMPLATES: Final = (
     *("system", "task", "continue", "after_tools", "repair", "plan", "plan_again"),
     *("judge", "judge_ask", "judge_again"),
 )
-"""Names of the templates: what a role is told, what a task asks, how a cut-off reply is continued, what is said after
+"""Names of the templates: the instructions of a role, the task, how a cut-off reply is continued, the message after
 tools have run, how a reply that is not of its type is asked for again, how a plan is asked for, and again; and what a
-judge is told before it sees an artifact, after it, and after a reply that cannot be read."""
+judge receives before an artifact, after it, and after a reply that cannot be read."""
 
 
 class Prompts:
     """The templates of one run. What a member wrote is never read as a template, and templates change nothing.
 
-    Beside the values it is given, each template has `mark`, a word that stands in no text of the prompt, and `foreign`,
-    whether a model may have written goal and task. The filter `fenced` puts a text between two lines that end with the
-    mark; `said` does so where the text is foreign, long or has several lines. `mark.used` says whether one did so far.
+    Beside its values, each template has `mark`, a word that occurs in no text of the prompt, and `foreign`, whether a
+    model may have written goal and task. The filter `fenced` puts a text between two lines that end with the mark;
+    `said` does so when the text is foreign, long or has several lines. `mark.used` is true when one did so far.
     """
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What templates do with the texts they are given, beside what Jinja brings."""
+"""Jinja filters for the texts in templates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fenced(context: Context, text: object) -> str:
 
 @pass_context
 def said(context: Context, text: object) -> str:
-    """Leave a short line of the caller's in its place, behind a space; fence any other text, and what is `foreign`."""
+    """Leave a short line of the caller in its place, after a space; fence any other text, and every `foreign` text."""
     words = str(text)
     if not context["foreign"] and is_short_line(words):
         return f" {words}"

@@ -1,4 +1,4 @@
-"""Whether templates that take the place of packaged ones can be filled in: found out when they are given."""
+"""Check whether templates that replace packaged ones can be rendered, as soon as they are set."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "judge_ask": ("token", "cannot_tell", "shown", "ids", "hidden", "whole"),
     "judge_again": ("token", "problem"),
 }
-"""What each template is given, beside what the packaged one of that name asks for."""
+"""The values each template receives, beside those the packaged one of that name uses."""
 
 
 def check_names(owner: str, templates: Any, names: Iterable[str]) -> Mapping[str, str]:
-    """Return templates by name; `ValueError` in the name of `owner` for what is none of `names`, or no text."""
+    """Return templates by name; `ValueError` that names `owner` for an unknown name or a template that is no text."""
     if not isinstance(templates, Mapping):
         raise ValueError(f"{owner} are texts by name, such as {{'task': '...'}}, not {templates!r:.200}")
     given = cast("Mapping[Any, Any]", templates)  # type: ignore[redundant-cast]  # pyright needs it
@@ -40,7 +40,7 @@ def check_names(owner: str, templates: Any, names: Iterable[str]) -> Mapping[str
 
 
 def check_templates(names: Iterable[str], environment: Environment, packaged: Environment) -> None:
-    """Raise `ValueError` for a template that cannot be read, or asks for what it will not be given."""
+    """Raise `ValueError` for a template that cannot be parsed, or uses a value it will not receive."""
     from jinja2 import TemplateError
 
     for name in names:
@@ -55,7 +55,7 @@ def check_templates(names: Iterable[str], environment: Environment, packaged: En
 
 
 def _problem(name: str, environment: Environment, packaged: Environment) -> str | None:
-    """Say which variable, or which other template, is not to be had."""
+    """Return which variable, or which other template, is not available."""
     from jinja2 import meta
 
     tree = environment.parse(_source(environment, name))

@@ -12,11 +12,11 @@ CAP: Final = 6_000
 _LENGTH: Final = 16
 """Hexadecimal digits of a mark: 64 bits."""
 _SHORT: Final = 400
-"""Characters of a text that may stand in a line of a prompt."""
+"""The longest text, in characters, that may be part of a line of a prompt."""
 
 
 def cap(text: str, limit: int = CAP) -> str:
-    """Cut `text` to `limit` characters and say so."""
+    """Cut `text` to `limit` characters, with a notice."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[cut here: {len(text) - limit} of {len(text)} characters are left out]"
@@ -36,10 +36,10 @@ class Mark:
 
 
 def mark_of(prompt: str, length: int = _LENGTH) -> str:
-    """Return a word that stands nowhere in a prompt; `length` is in hexadecimal digits, at most 64.
+    """Return a word that occurs nowhere in a prompt; `length` is in hexadecimal digits, at most 64.
 
-    It comes of a digest of the whole prompt: a text in it that had the mark would have to know a digest of itself, and
-    the same prompt has the same mark again, in a run that goes on and in a record of what a model was asked.
+    It is made from a digest of the whole prompt: a text in it that had the mark would have to know a digest of itself,
+    and the same prompt has the same mark again, in a run that goes on and in a record of what a model was asked.
     """
     text = prompt.encode("utf-8", "surrogatepass")
     marks = (hashlib.sha256(b"%d\n%s" % (number, text)).hexdigest()[:length] for number in itertools.count())
@@ -47,13 +47,13 @@ def mark_of(prompt: str, length: int = _LENGTH) -> str:
 
 
 def fence(text: str, mark: str) -> str:
-    """Put a text between two equal lines that it does not have: of more `=` than stand in it, and the mark."""
+    """Put a text between two equal lines that do not occur in it: of more `=` than the text has, and the mark."""
     line = "=" * (max((len(run) for run in re.findall("=+", text)), default=0) + 3) + f" {mark}"
     return f"{line}\n{text}\n{line}"
 
 
 def is_short_line(text: str) -> bool:
-    """Say whether a text can stand within a line of a prompt: it has no line of its own and is not long."""
+    """Return whether a text can be part of a line of a prompt: it has no line break and is not long."""
     return len(text) <= _SHORT and text.isprintable()
 
 

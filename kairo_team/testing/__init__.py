@@ -1,4 +1,4 @@
-"""Doubles for tests: models and agents that say what they are told, and time that does not pass by itself."""
+"""Doubles for tests: models and agents with prepared replies, and time that does not pass by itself."""
 
 from kairo_team.models.resolver import forbid_real_models as forbid_real_models
 from kairo_team.testing.clocks import FakeClock as FakeClock

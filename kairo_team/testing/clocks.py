@@ -33,11 +33,11 @@ class FakeClock:
         self.now = now
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; it never goes back."""
+        """Move the time forward; it never goes back."""
         if seconds < 0:
             raise ValueError(f"a clock does not go back: advance({seconds!r})")
         self.now += seconds
@@ -47,7 +47,7 @@ class FakeClock:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never sleeps for a timer: when no file is ready the time goes by at once."""
+    """Never sleeps for a timer: when no file is ready the time jumps at once."""
 
     now = 0.0
 

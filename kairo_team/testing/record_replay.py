@@ -1,4 +1,4 @@
-"""A chat model that records the replies of a real one, and gives them again without it."""
+"""A chat model that records the replies of a real one, and replays them without it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _MOST_SHOWN: Final = 80
 
 
 class RecordReplayModel:
-    """Gives the recorded replies of `model`: by default what is in the file, and what is not is asked for and added.
+    """Replays the recorded replies of `model`; by default a call that is not in the file is made and added to it.
 
-    `mode="replay"` never asks; `mode="record"` asks for everything anew, and its replies go before older ones. The file
-    has one line of JSON for each call, is only ever added to, and holds what was said: do not record secrets. A call is
-    known by what is asked - messages, tools, schema and settings - and by how often that was asked before. The
-    limit on the reply is no part of it, for it depends on what a budget has left; a recorded reply that is longer is
-    refused. Usage is replayed, and so is a `ModelCallError`; other errors are not recorded.
+    `mode="replay"` never calls the model; `mode="record"` repeats every call, and its replies are used before older
+    ones. The file has one line of JSON for each call, is only ever appended to, and contains the full texts: do not
+    record secrets. A call is identified by its messages, tools, schema and settings, and by how often the same call was
+    made before. The limit on the reply is no part of it, for it depends on what a budget has left; a recorded reply
+    that is longer is refused. Usage is replayed, and so is a `ModelCallError`; other errors are not recorded.
 
     Raises `ValueError` for a file that is no record, and `LookupError` for a call that is not in it. A last line that
     was cut off, as by a killed process, is left out with a warning in the log.
@@ -69,11 +69,11 @@ class RecordReplayModel:
             raise LookupError(self._missing(request, asked + 1))
         return self._given(request, await self._record(request, key))
 
-    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
-        """Answer like `complete`, telling the text at once."""
+    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
+        """Answer like `complete`, and emit the text at once."""
         response = await self.complete(request)
         if response.text:
-            tell(response.text)
+            on_text(response.text)
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int:
@@ -183,7 +183,7 @@ def _answer(line: dict[str, Any]) -> Answer:
 
 
 def _line(request: ModelRequest, answer: Answer) -> dict[str, Any]:
-    """Return what is told of a call: what was asked, for people, and the answer."""
+    """Return the record of a call: the request, for people, and the answer."""
     asked = request.messages[-1].text if request.messages else ""
     if isinstance(answer, ModelCallError):
         told = {name: getattr(answer, name) for name in ("kind", "model", "why", "retry_after", "unspent")}

@@ -30,7 +30,7 @@ _FOLLOWERS: dict[type[Event], tuple[type[Event], ...]] = {
     EvaluationResult: (AttemptStarted, EvaluationStarted, TaskEnded),
     TaskEnded: (),
 }
-"""What may follow what in the life of one task; other events may stand anywhere before its end."""
+"""Which event may follow which in the life of one task; other events may come anywhere before its end."""
 
 
 class EventRecorder:
@@ -57,8 +57,8 @@ class EventRecorder:
         """Raise `AssertionError` unless the events are those of one or more whole runs.
 
         Each run begins with `team.started`, numbers its events from 1 without gaps, and in each of its sessions - the
-        later ones begin with `team.resumed` after `team.suspended` - ends with exactly one team event and gives every
-        task one terminal event, after which nothing is said of it.
+        later ones begin with `team.resumed` after `team.suspended` - ends with exactly one team event and has one
+        terminal event for every task, after which no event names that task.
         """
         by_run = sorted(self.events, key=lambda event: event.run_id)  # stable: order within a run is kept
         for run_id, events in groupby(by_run, key=lambda event: event.run_id):

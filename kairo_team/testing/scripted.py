@@ -26,7 +26,7 @@ class FunctionModel:
     """A model that answers with `function(request)`, sync or async.
 
     A string is a reply of one token per word, cut to `request.max_tokens` words like a real one; a `ModelResponse` is
-    handed on as it is. Every token, of prompt or reply, costs `dollars_per_token`. `calls` holds the requests.
+    returned unchanged. Every token, of prompt or reply, costs `dollars_per_token`. `calls` holds the requests.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class FunctionModel:
             reply = await reply
         return reply if isinstance(reply, ModelResponse) else self._respond(request, reply)
 
-    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
-        """Answer like `complete`, telling the text word by word; the event loop turns once before each."""
+    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
+        """Answer like `complete`, and emit the text word by word; the event loop turns once before each."""
         response = await self.complete(request)
         for word in re.findall(r"\s*\S+\s*|\s+", response.text):
             await checkpoint()
-            tell(word)
+            on_text(word)
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int:
@@ -83,7 +83,7 @@ class FunctionModel:
 
 
 class ScriptedModel(FunctionModel):
-    """A model that gives the replies of a script, one per call; an exception in the script is raised.
+    """A model that returns the replies of a script, one per call; an exception in the script is raised.
 
     A call beyond the script raises `AssertionError`; inside a run that is a failed attempt, so end the test with
     `assert_complete`.
@@ -108,7 +108,7 @@ Output = AgentOutput | Artifact | str
 
 
 class ScriptedAgent:
-    """An agent that gives the outputs of a script, one per assignment; an exception in the script is raised.
+    """An agent that returns the outputs of a script, one per assignment; an exception in the script is raised.
 
     `None` is allowed: it is what a broken agent returns. `calls` holds the assignments. A call beyond the script is a
     failed attempt, so end the test with `assert_complete`.

@@ -89,12 +89,12 @@ class CommandGlob:
                 self._operands.append((word, loose))
 
     def fits(self, command: Command) -> bool:
-        """Say whether it is one of these, word by word, for a shell and for a tool that splits it at spaces."""
+        """Return whether it is one of these, word by word, for a shell and for a tool that splits it at spaces."""
         text = command.text
         return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, _unquoted(text))
 
     def touches(self, command: Command) -> bool:
-        """Say whether one of these may be in it, however it is written.
+        """Return whether one of these may be in it, however it is written.
 
         The program may stand anywhere, behind any path. What an option takes is unknown: from the first one on, the
         words need not follow each other, and one that sets something (`name=value`) may mean anything. An option of
@@ -105,7 +105,7 @@ class CommandGlob:
         )
 
     def _begins(self, words: Sequence[str]) -> bool:
-        """Say whether the glob's program is among the words, and what stands behind it may be what the glob has."""
+        """Return whether the glob's program is among the words, and what stands behind it may be what the glob has."""
         first = next((place for place, word in enumerate(words) if "=" not in word), 0)
         sets = False
         for place, word in enumerate(words):
@@ -118,7 +118,7 @@ class CommandGlob:
         return False
 
     def _follows(self, words: Sequence[str]) -> bool:
-        """Say whether what stands behind the program may be what the glob has there."""
+        """Return whether what stands behind the program may be what the glob has there."""
         if self._options and not any(_is_option(word) for word in words):
             return False
         rest, after_option = iter(words), False
@@ -144,7 +144,7 @@ def _fits(glob: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _may_be(word: str, wanted: str) -> bool:
-    """Say whether a word may be the wanted one, once a shell has filled in what it fills in.
+    """Return whether a word may be the wanted one, once a shell has filled in what it fills in.
 
     A letter that is not ASCII may pass for one that is.
     """
@@ -155,7 +155,7 @@ def _may_be(word: str, wanted: str) -> bool:
 
 
 def _meet(one: str, other: str) -> bool:
-    """Say whether there is a word that fits both globs."""
+    """Return whether there is a word that fits both globs."""
     one, other = (re.sub(r"\*+", "*", _CLASS.sub("?", glob)) for glob in (one, other))
     reached = {0}  # places in `other` that can be reached together with the place in `one`
     for letter in (*one, ""):

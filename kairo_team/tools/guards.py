@@ -194,7 +194,7 @@ class _Fitted:
 
 
 def _touches(subject: Subject, path: PathGlob, command: CommandGlob) -> bool:
-    """Say whether a rule that denies or asks has to do with it, however it is written."""
+    """Return whether a rule that denies or asks has to do with it, however it is written."""
     if isinstance(subject, _Text):
         return command.touches(subject.command) or any(path.touches(one) for one in subject.paths)
     return subject is not None and path.touches(subject)
@@ -291,7 +291,7 @@ def _command_texts(key: str, value: Any) -> Iterator[str]:
 
 
 def _is_one_of(argument: str, names: frozenset[str]) -> bool:
-    """Say whether an argument has one of the names, or ends in it; `filePath` is `file_path`."""
+    """Return whether an argument has one of the names, or ends in it; `filePath` is `file_path`."""
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument).lower().replace("-", "_")
     return plain in names or any(plain.endswith(f"_{name}") for name in names)
 

@@ -85,11 +85,11 @@ class PathGlob:
         self._written = re.compile(folded(written), re.DOTALL)
 
     def fits(self, path: Path) -> bool:
-        """Say whether the path, resolved, is one of these."""
+        """Return whether the path, resolved, is one of these."""
         return path.resolved is not None and self._exact.fullmatch(path.resolved) is not None
 
     def touches(self, path: Path) -> bool:
-        """Say whether the path, resolved or as it is written, is one of these, in any case."""
+        """Return whether the path, resolved or as it is written, is one of these, in any case."""
         return any(
             pattern.fullmatch(folded(text)) is not None
             for text in (path.resolved, path.written)

@@ -76,7 +76,7 @@ class ToolsetSource:
         return replace(described(tool.tool_def), call=call, check=partial(validated, tool))
 
     def __eq__(self, other: object) -> bool:
-        """Say whether it is the same toolset, with the same deps."""
+        """Return whether it is the same toolset, with the same deps."""
         return isinstance(other, ToolsetSource) and self.toolset is other.toolset and self._deps is other._deps
 
     def __hash__(self) -> int:
@@ -163,5 +163,5 @@ def with_servers(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
 
 
 def _is_server(toolset: AbstractToolset[Any]) -> bool:
-    """Say whether it is one of pydantic-ai's MCP toolsets, without importing the library they need."""
+    """Return whether it is one of pydantic-ai's MCP toolsets, without importing the library they need."""
     return any(kind.__module__ == "pydantic_ai.mcp" for kind in type(toolset).__mro__)

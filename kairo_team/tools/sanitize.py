@@ -48,7 +48,7 @@ class Sanitizer:
 
 
 def _is_sound(text: str) -> bool:
-    """Say whether the text can be sent at all: half a surrogate pair cannot."""
+    """Return whether the text can be sent at all: half a surrogate pair cannot."""
     if text.isascii():
         return True
     try:

@@ -166,7 +166,7 @@ def _nothing() -> None:
 
 
 def _is_described(annotation: Any) -> bool:
-    """Say whether pydantic is told a description already."""
+    """Return whether pydantic is told a description already."""
     extras = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     return any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
 

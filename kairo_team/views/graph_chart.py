@@ -1,4 +1,4 @@
-"""What a chart of a plan shows, however it is drawn: each task, who does it, and what else is asked of it."""
+"""The content of a chart of a plan: each task, the members that can do it, and its other requirements."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Chart:
 
 
 def make_chart(plan: TaskGraph, team: Team) -> Chart:
-    """Put a plan and who may do what in it into words."""
+    """Describe a plan and the members that may do each task."""
     bound = bind(plan, team)
     nodes = [
         Node(task.id, one_line(_who(task, bound[task.id])), one_line(_remark(task)), one_line(task.description))

@@ -114,7 +114,7 @@ def _columns(dag: nx.DiGraph[str]) -> list[list[str]]:
 
 
 def _meets_few(dag: nx.DiGraph[str], layer: Sequence[str]) -> bool:
-    """Say whether a layer's arrows come from few tasks and go to few, so that they need few lanes when it is cut."""
+    """Return whether a layer's arrows come from few tasks and go to few, so that they need few lanes when it is cut."""
     others = {other for name in layer for other in (*dag.predecessors(name), *dag.successors(name))}
     return len(others) <= len(layer) / 2
 
@@ -205,7 +205,7 @@ def _settle(columns: _Columns) -> None:
 
 
 def _wanted(column: Sequence[_Item], *, forward: bool, both: bool) -> list[float]:
-    """Return where each item of a column would like to be; what has no neighbour at all stays with the one above it."""
+    """Return the ideal place of each item of a column; an item without a neighbour stays with the one above it."""
     tied = [item for item in column if item.before or item.after]
     last = _wish(tied[0], forward=forward, both=both) if tied else column[0].middle
     wanted: list[float] = []

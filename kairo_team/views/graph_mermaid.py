@@ -31,7 +31,7 @@ def draw_mermaid(chart: Chart) -> str:
 
 
 def _write_title(title: str) -> str:
-    """Write a YAML string on one line; as in JSON, with nothing in it that looks like a tag."""
+    """Return a YAML string on one line; as in JSON, without anything that looks like a tag."""
     return json.dumps(title, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 

@@ -134,7 +134,7 @@ def _cut(text: str, cells: int) -> str:
 
 
 def _cut_middle(task_id: str, cells: int) -> str:
-    """Cut an id where it tells least: ids of many tasks often differ at their ends."""
+    """Cut an id in the middle, because the ids of many tasks often differ at their ends."""
     if len(task_id) <= cells:
         return task_id
     end = cells // 2

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WIDE: Final = 100
 """Columns from which there is room for long words."""
 _FRAME: Final = 8
-"""Lines around the rows: team, budget, blank, heads, fold, blank, notice, and the line the cursor stands in."""
+"""Lines around the rows: team, budget, blank, heads, fold, blank, notice, and the line with the cursor."""
 _NEARLY: Final = 0.8
 """Share of a limit from which the bar warns."""
 
@@ -66,7 +66,7 @@ class LiveView:
         self._pause = 1.0 / rate
         self._over = threading.Event()
         self._drawing = threading.Lock()
-        """Held while it draws, and as long as it stands aside."""
+        """Held while the view draws, and while a question uses the terminal."""
         self._aside = TERMINAL.aside(self._stand_aside, self._go_on)
         self._live = Live(
             console=console,
@@ -108,7 +108,7 @@ class LiveView:
                         self._live.refresh()
 
     def _stand_aside(self) -> None:
-        """Leave the terminal to a question, and whoever types the answer."""
+        """Free the terminal for a question and its answer."""
         self._drawing.acquire()
         with suppress(OSError):
             self._live.stop()
@@ -120,14 +120,14 @@ class LiveView:
         self._drawing.release()
 
     def _is_news(self) -> bool:
-        """Say whether another drawing would look different; the machine may need its cores for a model."""
+        """Return whether another drawing would look different; the machine may need its cores for a model."""
         drawn, self._drawn = self._drawn, (int(time.monotonic() - self._began), self._notice, self._console.size)
         return bool(self._events) or self._drawn != drawn
 
     # ------------------------------------------------------------------ drawing
 
     def render(self) -> RenderableType:
-        """Draw how things stand; fits into the console's size."""
+        """Draw the current state; fits into the console's size."""
         while self._events:
             self.progress.take(self._events.popleft())
         width, height = self._console.size

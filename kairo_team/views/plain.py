@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from kairo_team.events import Event
 
 _LONGEST: Final = 200
-"""Characters of a line after which what was found is cut; the result has it in full."""
+"""Characters of a line after which findings are cut; the result has them in full."""
 
 
 class PlainView:
     """A subscriber that prints lines.
 
-    `say` prints one; `warn` prints a notice, from a signal handler too. One view shows one run.
+    `say` prints a line; `warn` prints a notice, from a signal handler too. One view shows one run.
     """
 
     def __init__(self, say: Callable[[str], object], warn: Callable[[str], object]) -> None:
@@ -34,7 +34,7 @@ class PlainView:
         self._opening = ""
         """The first line, held back until something follows: a run that is refused is not worth it."""
         self._errors: dict[str, str] = {}
-        """Of attempts that gave nothing, by task, until it is known what comes of it."""
+        """The errors of failed attempts, by task, until the next event of the task."""
         self._held: list[str] | None = None
         """Lines that wait for a question to be over; None while there is none."""
         self._aside = TERMINAL.aside(self._stand_aside, self._go_on)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RowState(StrEnum):
-    """Where a task stands, in a person's words."""
+    """The state of a task, in words for a person."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -41,7 +41,7 @@ _END_STATES: Final[Mapping[type[events.Event], RowState]] = {
 
 @dataclass(slots=True, eq=False)
 class TaskRow:
-    """One task as it stands now."""
+    """The current state of one task."""
 
     id: str
     number: int
@@ -71,7 +71,7 @@ class TaskRow:
 
 
 class RunProgress:
-    """Give it every event of one run, in order."""
+    """Takes every event of one run, in order."""
 
     def __init__(self) -> None:
         self.team = ""
@@ -173,7 +173,7 @@ class RunProgress:
         return sum(len(self._by_state[state]) for state in states)
 
     def say_counts(self, rows: Iterable[TaskRow] = ()) -> str:
-        """Say how many tasks are in which state, without these rows: `12 done, 3 running`."""
+        """Return how many tasks are in which state, without these rows: `12 done, 3 running`."""
         left = {state: len(found) for state, found in self._by_state.items()}
         for row in rows:
             left[row.state] -= 1
@@ -182,7 +182,7 @@ class RunProgress:
         return ", ".join(f"{left[state]:,} {state}" for state in [*order, RowState.PENDING] if left[state])
 
     def visible(self, most: int) -> list[TaskRow]:
-        """Pick rows, in plan order: all, or at most so many of what is worked on, what ended last and what is next."""
+        """Pick rows, in plan order: all, or at most this many of the running, last ended and next tasks."""
         if len(self.rows) <= most:
             return list(self.rows.values())
         states = self._by_state
@@ -201,7 +201,7 @@ class RunProgress:
 
 
 def _say_news(event: events.WorkEvent) -> str | None:
-    """Say what an event tells of a task that goes on."""
+    """Describe an event of a task that goes on."""
     match event:
         case events.HumanRequested():
             return "waits for a person"
@@ -216,7 +216,7 @@ def _say_news(event: events.WorkEvent) -> str | None:
 
 
 def say_decision(event: events.HumanDecided) -> str:
-    """Say in one line what a person decided."""
+    """Describe in one line what a person decided."""
     if event.action == "silent":
         return "nobody answered"
     said = f": {one_line(event.feedback)}" if event.feedback else ""
@@ -224,5 +224,5 @@ def say_decision(event: events.HumanDecided) -> str:
 
 
 def say_last(row: TaskRow) -> str:
-    """Say in one line what happened last to a task."""
+    """Describe in one line the last event of a task."""
     return one_line(row.last)

@@ -17,7 +17,7 @@ def one_line(text: str, most: int | None = None) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Say how many: `1 task`, `2,000 tasks`."""
+    """Return a count: `1 task`, `2,000 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -29,7 +29,7 @@ def clock(seconds: float) -> str:
 
 
 def say_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:
-    """Say what a review decided: `pass`, `revise, 2 findings`, `rounds exhausted`."""
+    """Describe what a review decided: `pass`, `revise, 2 findings`, `rounds exhausted`."""
     if verdict.cause is not None:
         return verdict.cause.value.replace("_", " ")
     findings = sum(finding.severity == "blocking" for finding in verdict.findings)
@@ -39,6 +39,6 @@ def say_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:
 
 
 def say_why(verdict: EvaluationVerdict) -> str:
-    """Say what a review found wrong."""
+    """Describe the findings of a review."""
     observed = "; ".join(finding.observed for finding in verdict.findings if finding.observed)
     return one_line(observed or verdict.feedback)
