@@ -44,7 +44,9 @@ class Reviewers:
 
     def of(self, task: Task) -> EvaluationStrategy | None:
         """Return who reviews a task; None: nobody."""
-        name = task.evaluator
+        return self._reviewer(task.evaluator)
+
+    def _reviewer(self, name: str | None) -> EvaluationStrategy | None:
         if name is None:
             return self._default
         if name not in self._named:
@@ -79,23 +81,17 @@ class Reviewers:
                     f"task {task.id!r} would only be checked for being blank, which is no review under HIGH risk: give "
                     "the coordinator or the task an evaluator"
                 )
-        if self._judge is not None and not any(self._asks_judge(task) for task in graph.tasks):
+        if self._judge is not None and not any(model is self._judge for model in self.models(graph)):
             yield "a judge is wired, and no criterion asks for one: say by='judge', or leave the judge out"
 
     def models(self, graph: TaskGraph) -> tuple[Any, ...]:
         """Return the judges that reviews of a plan's tasks ask, each once."""
         found: list[Any] = []
-        for task in graph.tasks:
-            for model in self._judges(task):
+        for name in dict.fromkeys(task.evaluator for task in graph.tasks):
+            for model in getattr(self._reviewer(name), "models", None) or ():
                 if not any(model is other for other in found):
                     found.append(model)
         return tuple(found)
-
-    def _asks_judge(self, task: Task) -> bool:
-        return any(model is self._judge for model in self._judges(task))
-
-    def _judges(self, task: Task) -> tuple[Any, ...]:
-        return getattr(self.of(task), "models", None) or ()
 
     def _wired(self, evaluator: EvaluationStrategy) -> EvaluationStrategy:
         """Give a rubric that asks for a judge the coordinator's."""

@@ -47,7 +47,9 @@ class TaskWork:
         run = self.run
         evaluator = self._reviewers.of(task)
         progress = Progress(run.config.max_feedback_rounds)
-        attempt = await self.try_until_made(task, progress)
+        attempt = await self.try_once(task, progress, None, ())
+        if attempt.error is not None:
+            attempt = await self._until_made(task, progress, attempt)
         if evaluator is None and attempt.error is None:
             run.accept(task, attempt)
             return
@@ -56,7 +58,10 @@ class TaskWork:
             if verdict.outcome is not VerdictOutcome.REVISE:
                 await Escalation(self, task, progress, evaluator).settle(verdict)
                 return
-            attempt = await self.try_until_made(task, progress, attempt, to_tell(verdict))
+            previous, findings = attempt, to_tell(verdict)
+            attempt = await self.try_once(task, progress, previous, findings)
+            if attempt.error is not None:
+                attempt = await self._until_made(task, progress, attempt, previous, findings)
         best, last = progress.best() if progress.reviewed else (attempt, None)
         await self.fail(task, attempt.error, best=best, verdict=last)
 
@@ -80,13 +85,15 @@ class TaskWork:
 
     # ------------------------------------------------------------------ tries
 
-    async def try_until_made(
-        self, task: Task, progress: Progress, previous: Attempt | None = None, findings: Sequence[Finding] = ()
+    async def _until_made(
+        self,
+        task: Task,
+        progress: Progress,
+        attempt: Attempt,
+        previous: Attempt | None = None,
+        findings: Sequence[Finding] = (),
     ) -> Attempt:
-        """Attempt the next artifact, with retries and others; one with an error is the last that could be made."""
-        attempt = await self.try_once(task, progress, previous, findings)
-        if attempt.error is None:
-            return attempt
+        """Go on after a failed attempt, with retries and others; one with an error is the last that could be made."""
         others = None
         while True:
             attempt = await self._try_again(task, progress, previous, findings, attempt)

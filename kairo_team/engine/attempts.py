@@ -185,16 +185,17 @@ class TimedOut(KairoError, TimeoutError):
 
 
 def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
-    if isinstance(raw, AgentOutput):
-        return _plain_output(raw, member)
     if type(raw) is str:
         raw = _make_artifact(raw)
     elif isinstance(raw, str):
         raw = Artifact(raw)
-    if isinstance(raw, Artifact):
+    elif isinstance(raw, Artifact):
         raw = _plain_artifact(raw)
+    if type(raw) is Artifact:
         tokens, dollars, _, tool_calls = context.governor.spent
         return context.output(raw) if context.turns or tokens or dollars or tool_calls else _make_output(raw)
+    if isinstance(raw, AgentOutput):
+        return _plain_output(raw, member)
     what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
     raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
 

@@ -212,9 +212,8 @@ class Needs:
     def __init__(self, governors: Mapping[str, Governor], policy: BudgetPolicy) -> None:
         self._governors = governors
         self._policy = policy
-        self._expected: dict[str, Units] = {}
-        self._taken: dict[str, tuple[int, Units]] = {}
-        """How many have ended, and what they took together."""
+        self._taken: dict[str, list[int]] = {}
+        """How many have ended, and what they took together, by dimension."""
         self._aside: dict[str, Limits] | None = None
         """What is not for tasks: the reserve, and what members and purposes were guaranteed before the first task."""
 
@@ -222,26 +221,28 @@ class Needs:
         """Return what a task of the member is expected to take; nothing where nothing is limited."""
         if self._aside is None:  # of all at once: what one member's tasks are guaranteed is not aside for another's
             self._aside = {name: self._find_aside(governor) for name, governor in self._governors.items()}
-        return self._expected.get(member) or self._at_first(member)
+        taken = self._taken.get(member)
+        if taken is None:
+            return self._at_first(member)
+        ended, tokens, picos, loops, tool_calls = taken
+        more, of = _MARGIN[0], _MARGIN[1] * ended
+        return (tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of)
 
     def start_with_less(self, member: str, in_flight: int) -> bool:
         """Say whether a task of the member starts with less than that: where nothing can come back, or nobody knows."""
-        return not in_flight or (in_flight < _AT_FIRST and member not in self._expected)
+        return not in_flight or (in_flight < _AT_FIRST and member not in self._taken)
 
     def learn(self, member: str, took: Units, *, ran_out: bool) -> None:
         """Take into account what an ended task took."""
-        if not self._governors[member].limited:
-            return
-        ended, (tokens, picos, loops, tool_calls) = self._taken.get(member, (0, NOTHING))
+        taken = self._taken.get(member)
+        if taken is None:
+            if not self._governors[member].limited:
+                return
+            taken = self._taken[member] = [0, 0, 0, 0, 0]
         times = 2 if ran_out else 1
-        ended += 1
-        tokens, picos = tokens + times * took[0], picos + times * took[1]
-        loops, tool_calls = loops + times * took[2], tool_calls + times * took[3]
-        self._taken[member] = ended, (tokens, picos, loops, tool_calls)
-        more, of = _MARGIN[0], _MARGIN[1] * ended
-        self._expected[member] = (
-            tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of,
-        )  # fmt: skip
+        taken[0] += 1
+        for dim, amount in enumerate(took, 1):
+            taken[dim] += times * amount
 
     def _find_aside(self, governor: Governor) -> Limits:
         unspent, free = governor.unspent, governor.allottable(self._policy.reserve)

@@ -201,7 +201,7 @@ class Dispatcher:
                 record.task.id, ceiling, part, self._reserve, least
             )
         except InsufficientBudget as short:
-            return short
+            return short.with_traceback(None)  # which holds this very frame
         return guarantee
 
     def _fail_unpaid(self, record: TaskRecord, error: str, *, halted: bool) -> None:
@@ -377,6 +377,7 @@ class Dispatcher:
             if to is CANCELLED:  # an attempt was cut short and has not reported
                 spent = record.governor.usage
                 record.usage = spent if record.before is None else record.before + spent
+            record.governor = None
             self._tell_return(record)
         self.active -= 1
         if record.has_slot:

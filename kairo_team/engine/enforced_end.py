@@ -9,7 +9,6 @@ import math
 import sys
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
@@ -95,6 +94,10 @@ class _Leash:
         """Whether it is held."""
         return self in self.owner.held
 
+    def start_grace(self) -> None:
+        """Have it looked at when the grace after its stop is over."""
+        self.owner.graces.start(self, self.owner.grace)
+
     def cancel(self) -> None:
         """See, once the grace after its stop is over, that it ends; it gets some turns in any case."""
         if self.stopper is None or not self.stopper.is_stopped():  # its deadline was moved
@@ -132,11 +135,11 @@ class Leashes:
     inside is closed after they have ended, which they do by leashes of their own.
     """
 
-    __slots__ = ("_blocking", "_calm", "_clock", "_grace", "_task", "ending", "graces", "held", "stubborn")
+    __slots__ = ("_blocking", "_calm", "_clock", "_task", "ending", "grace", "graces", "held", "stubborn")
 
     def __init__(self, clock: Callable[[], float], grace: float) -> None:
         self._clock = clock
-        self._grace = grace
+        self.grace = grace
         self.held: set[_Leash] = set()
         self.graces = Timeouts(clock)
         """When what was stopped, while the run goes on, has had its grace."""
@@ -171,7 +174,7 @@ class Leashes:
             if work is None:  # whoever called it says what is wrong with that
                 return None, None
             work = _await(work)
-        coroutine = cast("Coroutine[Any, Any, Any]", work)
+        coroutine: Any = work
         task, nurseries = None, 0
         if self._task is not None:
             task = self._task()
@@ -183,30 +186,7 @@ class Leashes:
         except BaseException:  # no `with` around it all: that would cost more than the step does
             with AWAITING:
                 raise
-        return None, self._hold_on(coroutine, _Leash(self, stopper, task, nurseries, waits_for), name)
-
-    async def _hold_on(self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str) -> Any:
-        self.held.add(leash)
-        stopper = leash.stopper
-        if stopper is not None:
-            self._attend(leash, stopper)
-        try:
-            stopped = _never if stopper is None else stopper.is_stopped
-            with AWAITING:
-                result: Any = await self._drive(coroutine, leash, name, stopped)
-        finally:
-            self.held.discard(leash)
-            if stopper is not None:
-                stopper.on_stop = None
-            if leash.closed or leash.unreached:
-                end = "was closed" if leash.closed else "could not be closed either: it was waited for"
-                self.stubborn.append(f"{name!r} did not end when it was cancelled and {end}")
-                _logger.warning("%s", self.stubborn[-1])
-            if self.ending and not self.held:
-                self._calm.set()
-        if leash.closed:
-            await anyio.sleep_forever()  # now the cancellation meets somebody who heeds it
-        return result
+        return None, self._drive(coroutine, _Leash(self, stopper, task, nurseries, waits_for), name)
 
     def note_blocking(self, name: str, seconds: float) -> None:
         """Warn, once, of who kept the event loop to itself for so long."""
@@ -217,20 +197,35 @@ class Leashes:
         self.stubborn.append(f"{name!r} blocked the event loop for {seconds:.1f} seconds; nothing else ran: {how}")
         _logger.warning("%s", self.stubborn[-1])
 
-    def _attend(self, leash: _Leash, stopper: Stopper) -> None:
+    def _attend(self, leash: _Leash) -> None:
         """Have it looked at when the grace after its stop is over, whatever will stop it, or has."""
-        start = partial(self.graces.start, leash, self._grace)
-        if stopper.is_stopped():
-            start()
+        self.held.add(leash)
+        stopper = leash.stopper
+        if stopper is None:
             return
-        stopper.on_stop = start
+        if stopper.is_stopped():
+            leash.start_grace()
+            return
+        stopper.on_stop = leash.start_grace
         self.expect_end(leash)
+
+    def _let_go(self, leash: _Leash, name: str) -> None:
+        """Forget what has ended, and warn of what ended because it was closed, or was waited for."""
+        self.held.discard(leash)
+        if leash.stopper is not None:
+            leash.stopper.on_stop = None
+        if leash.closed or leash.unreached:
+            end = "was closed" if leash.closed else "could not be closed either: it was waited for"
+            self.stubborn.append(f"{name!r} did not end when it was cancelled and {end}")
+            _logger.warning("%s", self.stubborn[-1])
+        if self.ending and not self.held:
+            self._calm.set()
 
     def expect_end(self, leash: _Leash) -> None:
         """Have it looked at when the grace after its deadline is over."""
         left = math.inf if leash.stopper is None else leash.stopper.seconds_left()
         if left < math.inf:
-            self.graces.start(leash, max(0.0, left) + self._grace)
+            self.graces.start(leash, max(0.0, left) + self.grace)
 
     async def watch(self) -> None:
         """See to what was stopped; notice by its own cancellation that everything is to end, and see to that."""
@@ -244,7 +239,7 @@ class Leashes:
 
     async def _let_end(self) -> None:
         """Wait for the grace, and some turns of the event loop in any case."""
-        with anyio.move_on_after(self._grace):
+        with anyio.move_on_after(self.grace):
             while self.held:
                 await self._calm.wait()
         for _ in range(_TURNS):
@@ -263,45 +258,47 @@ class Leashes:
             await anyio.sleep(_AGAIN)
 
     @types.coroutine
-    def _drive(
-        self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str, stopped: Callable[[], bool]
-    ) -> Generator[Any, Any, Any]:
+    def _drive(self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str) -> Generator[Any, Any, Any]:
         """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
-        send, throw, clock = coroutine.send, coroutine.throw, self._clock
+        clock, stopper = self._clock, leash.stopper
         since: float | None = None
         swallowed = 0
-        while True:
-            sent: Any = None
-            error: BaseException | None = None
-            try:
-                sent = yield leash.waits_for
-            except GeneratorExit:
-                coroutine.close()
+        self._attend(leash)
+        try:
+            while True:
+                sent: Any = None
+                error: BaseException | None = None
+                try:
+                    sent = yield leash.waits_for
+                except GeneratorExit:
+                    coroutine.close()
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
+                    error = thrown
+                if self.ending or (stopper is not None and stopper.is_stopped()):
+                    since = clock() if since is None else since
+                    wrapped = getattr(sent, "error", None)  # trio sends what asyncio throws
+                    cancelled = error is not None or isinstance(wrapped, BaseException)
+                    swallowed += cancelled
+                    late = cancelled and (swallowed > _PATIENCE or clock() - since > self.grace)
+                    if (leash.pulled or late) and leash.childless:
+                        leash.closed = True
+                        _close(coroutine)
+                        break
+                began = clock()
+                try:
+                    leash.waits_for = coroutine.send(sent) if error is None else coroutine.throw(error)
+                except StopIteration as end:
+                    return end.value
+                finally:
+                    if clock() - began > BLOCKING:
+                        self.note_blocking(name, clock() - began)
+        except BaseException:  # no `with` around it all, as in `begin`
+            with AWAITING:
                 raise
-            except BaseException as thrown:  # noqa: BLE001 - handed on to the coroutine
-                error = thrown
-            if self.ending or stopped():
-                since = clock() if since is None else since
-                wrapped = getattr(sent, "error", None)  # trio sends what asyncio throws
-                cancelled = error is not None or isinstance(wrapped, BaseException)
-                swallowed += cancelled
-                late = cancelled and (swallowed > _PATIENCE or clock() - since > self._grace)
-                if (leash.pulled or late) and leash.childless:
-                    leash.closed = True
-                    _close(coroutine)
-                    return None
-            began = clock()
-            try:
-                leash.waits_for = send(sent) if error is None else throw(error)
-            except StopIteration as end:
-                return end.value
-            finally:
-                if clock() - began > BLOCKING:
-                    self.note_blocking(name, clock() - began)
-
-
-def _never() -> bool:
-    return False
+        finally:
+            self._let_go(leash, name)
+        return (yield from anyio.sleep_forever().__await__())  # now the cancellation meets somebody who heeds it
 
 
 async def _await(work: Awaitable[T]) -> T:

@@ -199,6 +199,11 @@ class TaskRecord:
         """No move is left."""
         return self.state not in TASK_MOVES
 
+    @property
+    def place(self) -> str:
+        """Where its body works, for what the body records."""
+        return self.steps.key("body", self.task.id, 1)
+
     def move(self, to: TaskState) -> None:
         """Go to another state; `IllegalMove` when the table does not have that move."""
         path = self.path.after.get(to)

@@ -6,7 +6,6 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
@@ -26,7 +25,7 @@ from kairo_team.engine.enforced_end import Leashes
 from kairo_team.engine.planning import Planning
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
-from kairo_team.engine.records.journal import Places, within
+from kairo_team.engine.records.journal import Places, body_here, enter_body, within
 from kairo_team.engine.records.task_records import MISSING, EarlyEnd
 from kairo_team.engine.run_handle import Suspension
 from kairo_team.engine.run_services import begun_with, interruptible, open_services
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
-_BODY_OF: ContextVar[TaskRecord] = ContextVar("_BODY_OF")
-"""The task whose body runs here."""
 
 
 class TeamRun:
@@ -229,7 +226,7 @@ class TeamRun:
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"conclude takes a reason in words, not {reason!r}")
         if isinstance(self.journal.get("end", None), EarlyEnd):  # a replay: what had ended by then ends first
-            dispatcher, record = self._dispatcher, _BODY_OF.get(None)
+            dispatcher, record = self._dispatcher, _record_here()
             if dispatcher is None:
                 self._end_early()
             else:
@@ -390,7 +387,7 @@ class TeamRun:
         dispatcher = self._dispatcher
         if dispatcher is None:
             raise Misuse("plan first: `add` adds tasks to a plan")
-        record = _BODY_OF.get(None)
+        record = _record_here()
         if record is not None and not record.in_flight:
             raise Misuse(f"task {record.task.id!r} is {record.state}: add tasks before it ends")
         graph = await self._planning.add(record, dispatcher, make)
@@ -426,10 +423,9 @@ class TeamRun:
         raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 
     async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
-        _BODY_OF.set(record)
+        enter_body(record)
         try:
-            with within(record.steps.key("body", record.task.id, 1)):
-                await body(*args)
+            await body(*args)
         except Interrupted as interrupted:
             problem = str(interrupted)
         except BaseException as raised:
@@ -559,10 +555,10 @@ class TeamRun:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        if record.steps.is_called_off(record.task.id):  # the recorded run was concluded before it came to this
-            dispatcher.leave(record)
-            return
         if record.steps.replaying:
+            if record.steps.is_called_off(record.task.id):  # the recorded run was concluded before it came to this
+                dispatcher.leave(record)
+                return
             record.recall_cancel()
         if isinstance(record.interrupted, HumanRequest):
             dispatcher.suspend(record, f"waits for a person: {record.interrupted.text}")
@@ -588,3 +584,9 @@ class TeamRun:
 def _is_told(attempt: Attempt) -> bool:
     """Say whether a constraint that ended an attempt warned of it."""
     return attempt.output is not None and attempt.output.status is AgentStatus.GRACEFUL_EXIT and bool(attempt.warnings)
+
+
+def _record_here() -> TaskRecord | None:
+    """Return the task whose body runs here; None outside of any."""
+    body = body_here()
+    return body if isinstance(body, TaskRecord) else None

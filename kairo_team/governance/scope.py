@@ -26,7 +26,7 @@ class GovernorScope:
     `cancel` ends the body quietly: the block is left, and `cancelled` is true, whatever the body made of it.
     """
 
-    __slots__ = ("_hit", "_loop", "_owner", "_scope", "cancelled", "inside", "node", "on_stop")
+    __slots__ = ("_hit", "_loop", "_owner", "_scope", "cancelled", "inside", "node", "on_stop", "running")
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -35,6 +35,8 @@ class GovernorScope:
         self._owner: Node | None = None
         """Whose deadline the cancel scope keeps."""
         self._hit: Halt | None = None
+        self.running = False
+        """The body was begun and has not ended."""
         self.cancelled = False
         """`cancel` came while the body ran."""
         self.inside = 0
@@ -67,6 +69,7 @@ class GovernorScope:
         tree = node.tree
         if tree.scopes.setdefault(node, self) is not self:
             self._join_others()
+        self.running = True
         if node.ended is not None or node.timed or tree.halts:
             try:
                 check(node)
@@ -102,13 +105,6 @@ class GovernorScope:
             raise first from None
         return swallowed
 
-    @property
-    def running(self) -> bool:
-        """Whether the body was begun and has not ended."""
-        node = self.node
-        tree = node.tree
-        return tree.scopes.get(node) is self or self in tree.more_scopes.get(node, ())
-
     def is_stopped(self) -> bool:
         """Whether the body is to end: its scope was cancelled, by whatever."""
         return self._scope is not None and self._scope.cancel_called
@@ -137,6 +133,7 @@ class GovernorScope:
 
     def _leave(self) -> None:
         """Take it out of its tree: nothing that is posted concerns it any more."""
+        self.running = False
         node = self.node
         tree = node.tree
         if tree.scopes.get(node) is self:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 
 class MemoryJournal:
@@ -32,17 +32,37 @@ class MemoryJournal:
         self._records[key] = value
 
 
-_PLACE: Final = ContextVar("kairo_team_place", default="run")
+class Body(Protocol):
+    """The body of a task, for what works in it."""
+
+    @property
+    def place(self) -> str:
+        """Where it works."""
+        ...
+
+
+_HERE: Final[ContextVar[tuple[Body | None, str | None]]] = ContextVar("kairo_team_place", default=(None, "run"))
+"""The body that works here, and the step inside it; without a step it is the body itself."""
+
+
+def enter_body(body: Body) -> None:
+    """Work in a task's body from here on, until another one is entered or the context ends."""
+    _HERE.set((body, None))
+
+
+def body_here() -> Body | None:
+    """Return the body that works here; None outside of any."""
+    return _HERE.get()[0]
 
 
 @contextmanager
-def within(place: str) -> Generator[None]:
-    """Do the work of the block at this place."""
-    token = _PLACE.set(place)
+def within(step: str) -> Generator[None]:
+    """Do the work of the block as part of this step."""
+    token = _HERE.set((_HERE.get()[0], step))
     try:
         yield
     finally:
-        _PLACE.reset(token)
+        _HERE.reset(token)
 
 
 class Places:
@@ -55,6 +75,7 @@ class Places:
 
     def name(self, purpose: str) -> str:
         """Name the next piece of work for a purpose, here."""
-        name = f"{purpose}:{_PLACE.get()}"
+        body, step = _HERE.get()
+        name = f"{purpose}:{body.place if step is None and body is not None else step}"
         self._named[name] += 1
         return f"{name}:{self._named[name]}"
