@@ -170,11 +170,11 @@ class Leashes:
 
         What never waits for anything needs no coroutine around it. How long the step took is the caller's to note.
         """
+        coroutine: Any = work
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
             if work is None:  # whoever called it says what is wrong with that
                 return None, None
-            work = _await(work)
-        coroutine: Any = work
+            coroutine = _await(work)
         task, nurseries = None, 0
         if self._task is not None:
             task = self._task()
