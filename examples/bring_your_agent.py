@@ -28,10 +28,10 @@ PORT = "Brest"
 LEVELS = {"06:30": 2.9, "08:05": 1.2, "11:40": 4.4, "14:20": 6.8, "17:10": 4.1}
 """Metres of water by the hour."""
 CLOSED_ABOVE = 6.0
-"""Metres of water above which nobody bathes."""
+"""Metres of water above which bathing is forbidden."""
 REWRITE = "Rewrite the sentence for a notice board, in one short sentence. Keep every number."
 TASK = "{{ assignment.task.description }}"
-"""What a member without a prompt of its own is told: a model this small gets lost in goals and limits."""
+"""The prompt of a member without one of its own: a model this small is confused by goals and limits."""
 TRIES = 3
 """Sentences the graph writes at most."""
 
@@ -64,7 +64,7 @@ class Log:
 
 
 def make_clerk(address: LocalAddress) -> kt.Agent:
-    """Make an agent that reads the log, and is asked again when what it says does not stand there."""
+    """Make an agent that reads the log, and is asked again when its answer does not occur there."""
     from pydantic_ai import Agent, ModelRetry, NativeOutput, RunContext
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -181,7 +181,7 @@ def make_team() -> kt.Team:
 
 
 def make_request() -> kt.TeamExecutionRequest:
-    """Say who does what, after whom, and what all of it may use."""
+    """Make the plan, its members and the budget."""
     plan = kt.TaskGraph(
         [
             kt.Task("measure", "Find the highest water of the day.", member="gauge", inputs={"levels": LEVELS}),
@@ -197,7 +197,7 @@ def make_request() -> kt.TeamExecutionRequest:
 
 
 def report(result: kt.TeamResult, team: kt.Team) -> str:
-    """Say what each task took, what was carved and used, and what came of it."""
+    """Print the usage of each task, the budget tree and the result."""
     lines = [f"{'task':8} {'member':7} {'its agent':16} {'status':10} {'tokens':>6} {'tool calls':>10}"]
     for outcome in result.outcomes:
         agent = type(team.member(outcome.member).agent).__name__ if outcome.member else "-"
@@ -208,7 +208,7 @@ def report(result: kt.TeamResult, team: kt.Team) -> str:
 
 
 def explain(missing: Exception) -> str:
-    """Say in a sentence what must be installed."""
+    """Return in a sentence what must be installed."""
     library = str(getattr(missing, "name", None) or "").partition(".")[0].replace("_", "-")
     return f"this example needs {library}: pip install {library}" if library else f"this example cannot run: {missing}"
 

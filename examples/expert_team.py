@@ -5,9 +5,9 @@
     kairo run examples/expert_team.py "Put up a notice on the fog and the waves."
 
 The planner, a model of 135 million parameters, turns the goal into tasks: a notice, and a sentence on each subject of
-it. The writer, the same model, makes a sentence out of the harbour's record. The rubric counts: what is not in the
-record, or is left out, goes back with findings. The editor, a function, puts up what was accepted. When no plan can be
-had one task takes its place, the editor copies the record, and the run is DEGRADED.
+it. The writer, the same model, writes a sentence from the harbour's record. The rubric counts: words that are not in
+the record, or are missing, come back as findings. The editor, a function, joins the accepted sentences. When no plan
+can be had one task takes its place, the editor copies the record, and the run is DEGRADED.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ RECORD = {
     "kites": "forbidden near the pier",
     "rain": "after 18:00, 3 mm",
 }
-"""What the harbour's log says of the day."""
+"""The harbour's log of the day."""
 
-# ---------------------------------------------------------------- what the model is told: examples, not rules
+# ---------------------------------------------------------------- the model's prompts: examples, not rules
 
 PLANNED = (["boats", "snow"], ["storms", "boats", "heat"], ["bread", "roads", "mail", "trains"], ["stars", "ice"])
 WRITTEN = {
@@ -60,7 +60,7 @@ def plan_for(names: list[str]) -> str:
 
 
 def goal_for(names: list[str]) -> str:
-    """Say what is wanted, in words."""
+    """Describe what is wanted, in words."""
     *most, last = [f"the {name}" for name in names]
     return f"Put up a notice on {', '.join(most)} and {last}."
 
@@ -85,7 +85,7 @@ TASK_PROMPT = """{% for finding in assignment.findings if finding.status != "clo
 
 WORD = re.compile(r"[a-z]+|\d+(?:[:.]\d+)?")
 LITTLE = {"a", "and", "are", "at", "come", "comes", "from", "has", "in", "is", "lasts", "the", "there", "until", "with"}
-"""Words that say nothing of themselves."""
+"""Words without a content of their own."""
 
 
 def subjects(text: str) -> list[str]:
@@ -160,12 +160,12 @@ def editor(assignment: kt.Assignment) -> str:
 
 
 def warmer(assignment: kt.Assignment) -> dict[str, Any]:
-    """Let the model try something else each time it is sent back."""
+    """Raise the temperature at each revision, so that the model tries something else."""
     return {"temperature": 0.3 * (assignment.attempt - 1), "seed": assignment.attempt, "max_tokens": 40}
 
 
 def build(*, offline: bool = False) -> tuple[kt.Team, kt.TeamExecutionRequest]:
-    """Make the team and say what it is asked for; offline, scripts play the planner and the writer."""
+    """Make the team and its request; offline, scripts replace the planner and the writer."""
     plans, sentences = (ScriptedModel(PLANS), ScriptedModel(SENTENCES)) if offline else (MODEL, MODEL)
     planner = AgentPlanner(plans, max_tasks=6, settings={"temperature": 0, "max_tokens": 300})
     coordinator = ExpertTeamCoordinator(
@@ -186,7 +186,7 @@ def build(*, offline: bool = False) -> tuple[kt.Team, kt.TeamExecutionRequest]:
     return team, kt.TeamExecutionRequest(GOAL, context=RECORD, config=config)
 
 
-# ---------------------------------------------------------------- what scripts say in the model's place, and main
+# ---------------------------------------------------------------- scripts in place of the model, and main
 
 PLANS = [plan_for(["tide", "wind", "kites"])]
 SENTENCES = [
@@ -198,7 +198,7 @@ SENTENCES = [
 
 
 def watch(event: kt.events.Event) -> None:
-    """Say what each review came to."""
+    """Print the verdict of each review."""
     if isinstance(event, kt.events.EvaluationResult):
         verdict = event.verdict
         said = f": {verdict.feedback}" if verdict.feedback else ""

@@ -1,4 +1,4 @@
-"""Guarded tools: what stands between a model that tries everything and the files, commands and secrets of a desk.
+"""Guarded tools: the guards between a model that tries everything and the files, commands and secrets of a desk.
 
     python examples/guarded_tools.py          # offline: a script plays the model, so that it does try everything
 
@@ -22,7 +22,7 @@ TOKEN = "tide-9f3a1c"  # made up, and it opens nothing
 
 
 class Workspace:
-    """The tools: typed methods that say what they may do. They check nothing themselves."""
+    """The tools: typed methods that declare what they may do. They check nothing themselves."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -40,7 +40,7 @@ class Workspace:
 
     @kt.tool(side_effect="system")
     def run(self, command: str) -> str:
-        """Run a command; here it is only said that it would have run."""
+        """Run a command; here it only returns that it would have run."""
         return f"[the output of {command}]"
 
 
@@ -60,7 +60,7 @@ TRIES: list[tuple[str, dict[str, Any]]] = [
 
 
 def rules(root: Path) -> RuleGuard:
-    """Say what the tools may touch: what no rule allows is denied."""
+    """Return the rules for the tools: a call that no rule allows is denied."""
     return RuleGuard(
         [
             Rule.deny("*(secrets/**)"),
@@ -79,7 +79,7 @@ def play(tries: list[tuple[str, dict[str, Any]]]) -> ScriptedModel:
 
 
 def try_all(root: Path, tries: list[tuple[str, dict[str, Any]]], *, plan_mode: bool = False) -> list[str]:
-    """Let a model try the tools of a workspace; return what is to be told of it."""
+    """Let a model try the tools of a workspace; return the lines to print."""
     desk, model, told = Workspace(root), play(tries), iter(tries)
     lines: list[str] = []
 
@@ -119,7 +119,7 @@ def fill(root: Path) -> None:
 
 
 def main() -> str:
-    """Let the model work, then let it plan; return all that is told."""
+    """Let the model work, then let it plan; return all lines to print."""
     with TemporaryDirectory() as folder:
         place = Path(folder).resolve()
         root = place / "desk"

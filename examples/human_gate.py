@@ -1,8 +1,8 @@
 """A loan desk in which a person decides: whether the letter may go out, and whether the money may be paid.
 
-    python examples/human_gate.py             # asks at the terminal
-    kairo run examples/human_gate.py          # the same, with the live view, which steps aside for the questions
-    python examples/human_gate.py --defer     # nobody is there: the run waits, is answered, and goes on
+    python examples/human_gate.py # asks at the terminal kairo run examples/human_gate.py # the same, with the live
+    view, which steps aside for the questions python examples/human_gate.py --defer # no person: the run waits, is
+    answered, and goes on
 
 The members are plain functions, so it runs offline. Letters about large loans go to a person whatever the review says
 of them, and a tool that moves money is asked about before it is called. What depends on neither is done meanwhile.
@@ -34,14 +34,14 @@ def assess(assignment: kt.Assignment) -> str:
 
 
 def write(assignment: kt.Assignment) -> str:
-    """Write the letter; who sent it back wanted something in it."""
+    """Write the letter, with the change that the person wanted."""
     monthly, months = assignment.upstream["assess"].text, assignment.inputs["months"]
     letter = f"We lend you {assignment.inputs['amount']:,} for {months} months. You pay {monthly} a month."
     return f"{letter} That is {float(monthly) * months:,.2f} in all." if assignment.findings else letter
 
 
 def count(assignment: kt.Assignment) -> str:
-    """Note the loan for the statistics; nobody needs to be asked about that."""
+    """Note the loan for the statistics; this needs no approval."""
     return f"1 loan, {assignment.inputs['amount']:,}"
 
 
@@ -52,7 +52,7 @@ def pay_out(account: str, amount: int) -> str:
 
 
 async def pay(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-    """Pay the loan out, if a person lets it happen."""
+    """Pay the loan out, if a person approves."""
     result = await context.tool(pay_out).call({"account": "NL00 0000", "amount": assignment.inputs["amount"]})
     return result.text
 
@@ -78,7 +78,7 @@ plan = kt.TaskGraph(
 
 
 def build(gate: kt.HumanGate) -> tuple[kt.Team, kt.Runtime]:
-    """Make the desk, and the runtime that knows whom to ask."""
+    """Make the desk, and the runtime with its gate."""
     runtime = kt.Runtime(gate=gate)
     members = [
         kt.Member("analyst", assess),
@@ -100,11 +100,11 @@ team, _ = build(kt.ConsoleGate())
 """What `kairo run` runs."""
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- output
 
 
 def told(result: kt.TeamResult) -> list[str]:
-    """Say how every task stands."""
+    """Return the state of every task."""
     lines = [result.status.value.upper()]
     for outcome in result.outcomes:
         text = f": {outcome.artifact.text}" if outcome.artifact is not None else ""
@@ -121,7 +121,7 @@ ANSWERS = (
 
 
 async def later(answers: Iterable[kt.HumanDecision] = ANSWERS) -> list[str]:
-    """Run the desk while nobody is there, answer what waits, and go on, until nothing waits any more."""
+    """Run the desk without a person, answer the waiting questions, and go on, until nothing waits any more."""
     desk, runtime = build(kt.DeferGate())
     request = kt.TeamExecutionRequest("Lend it.", plan=plan, run_id="loan-1")
     result = await kt.run(desk, request)

@@ -1,13 +1,13 @@
 """How far may a judge decide by itself? Labelled examples, a rubric, and a judge to calibrate.
 
-The texts are made here, with planted defects, so that what a human would say of each is known: a text with a word that
-a child does not know is sent back. The judge stands in for a model, so that the example needs none: it takes long words
-for hard ones, which is often right. It misses short hard words, and long plain ones mislead it.
+The texts are made here, with planted defects, so that the human's answer for each is known: a text with a word that a
+child does not know is sent back. The judge replaces a model, so that the example needs none: it treats long words for
+hard ones, which is often right. It misses short hard words, and long plain ones mislead it.
 
     kairo judge calibrate examples/judge_calibration_data/labelled.jsonl \
         --judge examples/judge_calibration.py:judge --rubric examples/judge_calibration.py
 
-    python examples/judge_calibration.py        # prints the labelled examples anew
+    python examples/judge_calibration.py # prints the labelled examples again
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WordJudge:
     name = "example:word-judge"
 
     async def complete(self, request: kt.ModelRequest) -> kt.ModelResponse:
-        """Answer for the one criterion, as it is asked to."""
+        """Answer for the one criterion."""
         text: str = json.loads(request.messages[1].text.splitlines()[1])
         long = sum(len(word.strip(".,")) >= LONG for word in text.split())
         met, confidence = {0: (True, 0.95), 1: (True, 0.6), 2: (False, 0.8)}.get(long, (False, 0.97))
@@ -55,7 +55,7 @@ judge = WordJudge()
 
 
 def examples() -> Iterator[dict[str, Any]]:
-    """Make texts and say what a human decides about each; the second attempts are the harder ones."""
+    """Make texts with the decision of a human about each; the second attempts are the harder ones."""
     lots = random.Random(11)  # noqa: S311 - the same examples every time
     for number in range(FIRST + SECOND):
         attempt = 1 if number < FIRST else 2

@@ -29,7 +29,7 @@ NEEDED = 190
 TEAM_TOKENS, DOCUMENT_TOKENS = 25_000, 180
 HARBOURS = ("Brest", "Calais", "Dieppe", "Dover", "Jersey", "Ostend", "Penzance", "Roscoff")
 BLANK, GARBAGE, ENDLESS = (7, 57, 107, 157), (31, 81, 131, 181), (100,)
-"""Numbers of the documents that nobody can make anything of."""
+"""Numbers of the documents that cannot be read."""
 WEATHER = ("The sea is calm.", "Gusts from the west.", "Fog until nine.", "Rain is on its way, and the wind turns.")
 
 
@@ -108,7 +108,7 @@ def build(model: str | kt.ChatModel = PLAYED) -> tuple[kt.Team, kt.TeamExecution
 
 
 def tell(result: kt.TeamResult) -> str:
-    """Say what came of the documents, why some gave nothing, what it cost, then the result and the status."""
+    """Print how many documents were read, why some failed, what it cost, then the result and the status."""
     *maps, reduced = result.outcomes
     read = [outcome for outcome in maps if outcome.status is kt.TaskStatus.COMPLETED]
     dearest = max(maps, key=lambda outcome: outcome.usage.tokens)

@@ -3,9 +3,9 @@
     kairo demo                        # the repository around you, on the model inside this process
     kairo demo --repo ../other --model openai:gpt-5-mini
 
-One `write-N` task per commit has the writer turn the commit's subject into a sentence. The rubric sends a bad one
-back with findings, three times at most; what never passes is not used. `notes` starts when every writer has ended
-and at least half of them were accepted; where a sentence is missing the commit's own subject stands, marked.
+One `write-N` task per commit has the writer turn the commit's subject into a sentence. The rubric sends a bad one back
+with findings, three times at most; what never passes is not used. `notes` starts when every writer has ended and at
+least half of them were accepted; a missing sentence is replaced by the commit's own subject, marked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sentence(BaseModel):
 
 
 def warmer(assignment: kt.Assignment) -> dict[str, Any]:
-    """Let the model try something else each time it is sent back."""
+    """Raise the temperature at each revision, so that the model tries something else."""
     return {
         "temperature": (0, 0.4, 0.7, 0.7)[min(assignment.attempt, 4) - 1],
         "seed": assignment.attempt,
@@ -72,7 +72,7 @@ def make_team(model: str = "local:smollm2") -> kt.Team:
 
 
 def make_plan(history: History) -> kt.TaskGraph:
-    """Give every commit a task of its own, and the notes half of them to start with."""
+    """Make one task for each commit, and one for the notes that needs half of them."""
     commits = {f"write-{number}": vars(commit) for number, commit in enumerate(history.commits, 1)}
     write = [
         kt.Task(task_id, commit["subject"], role="writer", inputs=commit, evaluator="sentence", output_type="sentence")
@@ -105,7 +105,7 @@ team = make_team()
 
 
 def __getattr__(name: str) -> Any:
-    """Let `kairo run examples/release_notes.py` find a request; importing the file alone reads no history."""
+    """Return the request for `kairo run examples/release_notes.py`; importing the file reads no history."""
     if name == "request":
         return build()[1]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

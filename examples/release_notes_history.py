@@ -1,7 +1,7 @@
 """Which commits of a repository its users want to read about: `git log`, sifted by plain rules.
 
 A commit is picked when its subject begins with a verb of `KINDS`, after the usual decorations (`feat(cli): ...`,
-`gh-1234: ...`, `... (#567)`) are taken off, and nothing in `NOISE` says that it is about the project's own workshop.
+`gh-1234: ...`, `... (#567)`) are removed, and no word in `NOISE` shows that it is about the project's internals.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ KINDS: Final = {
 }
 """The verbs a commit may begin with, by the kind of change they announce.
 
-Words that are nouns as often ("Cache invalidation for tenants", "Log rotation") are left out: plain rules cannot tell.
+Words that are nouns as often ("Cache invalidation for tenants", "Log rotation") are left out: plain rules cannot
+distinguish them.
 """
 
 _IRREGULAR: Final = {
@@ -103,7 +104,7 @@ class History:
 def read(repo: Path | None = None) -> History:
     """Pick commits from `repo`; without one from the repository around the working directory, else the shipped ones.
 
-    Raises `Misuse` when a repository was asked for and it cannot be read or has nothing to tell its users.
+    Raises `Misuse` when a repository was named and it cannot be read or has no commit that concerns users.
     """
     try:
         history = _of(repo or Path())
@@ -168,7 +169,7 @@ def _undecorated(subject: str) -> str | None:
 
 
 def _is_plain(bare: str) -> bool:
-    """Tell whether it is one readable line: nothing cut off, glued together or undecodable, and one verb."""
+    """Return whether it is one readable line: nothing cut off, glued together or undecodable, and one verb."""
     in_one_piece = not re.search(r"[;\ufffd]|://|\.\.|\u2026|[.!?] ", bare) and bare.isprintable()
     fits = len(bare) <= WIDEST and SHORTEST <= len(bare.split()) <= LONGEST
     return in_one_piece and fits and not _NOUN.match(bare) and not _SECOND_VERB.search(bare)
@@ -184,7 +185,7 @@ def _log(root: Path) -> Iterator[tuple[str, str]]:
     """(short id, subject) of the commits on the current branch, newest first, merges left out."""
     if not _git(root, "rev-list", "-n1", "--all"):
         return
-    # A subject can be as long as its author liked; what is longer than a line is cut here and passed over later.
+    # A subject can have any length; a subject longer than a line is cut here and skipped later.
     shape = "--format=%h%x09%<(200,trunc)%s"
     output = _git(root, "log", f"-n{LOOKED_AT}", "--no-merges", "--no-show-signature", "-z", shape)
     for line in filter(None, output.split("\0")):
@@ -193,7 +194,7 @@ def _log(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _git(place: Path, *arguments: str) -> str:
-    """Ask git, whatever its environment and configuration say; raises `Misuse` when it cannot answer."""
+    """Ask git, independent of its environment and configuration; raises `Misuse` when it cannot answer."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "--no-pager", "-c", "i18n.logOutputEncoding=UTF-8", "-c", "color.ui=never", *arguments]
     try:

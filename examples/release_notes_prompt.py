@@ -1,4 +1,4 @@
-"""What the writer is told. A model of 135 million parameters follows examples, not rules.
+"""The writer's prompt. A model of 135 million parameters follows examples, not rules.
 
 Of 49 commit subjects this prompt had never been tried on, 44 sentences passed the rubric at the first attempt and 46
 within three revisions. Sent back without the findings, a sentence that had failed hardly ever got better.
@@ -39,7 +39,7 @@ INSTRUCTIONS = "\n\n".join(
 )
 TEMPLATES = {
     "system": "{{ role.instructions }}",
-    # The findings come first: the last line is then the one that all examples have taught.
+    # The findings come first, so that the last line has the form of all examples.
     "task": """{{ (assignment.findings | selectattr("severity", "eq", "blocking") | list)[:3]
     | map(attribute="expected") | unique | join(" ") }}\n"""
     + ASK

@@ -1,7 +1,7 @@
-"""What a sentence of the release notes must be. Plain code decides, so that no sentence says what its commit does not.
+"""The rules for a sentence of the release notes. Plain code decides, so that no sentence adds to its commit.
 
 Every check takes the sentence and the commit's subject and returns None, or a `Problem` the writer can act on. Together
-they let through little more than the commit's own words in their own order, led by its own verb in the past tense.
+they accept little more than the commit's own words in their own order, after its own verb in the past tense.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kairo_team.examples.release_notes_history import KIND_OF, past
 
 
 class Problem(NamedTuple):
-    """What was found, and what the writer is to do about it."""
+    """The defect, and what the writer must do about it."""
 
     observed: str
     expected: str
@@ -38,7 +38,7 @@ _STAND_INS: Final = {
     "introduce": {"add"},
     "repair": {"fix"},
 }
-"""Verbs that may stand for the commit's own."""
+"""Verbs that may replace the commit's own."""
 _FREE: Final = frozenset({"a", "an", "the"})
 """Words that may come and go."""
 _NEGATIONS: Final = frozenset(
@@ -108,7 +108,7 @@ def nothing_invented(sentence: str, subject: str) -> Problem | None:
 
 
 def meaning_kept(sentence: str, subject: str) -> Problem | None:
-    """Turn nothing round: keep what is denied, take no opposites, leave the words in their order."""
+    """Keep the meaning: keep negations, use no opposites, leave the words in their order."""
     said, given = _said(sentence, subject), _given(subject)
     for word in sorted(_NEGATIONS):
         if said.count(word) != given.count(word):
@@ -130,7 +130,7 @@ def no_first_person(sentence: str, subject: str) -> Problem | None:
 
 
 def said_once(sentence: str, subject: str) -> Problem | None:
-    """Say nothing twice."""
+    """Repeat nothing."""
     said = Counter(_said(sentence, subject))
     again = [word for word in said - Counter(_given(subject)) if said[word] > 1]
     return Problem(f"{_list(again)} said twice", f"Say {_list(again)} once.") if again else None
@@ -159,12 +159,12 @@ def _given(subject: str) -> list[str]:
 
 
 def _said(sentence: str, subject: str) -> list[str]:
-    """Return the sentence's words after its verb, or what stands for it."""
+    """Return the sentence's words after its verb, or after the verb that replaces it."""
     return _words(sentence)[3 if _added_support(sentence, subject) else 1 :]
 
 
 def _added_support(sentence: str, subject: str) -> bool:
-    """Tell the one rewording that is allowed: "Added support for X" for "Support X"."""
+    """Return whether it is the one allowed rewording: "Added support for X" for "Support X"."""
     return _verb(subject) == "support" and sentence.startswith("Added support for ")
 
 
@@ -182,7 +182,7 @@ def _bare(word: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Tell numbers, versions, identifiers, options and names from plain words."""
+    """Return whether it is a number, version, identifier, option or name, and not a plain word."""
     return not re.fullmatch(r"[a-z]+(?:[-'\u2019][a-z]+)*", word)
 
 

@@ -4,13 +4,11 @@
     curl -s -X POST localhost:8000/runs -H 'Authorization: Bearer sesame' -d '{"goal": "Tell what the sea is like."}'
     curl -N localhost:8000/runs/RUN_ID/events?token=sesame
 
-| request | what it does |
-|---|---|
-| `POST /runs` with `{"goal": ...}` | begins a run, and says where its events and its result are |
-| `GET /runs/ID/events` | its events from the first, or after `Last-Event-ID`, then live |
-| `POST /runs/ID/steer` with `{"directive": ...}` | tells all its members, or with a `task_id` those of one task |
-| `POST /runs/ID/cancel`, with or without `{"task_id": ...}` | ends the run, or one task of it |
-| `GET /runs/ID/result` | waits for the end and says what came of it |
+| request | what it does | |---|---| | `POST /runs` with `{"goal": ...}` | starts a run, and returns the addresses of
+its events and its result | | `GET /runs/ID/events` | its events from the first, or after `Last-Event-ID`, then live | |
+`POST /runs/ID/steer` with `{"directive": ...}` | sends it to all members, or with a `task_id` to those of one task | |
+`POST /runs/ID/cancel`, with or without `{"task_id": ...}` | ends the run, or one task of it | | `GET /runs/ID/result` |
+waits for the end and returns the result |
 
 The events' numbers are their ids, so a browser's `EventSource` that lost its connection asks for what it has not seen,
 and gets every event once. Members are plain functions that take their time: no model is asked. Needs starlette and
@@ -57,7 +55,7 @@ NAMES = ("localhost", "127.0.0.1", "[::1]")
 MAX_BODY = 64_000
 """Bytes of a request's body."""
 KEPT = 100
-"""Ended runs whose events and results can still be asked for."""
+"""Ended runs whose events and results can still be read."""
 
 # ---------------------------------------------------------------- the team
 
@@ -65,7 +63,7 @@ SEEN = {"waves": "waves of half a metre from the west", "wind": "a light breeze"
 
 
 async def watch(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-    """Look at one thing after the other, and tell of each."""
+    """Look at one thing after the other, and report each."""
     for number, (what, found) in enumerate(SEEN.items(), 1):
         await anyio.sleep(SECONDS)
         context.emit(f"{assignment.task.id}: looked at the {what}", done=number, of=len(SEEN))
@@ -74,7 +72,7 @@ async def watch(assignment: kt.Assignment, context: kt.MemberContext) -> str:
 
 
 async def write(assignment: kt.Assignment) -> str:
-    """Write down what was seen, the way whoever steers the run wants it."""
+    """Write what was seen, with the directives for the run."""
     await anyio.sleep(SECONDS)
     wanted = "".join(f" ({directive})" for directive in assignment.directives)
     return f"At sea: {assignment.upstream['watch'].text}.{wanted}"
@@ -103,7 +101,7 @@ class Desk:
         self._runs: OrderedDict[str, kt.Run] = OrderedDict()
 
     async def begin(self, goal: str) -> kt.Run:
-        """Start a run, and forget the oldest of those that have ended."""
+        """Start a run, and drop the oldest of the ended runs."""
         team, request = build(goal)
         run = await self.runtime.start(team, request)
         self._runs[run.run_id] = run
@@ -117,7 +115,7 @@ class Desk:
         return self._runs.get(run_id) or self.runtime.runs[run_id]
 
     def close(self) -> None:
-        """End what is still at work: the server goes down."""
+        """Cancel the live runs: the server stops."""
         for run in self.runtime.runs.values():
             run.cancel("the server was shut down")
 
@@ -140,7 +138,7 @@ async def begin(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response:
-    """Send the events a watcher has not seen; 204, which tells it not to come back, when there are no more."""
+    """Send the events a watcher has not seen; when there are no more, 204, after which a browser stops asking."""
     run = desk(request).find(request.path_params["run_id"])
     last = request.headers.get("last-event-id", "0")
     if not last.isdecimal():
@@ -167,7 +165,7 @@ async def stream(source: AsyncIterator[events.Event]) -> AsyncIterator[str]:
 
 
 async def steer(request: Request) -> Response:
-    """Give a directive."""
+    """Send a directive."""
     body = await read(request)
     desk(request).find(request.path_params["run_id"]).steer(body.get("directive", ""), body.get("task_id"))
     return Response(status_code=204)
@@ -184,14 +182,14 @@ async def cancel(request: Request) -> Response:
 
 
 async def result(request: Request) -> Response:
-    """Wait for the end, and tell it."""
+    """Wait for the end, and return the result."""
     ended = await desk(request).find(request.path_params["run_id"]).result()
     tasks = {outcome.task_id: outcome.status.value for outcome in ended.outcomes}
     return JSONResponse({"status": ended.status.value, "output": ended.output, "error": ended.error, "tasks": tasks})
 
 
 async def read(request: Request) -> dict[str, str]:
-    """Return the JSON object of strings that a request brings; none is an empty one."""
+    """Return the JSON object of strings in a request's body; an empty one when there is no body."""
     body = b""
     async for part in request.stream():
         body += part
@@ -209,7 +207,7 @@ async def read(request: Request) -> dict[str, str]:
 
 
 class Guarded:
-    """Lets in only requests that name this server, come from nowhere else, and know the token."""
+    """Admits only requests with this server's name and origin, and the token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -221,7 +219,7 @@ class Guarded:
 
 
 def unwanted(request: Request) -> Response | None:
-    """Return the refusal of a request; None lets it in."""
+    """Return the refusal of a request; None admits it."""
     hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
     if len(hosts) != 1 or hosts[0].lower().removesuffix(f":{(request.scope['server'] or ('', 0))[1]}") not in NAMES:
         return JSONResponse({"error": f"this server is called {', '.join(NAMES)}, not {hosts}"}, 421)
@@ -234,7 +232,7 @@ def unwanted(request: Request) -> Response | None:
 
 
 async def refuse(_request: Request, error: Exception) -> Response:
-    """Say what is wrong: 404 for a run nobody knows, 409 for one that has ended, 400 for anything else."""
+    """Return the error: 404 for an unknown run, 409 for one that has ended, 400 for anything else."""
     status = 404 if isinstance(error, kt.RunNotFound) else 409 if isinstance(error, kt.RunFinished) else 400
     return JSONResponse({"error": str(error)}, status)
 

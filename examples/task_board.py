@@ -11,7 +11,7 @@
 
 The file of the lighthouse never came. Its task fails after two retries, what depends on it is skipped with the cause,
 the other branches finish, and the report, which `needs` three of its four dependencies, comes without the fourth. The
-run is DEGRADED and says why. Nothing here asks a model: a function is an agent like any other.
+run is DEGRADED, with the reason. No model is used: a function is an agent like any other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Days = list[Day]
 
 
 def load(assignment: kt.Assignment) -> kt.Artifact:
-    """Read the rows of a file as they stand."""
+    """Read the rows of a file."""
     file = DATA / assignment.inputs["file"]
     if not file.exists():
         raise FileNotFoundError(f"{file.name} has not come")
@@ -84,7 +84,7 @@ def statistics(assignment: kt.Assignment) -> str:
 
 
 def months(assignment: kt.Assignment) -> str:
-    """Say how warm and how wet each month was."""
+    """Return how warm and how wet each month was."""
     by_month: dict[str, Days] = defaultdict(list)
     for day in assignment.upstream["clean"].data_as(Days):
         by_month[f"{day.day:%Y-%m}"].append(day)
@@ -120,13 +120,13 @@ def compare(assignment: kt.Assignment) -> kt.Artifact:
 
 
 def drift(assignment: kt.Assignment) -> str:
-    """Say how far apart the two thermometers are."""
+    """Return how far apart the two thermometers are."""
     apart = assignment.upstream["compare"].data_as(dict[str, float])
     return f"{fmean(apart.values()):+.1f} degrees on average"
 
 
 def report(assignment: kt.Assignment) -> str:
-    """Put together what there is, and say what there is not."""
+    """Join the parts that exist, and name the missing ones."""
     parts = {part: assignment.upstream.get(part) for part in assignment.task.depends_on}
     return "\n\n".join(f"{part.upper()}\n{made.text if made else '(not there)'}" for part, made in parts.items())
 
@@ -154,7 +154,7 @@ def build() -> tuple[kt.Team, kt.TeamExecutionRequest]:
 
 
 def tell(result: kt.TeamResult) -> str:
-    """Say how each task ended and why, then the report, then the status."""
+    """Print how each task ended and why, then the report, then the status."""
     lines = [f"{'task':10}  {'status':9}  {'tries':>5}"]
     for outcome in result.outcomes:
         made = outcome.artifact.text.partition("\n")[0] if outcome.artifact else ""

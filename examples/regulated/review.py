@@ -1,4 +1,4 @@
-"""Dose notes that code checks and a person signs off, by a rubric that somebody else's package publishes.
+"""Dose notes that code checks and a person signs off, by a rubric from another package.
 
     pip install ./tests/third_party/clinical_dose      # `make test` has done so
     python examples/regulated/review.py
@@ -32,12 +32,12 @@ LABEL = Rubric([Criterion("numbers", "no number that is not in the note", checks
 
 
 def print_label(assignment: kt.Assignment) -> str:
-    """Put what was accepted on one line."""
+    """Put the accepted note on one line."""
     return " / ".join(line.partition(" [")[0] for line in assignment.upstream["note"].text.splitlines())
 
 
 def build(notes: list[str], person: kt.HumanGate | None) -> kt.Team:
-    """Make the ward: a writer who writes these notes, and a person to ask, or none."""
+    """Make the ward: a writer that writes these notes, and a person to ask, or none."""
     members = [kt.Member("writer", ScriptedAgent(notes)), kt.Member("printer", print_label)]
     return kt.Team(
         "ward",
@@ -49,7 +49,7 @@ def build(notes: list[str], person: kt.HumanGate | None) -> kt.Team:
 
 
 def watch(event: kt.events.Event) -> None:
-    """Say what each review came to."""
+    """Print the verdict of each review."""
     if isinstance(event, kt.events.EvaluationResult):
         print(f"review of {event.task_id}, attempt {event.attempt}: {said(event.verdict)}")
         for finding in event.verdict.findings:
@@ -58,18 +58,18 @@ def watch(event: kt.events.Event) -> None:
 
 
 def said(verdict: kt.EvaluationVerdict) -> str:
-    """Say what a review decided, and why where it left it open."""
+    """Describe what a review decided, with the cause when it is open."""
     return f"{verdict.outcome}({verdict.cause})" if verdict.cause else verdict.outcome.value
 
 
 def sign(question: kt.HumanRequest) -> bool:
-    """Stand for the person who may prescribe: sign what code found nothing wrong with."""
+    """Answer as the person who may prescribe: sign a note without findings of code."""
     print(f"? {question.text}")
     return not question.findings
 
 
 def scene(title: str, notes: list[str], person: kt.HumanGate | None) -> kt.TeamResult:
-    """Let the ward work once, and say what came of it."""
+    """Run the ward once, and print the result."""
     print(f"== {title}")
     result = kt.run_sync(build(notes, person), kt.TeamExecutionRequest("Dose them.", plan=PLAN))
     for outcome in result.outcomes:
@@ -80,7 +80,7 @@ def scene(title: str, notes: list[str], person: kt.HumanGate | None) -> kt.TeamR
 
 
 def main() -> None:
-    """Show what happens with nobody to ask, with people who answer this and that, and with a writer who is stubborn."""
+    """Show a run with nobody to ask, runs with different answers, and one with a stubborn writer."""
     scene("nobody to ask", [CAREFUL], None)
     scene("a person signs", [CARELESS, CAREFUL], kt.CallbackGate(sign))
     scene("a person refuses", [CAREFUL], kt.CallbackGate(lambda _: kt.HumanDecision.reject("wrong patient")))

@@ -1,4 +1,4 @@
-"""Tools: what agents may call, and what stands around every call."""
+"""Tools: the functions agents may call, and the pipeline around every call."""
 
 from kairo_team._util.child_processes import supervised as supervised
 from kairo_team.permissions import PermissionDecision as PermissionDecision

@@ -31,7 +31,7 @@ def _bad(reason: str) -> CallRefusedError:
 
 
 def check_arguments(tool: Tool, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Return the arguments as the tool takes them; what is wrong with them the model is told."""
+    """Return the arguments as the tool takes them; the model receives the errors of wrong ones."""
     given = _parsed(arguments) if isinstance(arguments, str) else _plain(arguments)
     if not isinstance(given, dict):
         raise _bad(f"the arguments must be a JSON object, by name, not {describe(given)[:200]!r}")
@@ -72,7 +72,7 @@ def _plain(arguments: Any) -> Any:
 
 
 def _thawed(value: Any) -> Any:
-    """Copy what is read-only into plain dicts and lists, as functions and schema validators expect them."""
+    """Copy read-only values into plain dicts and lists, as functions and schema validators expect them."""
     if type(value) in _SCALARS:  # asking for a Mapping is slow
         return value
     if isinstance(value, Mapping):

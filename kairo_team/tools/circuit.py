@@ -26,7 +26,7 @@ class CircuitBreaker:
 
 
 class CircuitBreakers:
-    """The circuits of one run, one per tool. `clock` gives seconds, from any origin; it never goes back."""
+    """The circuits of one run, one per tool. `clock` returns seconds, from any origin; it never goes back."""
 
     __slots__ = ("_circuits", "_clock", "setting")
 
@@ -41,7 +41,7 @@ class CircuitBreakers:
         return _CLOSED if circuit is None else circuit.admit(self.setting, self._clock)
 
     def end(self, tool: str, ticket: int, succeeded: bool | None) -> None:
-        """Tell how an admitted call ended; None teaches nothing: it was refused or cancelled."""
+        """Record how an admitted call ended; None for a call that was refused or cancelled, which does not count."""
         circuit = self._circuits.get(tool)
         if circuit is None:
             if succeeded is not False:
@@ -56,8 +56,8 @@ _CLOSED: Final[int] = 0
 class _Circuit:
     """One tool's failures.
 
-    A ticket names the period in which a call was admitted. Each opening begins a new one, so what was admitted before
-    it has no say in what follows.
+    A ticket names the period in which a call was admitted. Each opening begins a new one, so a call that was admitted
+        before it does not affect what follows.
     """
 
     __slots__ = ("failures", "opened_at", "period", "trying")

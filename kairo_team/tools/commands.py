@@ -1,4 +1,4 @@
-"""Commands as a guard must see them: word by word, whatever they are written like; and globs of them."""
+"""Commands as a guard must see them, word by word in every way of writing; and globs of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST: Final = 20_000
 """Characters of a command that is looked at; a longer one is in doubt."""
 
 _SPECIAL: Final = re.compile(r"[;&|`$<>(){}\x00-\x08\x7f]|[^\S \t]")
-"""What can make one command into several, redirect it, or fill in what is not written there; rare spaces too."""
+"""Characters that can join commands, redirect them, or expand to other text; rare spaces too."""
 _SEPARATOR: Final = re.compile(r"[;&|`(){}<>\n\r]+|\$\(")
 _QUOTES: Final = re.compile(r"['\"\\^]")
 _PUNCTUATION: Final = re.compile(r"['\"\\^,=!@;&|`$(){}\[\]<>]")
@@ -30,7 +30,7 @@ _CLASS: Final = re.compile(r"\[[!^]?[^\]]+\]")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _ANY: Final = ("*", "**")
 _LONGEST_WORD: Final = 1_000
-"""Characters of a word whose wildcards are looked at; a longer one is in doubt."""
+"""The longest word, in characters, whose wildcards are examined; a longer word counts as undecided."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Command:
 
     @property
     def is_too_long(self) -> bool:
-        """It is longer than what is looked at."""
+        """It is too long to be examined."""
         return len(self.text) > LONGEST
 
     @property
@@ -70,7 +70,7 @@ class Command:
 
 
 class CommandGlob:
-    """The words of a command; `*` in one stands for any characters of it, and as the last for any words that follow."""
+    """The words of a command; `*` in a word matches any characters, and as the last word any words that follow."""
 
     __slots__ = ("_naive", "_operands", "_options", "_program", "_quoted", "_whole")
 
@@ -96,8 +96,8 @@ class CommandGlob:
     def touches(self, command: Command) -> bool:
         """Return whether one of these may be in it, however it is written.
 
-        The program may stand anywhere, behind any path. What an option takes is unknown: from the first one on, the
-        words need not follow each other, and one that sets something (`name=value`) may mean anything. An option of
+        The program may be any word, after any path. The values of options are unknown: after the first option, the
+        words need not be consecutive, and an option that sets something (`name=value`) may mean anything. An option of
         the glob is any option. More words may follow.
         """
         return command.is_too_long or any(
@@ -105,7 +105,7 @@ class CommandGlob:
         )
 
     def _begins(self, words: Sequence[str]) -> bool:
-        """Return whether the glob's program is among the words, and what stands behind it may be what the glob has."""
+        """Return whether the glob's program is among the words, and the words after it may match the glob's."""
         first = next((place for place, word in enumerate(words) if "=" not in word), 0)
         sets = False
         for place, word in enumerate(words):
@@ -118,7 +118,7 @@ class CommandGlob:
         return False
 
     def _follows(self, words: Sequence[str]) -> bool:
-        """Return whether what stands behind the program may be what the glob has there."""
+        """Return whether the words after the program may match the glob's."""
         if self._options and not any(_is_option(word) for word in words):
             return False
         rest, after_option = iter(words), False
@@ -144,9 +144,9 @@ def _fits(glob: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _may_be(word: str, wanted: str) -> bool:
-    """Return whether a word may be the wanted one, once a shell has filled in what it fills in.
+    """Return whether a word may equal the wanted one after a shell's expansions.
 
-    A letter that is not ASCII may pass for one that is.
+    A letter that is not ASCII may look like one that is.
     """
     if fnmatchcase(word, wanted):
         return True

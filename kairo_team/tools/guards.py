@@ -27,16 +27,16 @@ PATH_ARGUMENTS: Final = frozenset(
         *("from", "to", "into", "output", "location", "uri", "url"),
     }
 )
-"""Names of arguments that are taken for paths; so is every name that ends in `_` and one of them (`output_file`)."""
+"""Names of arguments that count as paths; so does every name that ends in `_` and one of them (`output_file`)."""
 COMMAND_ARGUMENTS: Final = frozenset({"command", "commands", "cmd", "argv"})
-"""Names of arguments that are taken for commands, in the same way."""
+"""Names of arguments that count as commands, in the same way."""
 HARMLESS_ARGUMENTS: Final = frozenset(
     {
         *("body", "content", "contents", "description", "encoding", "message", "subject", "text", "title"),
         *("file_text", "new_str", "new_string", "new_text", "old_str", "old_string", "old_text"),
     }
 )
-"""Names of arguments that are taken for mere text, neither paths nor commands; these names alone, in any case."""
+"""Names of arguments that count as plain text, neither paths nor commands; only these exact names, in any case."""
 
 _RULE: Final = re.compile(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _SEVERITY: Final[Mapping[PermissionAction, int]] = {"allow": 0, "ask": 1, "deny": 2}
@@ -47,7 +47,7 @@ _Role = Literal["path", "harmless", "undeclared"]
 class Rule:
     """`Tool` or `Tool(glob)`, and what happens to the calls it fits: see `RuleGuard`.
 
-    `Tool` is a tool's name, `*` in it stands for any characters. The glob is of paths or of the words of a command.
+    `Tool` is a tool's name, `*` in it matches any characters. The glob is of paths or of the words of a command.
     """
 
     action: PermissionAction
@@ -66,7 +66,7 @@ class Rule:
 
     @classmethod
     def allow(cls, pattern: str) -> Rule:
-        """Let the calls happen that it fits."""
+        """Allow the calls that it fits."""
         return cls("allow", pattern)
 
     @classmethod
@@ -128,7 +128,7 @@ class RuleGuard:
         return tuple(fitted.rule for fitted in self._rules)
 
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
-        """Decide about one call; what it returns names the rule."""
+        """Decide about one call; the decision names the rule."""
         subjects = list(_subjects(freeze(arguments), self._names, self.root))
         rules = [fitted for fitted in self._rules if fnmatchcase(tool, fitted.rule.tool)]
         beside = any(isinstance(subject, _Text) and subject.argument is None for subject in subjects)
@@ -137,7 +137,7 @@ class RuleGuard:
         return max(decisions, key=lambda decision: _SEVERITY[decision.action])
 
     def _decide(self, tool: str, rules: Sequence[_Fitted], subject: Subject, *, beside: bool) -> PermissionDecision:
-        """Find the first rule that fits one subject; `beside` says that the call has a command."""
+        """Find the first rule that fits one subject; `beside` is true when the call has a command."""
         for fitted in rules:
             if fitted.fits(subject, beside=beside):
                 return _decision(fitted.rule.action, str(fitted.rule), tool, subject)
@@ -149,7 +149,7 @@ class RuleGuard:
 
 @dataclass(frozen=True)
 class _Text:
-    """A command of a call, or a string of which nobody knows what it is."""
+    """A command of a call, or a string of an undeclared argument."""
 
     command: Command
     root: str
@@ -234,7 +234,7 @@ class _Names:
         return _is_one_of(argument, self.commands)
 
     def role(self, argument: str, outer: _Role) -> _Role:
-        """Say what stands below an argument; below a path all is one that is not declared harmless."""
+        """Return the kind of the strings below an argument; below a path all are paths but those declared harmless."""
         if _is_one_of(argument, self.paths):
             return "path"
         if argument.lower() in self.harmless:
@@ -249,7 +249,7 @@ def _subjects(arguments: Mapping[str, Any], names: _Names, root: str) -> Iterato
 
 
 def _below(key: str, value: Any, outer: _Role, names: _Names, root: str) -> Iterator[Path | _Text]:
-    """Yield what an argument holds, also by its second name: what is declared a command may be a path too."""
+    """Yield the strings of an argument, also as a second kind: a declared command may be a path too."""
     role = names.role(key, outer)
     if value is not None and names.are_commands(key):
         for text in _command_texts(key, value):

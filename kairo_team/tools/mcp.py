@@ -29,13 +29,13 @@ class McpServer:
     """An MCP server whose tools members may use: a `ToolSource`. Made by `McpServer.stdio` or `McpServer.http`.
 
     It is connected once per run, when the first member asks for its tools, and left when the run ends. Its list of
-    tools is read once per connection: what the server changes later shows at the next one. What it asks for itself -
-    a model's reply (sampling), an answer of the user's (elicitation), the client's folders (roots) - is refused: these
-    would be calls that no budget and no guardrail sees.
+    tools is read once per connection: later changes of the server appear with the next connection. The server's own
+    requests - a model's reply (sampling), an answer of the user's (elicitation), the client's folders (roots) - is
+    refused: these would be calls that no budget and no guardrail sees.
 
     Arguments are checked against a tool's inputSchema before the call, structured results against its outputSchema
-    after it. A tool whose schema is none is left out, with a warning in the log `kairo_team`; a schema that refers to
-    another document is never resolved: such a tool's calls fail.
+    after it. A tool whose schema is invalid is left out, with a warning in the log `kairo_team`; a schema that refers
+    to another document is never resolved: such a tool's calls fail.
 
     Two servers of a run must not share a name unless they are equal; equal ones share one connection.
     """
@@ -48,13 +48,13 @@ class McpServer:
     """Calls under way at once; later ones wait in order."""
     request_timeout: float = 30.0
     """Seconds for the server to answer one call, from the moment it is sent, and to be connected, from its start to its
-    last tool listed. Give more where the command first downloads the server."""
+    last tool listed. Set more when the command first downloads the server."""
     max_tools: int = 128
     """A server with more is not connected."""
     side_effects: Mapping[str, SideEffect] = field(default=EMPTY, hash=False)
-    """What its tools may do, by the server's own names for them; "system" where nothing is said."""
+    """What its tools may do, by the server's own names for them; "system" for every other tool."""
     trust_annotations: bool = False
-    """Let a tool count as "read" because the server says so (`readOnlyHint`), where `side_effects` says nothing."""
+    """Count a tool as "read" when the server declares it (`readOnlyHint`) and `side_effects` does not name it."""
 
     def __post_init__(self) -> None:
         owner = _check_name(self.name)
@@ -87,9 +87,8 @@ class McpServer:
     ) -> McpServer:
         """Describe a server that is started as a process: the command and each of its arguments a string of its own.
 
-        It gets a few harmless variables of this process's environment (PATH, HOME and their kin) and those in `env`;
-        no others. What it writes to its error output goes to the log `kairo_team` at DEBUG. `options` are the fields
-        of `McpServer`.
+        It gets a few harmless variables of this process's environment (PATH, HOME and their kin) and those in `env`; no
+        others. Its error output goes to the log `kairo_team` at DEBUG. `options` are the fields of `McpServer`.
         """
         owner = _check_name(name)
         words = _checked_command(owner, [command, *args])
@@ -108,11 +107,11 @@ class McpServer:
         return cls(name, HttpTransport(url, _checked_texts(owner, "headers", headers)), **options)
 
     def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """Connect, and yield the tools; `ConnectionError` when that is not possible, in one sentence that says why.
+        """Connect, and yield the tools; `ConnectionError` when that is not possible, with the reason in one sentence.
 
         When the server goes away, the block is cancelled and ends with `ConnectionError`; calls under way, and later
-        ones, raise it too. Leaving ends a stdio server's process and all its children: its input is closed, two
-        seconds later it is told to terminate, after two more it is killed.
+        ones, raise it too. Leaving ends a stdio server's process and all its children: its input is closed, two seconds
+        later it is asked to terminate, after two more it is killed.
         """
         if find_spec("mcp") is None or find_spec("jsonschema_rs") is None:
             raise MissingExtra("McpServer", "mcp")

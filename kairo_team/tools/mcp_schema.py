@@ -35,8 +35,8 @@ def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mappi
 def model_names(server: str, tools: Sequence[str]) -> list[str]:
     """Make one name per tool that any provider accepts, `<server>_<tool>`, all different, in order.
 
-    The names depend on the set of tools alone. What is too long, or would clash, ends in a hash of both names; a name
-    that needs no change keeps it over one that does.
+    The names depend only on the set of tools. A name that is too long, or would clash, ends in a hash of both names; of
+    two equal names, the one that needed no change keeps it.
     """
     plain = [f"{server}_{tool}" for tool in tools]
     taken = {name for name in plain if _fits(name)}
@@ -49,7 +49,7 @@ def model_names(server: str, tools: Sequence[str]) -> list[str]:
 
 
 def result_text(result: CallToolResult) -> str:
-    """Put a result's blocks into one text; what is no text is described by kind and size."""
+    """Put a result's blocks into one text; other content is described by kind and size."""
     texts = [_block_text(block) for block in result.content]
     if not texts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
@@ -61,7 +61,7 @@ def _fits(name: str) -> bool:
 
 
 def _fitted(name: str, taken: Iterable[str]) -> str:
-    """Return the name with what is not allowed replaced; too long or taken, its end is a hash."""
+    """Return the name with forbidden characters replaced; a name that is too long or taken ends in a hash."""
     plain = _UNFIT.sub("_", name)
     if len(plain) <= MAX_NAME and plain not in taken:
         return plain
@@ -90,7 +90,7 @@ def _described(*parts: str | int | None) -> str:
 
 
 def _decoded_size(base64: str) -> int:
-    """How many bytes a base64 text stands for."""
+    """How many bytes a base64 text encodes."""
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 

@@ -1,4 +1,4 @@
-"""One live connection to an MCP server: made ready, used, ended - and every way it can fail told in one sentence."""
+"""One live connection to an MCP server: opened, used, closed; every failure is described in one sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kairo_team.tools.mcp import McpServer
 
 LEAVE_SECONDS: Final = 2.0
-"""How long a server elsewhere may take to be told goodbye."""
+"""How long closing the session of a remote server may take."""
 NOT_FOUND: Final = 404
 """What a server answers to a session that it has forgotten."""
 
@@ -37,7 +37,7 @@ _logger = logging.getLogger("kairo_team")
 
 
 class _Unfit(Exception):
-    """The server answers, but is not to be used; the message says why."""
+    """The server answers, but must not be used; the message has the reason."""
 
 
 class McpSession:
@@ -119,7 +119,7 @@ class McpSession:
             cursor = page.next_cursor
 
     async def _offered(self, listed: Sequence[wire.Tool]) -> list[Tool]:
-        """Make the tools; one that cannot be used is left out, with a warning in the log."""
+        """Make the tools; a tool that cannot be used is left out, with a warning in the log."""
         by_name = {tool.name: tool for tool in reversed(listed)}  # the first of several of one name
         names = model_names(self._server.name, sorted(by_name))
         fitted = dict(zip(sorted(by_name), names, strict=True))
@@ -233,7 +233,7 @@ class McpSession:
         raise ConnectionError(self._masked(f"{self._name} ({self._place}) was lost: {self._why(error)}")) from None
 
     def _why(self, error: BaseException) -> str:
-        """Say why there is no connection."""
+        """Return why there is no connection."""
         reasons = [reason for leaf in _leaves(error) if (reason := self._reason(leaf))]
         return reasons[0] if reasons else f"{type(error).__name__}: {error}"
 

@@ -1,6 +1,6 @@
 """How an MCP server is reached: as a process of ours, over its standard input and output, or over streamable HTTP.
 
-A transport knows what must never be told of it: the values of its environment and headers, the credentials in its URL.
+A transport knows its secrets: the values of its environment and headers, the credentials in its URL.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StdioTransport:
         return tuple(self.env.values())
 
     def reason(self, error: BaseException) -> str | None:
-        """Say why the process did not start, where that is known."""
+        """Return why the process did not start, when that is known."""
         if self.cwd is not None and not Path(self.cwd).is_dir() and isinstance(error, OSError):
             return f"there is no folder {self.cwd!r} to start it in"
         if isinstance(error, FileNotFoundError):
@@ -120,7 +120,7 @@ class HttpTransport:
         return tuple(value for value in (*named, *words) if value)
 
     def reason(self, error: BaseException) -> str | None:
-        """Say why the server was not reached, where that is known."""
+        """Return why the server was not reached, when that is known."""
         import httpx2
 
         if isinstance(error, httpx2.ConnectError):
@@ -158,11 +158,11 @@ def _event_limit(connect: Callable[..., Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def pumped(transport: AbstractAsyncContextManager[Streams], forgotten: anyio.Event) -> AsyncGenerator[Streams]:
-    """Stand between a transport and its session: the block ends with `ConnectionLost` when nothing more will come.
+    """Connect a transport to its session: the block ends with `ConnectionLost` when nothing more will come.
 
     That is when the server's stream ends, or once `forgotten` is set.
 
-    Messages to the server never wait for it: one that reads nothing can hold up nobody who gives up on it.
+    Messages to the server never wait for it: a server that reads nothing cannot block a caller that gives up.
     """
     into_session, from_server = anyio.create_memory_object_stream[Any](0)
     to_server, out_of_session = anyio.create_memory_object_stream[Any](math.inf)
@@ -250,7 +250,7 @@ class _Ear:
                 return
 
     def take(self) -> bool:
-        """Read what is there; False when nothing is, and nothing will be."""
+        """Read the available bytes; False at the end of the output."""
         try:
             read = os.read(self.source, 65536)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Paths as a guard must see them: resolved, whatever they are written like; and globs of them."""
+"""Paths as a guard must see them, resolved from every way of writing; and globs of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Path:
     """One path of a call; the parts of `resolved` and `written` are separated by `/`."""
 
     text: str
-    """As it was given."""
+    """As it was written."""
     resolved: str | None
-    """Absolute, without `..` and links; None for what is no path, or of another machine."""
+    """Absolute, without `..` and links; None for a text that is no path, or is one of another machine."""
     written: str | None
     """Absolute, without `..`, links left as they are."""
     is_inside: bool
@@ -66,7 +66,7 @@ def _resolve(text: str, meant: str, root: str) -> Path:
 
 
 class PathGlob:
-    """A glob of absolute paths. What stands before its first wildcard is resolved when it is made."""
+    """A glob of absolute paths. The part before its first wildcard is resolved when it is made."""
 
     __slots__ = ("_any_case", "_exact", "_written")
 

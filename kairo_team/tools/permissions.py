@@ -26,7 +26,7 @@ class ToolPermissions:
     plan_mode: bool = False
     """Only tools that declare `read` are offered and run."""
     mcp: McpPolicy | None = None
-    """What tools of MCP servers may be used; None is `McpPolicy()`: none that is not listed."""
+    """Which tools of MCP servers may be used; None is `McpPolicy()`: only listed tools."""
     breaker: CircuitBreaker = CircuitBreaker()
 
     def __post_init__(self) -> None:

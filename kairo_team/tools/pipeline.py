@@ -41,9 +41,9 @@ __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult",
 
 Outcome = Literal["ok", "error", "refused"]
 OnCall = Callable[[str, Outcome, str | None, str | None], object]
-"""Told of every call when it has ended: the tool's name, what came of it, what refused it, and why."""
+"""Called after every call: the tool's name, its outcome, what refused it, and why."""
 OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
-"""Told of every ruling of a guardrail other than plainly to allow: when, about which tool, what."""
+"""Called for every ruling of a guardrail other than a plain allow: the phase, the tool, the ruling."""
 
 Approve = Callable[[str, str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
 """Asks a person about a call: its name, the tool's, its arguments, and why it is asked. None is no answer."""
@@ -57,11 +57,11 @@ _OPEN: Final = ToolPermissions()
 
 
 class ToolPipeline:
-    """Stands around every tool call of one member, in this order.
+    """The steps around every tool call of one member, in this order.
 
     Circuit breaker, allowed tools, plan mode, arguments, permission guard, guardrails before the tool; then one tool
-    call is held on the governor and the tool runs; then guardrails after it, and last of all secrets are masked and
-    the text is capped. What is refused is an error result that the member can read.
+    call is held on the governor and the tool runs; then guardrails after it, and last of all secrets are masked and the
+    text is capped. A refused call returns an error result that the member can read.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class ToolPipeline:
         self._with_mcp: GuardrailChain | None = None
 
     def refusal(self, tool: Tool) -> str | None:
-        """Say why the tool is not to be offered to a model at all; None if it is."""
+        """Return why the tool must not be offered to a model; None when it may be."""
         try:
             self._check_static(tool)
         except CallRefusedError as refused:
@@ -145,7 +145,7 @@ class ToolPipeline:
         works: bool | None = None
         try:
             checked = await self._admit(tool, arguments, key)
-            await checkpoint_if_cancelled()  # what is never started is not charged
+            await checkpoint_if_cancelled()  # a call that never starts is not charged
             with self._hold():
                 result = await self._execute(tool, checked)
             works = not result.is_error
@@ -249,7 +249,7 @@ class ToolPipeline:
             raise CallRefusedError("budget", f"no tool call is left to make: {error}") from error
 
     async def _execute(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run the tool; what it raises is an error result, unless it ends the attempt."""
+        """Run the tool; its exception becomes an error result, unless it ends the attempt."""
         try:
             return _result_of(await _run(tool, arguments))
         except BaseException as raised:

@@ -23,7 +23,7 @@ from kairo_team.tools.result import ToolResult
 from kairo_team.tools.tool import Tool, fitting_name
 
 SIDE_EFFECT: Final = "side_effect"
-"""Key of a tool's metadata that says what it may do: "read", "write" or "system"."""
+"""Key of a tool's metadata that declares what it may do: "read", "write" or "system"."""
 _SERVER: Final = "kairo_team.server"
 
 
@@ -87,7 +87,7 @@ class ToolsetSource:
 
 
 def described(definition: ToolDefinition) -> Tool:
-    """Return a tool of ours that says what a pydantic-ai tool is; calling it does nothing.
+    """Return a tool of ours that describes a pydantic-ai tool; calling it does nothing.
 
     `ValueError` for a `side_effect` in its metadata that there is not.
     """
@@ -106,11 +106,11 @@ def described(definition: ToolDefinition) -> Tool:
 
 
 async def _nothing(arguments: Mapping[str, Any]) -> None:
-    """Stand for a call."""
+    """Replace the function; it is never called."""
 
 
 def validated(tool: ToolsetTool[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as the tool's function takes them; `ValueError` says what is wrong with them."""
+    """Return arguments as the tool's function takes them; `ValueError` with their errors."""
     try:
         given: dict[str, Any] = tool.args_validator.validate_python(dict(arguments))
     except ValidationError as error:
@@ -120,7 +120,7 @@ def validated(tool: ToolsetTool[Any], arguments: Mapping[str, Any]) -> dict[str,
 
 
 async def check_by_function(tool: ToolsetTool[Any], context: RunContext[Any], arguments: Mapping[str, Any]) -> None:
-    """Let the tool's own validator function look at arguments that the schema admits."""
+    """Call the tool's own validator with arguments that the schema admits."""
     if tool.args_validator_func is not None:
         verdict = tool.args_validator_func(context, **arguments)
         if isawaitable(verdict):
@@ -146,7 +146,7 @@ def shown(value: Any) -> Any:
 
 @dataclass
 class _OfServer(WrapperToolset[Any]):
-    """Tools of an MCP server, each of which says so in its metadata, whatever it is called further out."""
+    """Tools of an MCP server, each marked in its metadata, whatever name a model sees."""
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         tools = await super().get_tools(ctx)

@@ -20,9 +20,9 @@ class ToolResult:
 
     text: str
     is_error: bool = False
-    """The call failed or was refused; the text says why."""
+    """The call failed or was refused; the text has the reason."""
     value: Any = None
-    """What the tool returned, where the text is still what it was made of; None otherwise."""
+    """The tool's return value, while the text is still its unchanged text; None otherwise."""
     refused_by: str | None = None
     """What refused the call or its result: a stage of the pipeline, or a policy's name."""
 
@@ -34,8 +34,8 @@ class ToolResult:
 def text_of(value: Any) -> str:
     """Write down what a tool returned, whatever it is; never raises.
 
-    A string stays as it is and None is blank. What goes through JSON, pydantic models and dataclasses included, is
-    written as JSON. Of bytes only the number is told, of anything else what its `str` says.
+    A string stays unchanged and None is blank. A value that JSON can hold, pydantic models and dataclasses included, is
+    written as JSON. Bytes are described by their number, any other value by its `str`.
     """
     if isinstance(value, str):
         return value if type(value) is str else str.__str__(value)
@@ -62,7 +62,7 @@ def _json(value: Any, bytes_mode: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """Return `str(value)`, or what can be said of a value that does not even have that."""
+    """Return `str(value)`, or a description of a value whose `str` fails."""
     try:
         return str.__str__(str(value))
     except BaseException as raised:  # its own `__str__` or `__repr__` fails

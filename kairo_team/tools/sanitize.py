@@ -1,4 +1,4 @@
-"""`Sanitizer`: the last thing that happens to what a tool returned. Secrets are masked, and what is too long is cut."""
+"""`Sanitizer`: the last step for a tool's result. Secrets are masked, and a text that is too long is cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from kairo_team._util.masking import MASK, Masker, Span
 
 MAX_RESULT: Final = 50_000
-"""Most characters of a tool's result that a member gets to read; a notice says how many more there were."""
+"""Most characters of a tool's result that a member receives; a notice has the number of the others."""
 
 
 class Sanitizer:

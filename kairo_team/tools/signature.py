@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from docstring_parser import Docstring
 
 MAX_COMPLAINTS: Final = 8
-"""Most faults of one call's arguments that a member is told of."""
+"""Most errors of one call's arguments that a member receives."""
 
 
 class Signature:
-    """What a function takes, and how it is called; `ValueError` for one that cannot be a tool."""
+    """The parameters of a function, and how it is called; `ValueError` for a function that cannot be a tool."""
 
     __slots__ = ("_function", "_is_async", "_parameters", "_positional", "_validate", "description", "schema")
 
@@ -54,7 +54,7 @@ class Signature:
         return name
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the function is to be called with, defaults included; `ValueError` says what is wrong."""
+        """Return the arguments to call the function with, defaults included; `ValueError` with their errors."""
         try:
             found = self._validate(arguments)
             values: dict[str, Any] = _whole(found.__dict__)
@@ -133,7 +133,7 @@ class _Parameter:
         self.positional = parameter.kind is Parameter.POSITIONAL_ONLY
         self.annotation = annotation
         self.default: Any = parameter.default
-        """`Parameter.empty`: it must be given, or pydantic's own default is taken."""
+        """`Parameter.empty`: the argument is required, or pydantic's own default is used."""
         self.description = description
         if isinstance(self.default, FieldInfo):  # q: str = Field(...)
             self.annotation, self.default = Annotated[annotation, self.default], Parameter.empty
@@ -162,11 +162,11 @@ def _whole(value: Any) -> Any:
 
 
 def _nothing() -> None:
-    """Stand for a default: the function's own is used, unchecked and unchanged."""
+    """Mark a default: the function's own is used, unchecked and unchanged."""
 
 
 def _is_described(annotation: Any) -> bool:
-    """Return whether pydantic is told a description already."""
+    """Return whether pydantic has a description already."""
     extras = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     return any(isinstance(extra, FieldInfo) and extra.description for extra in extras)
 
@@ -259,7 +259,7 @@ def _model(parameters: tuple[_Parameter, ...]) -> type[BaseModel]:
 
 
 def _fault(error: Any) -> str:
-    """Say what is wrong with one argument."""
+    """Describe the error of one argument."""
     name, *path = error["loc"] or ("",)
     where = repr(name) + "".join(f"[{step!r}]" for step in path)
     if error["type"] == "missing":

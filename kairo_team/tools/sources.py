@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def as_source(given: Any) -> ToolSource | None:
-    """Return a tool source, or a pydantic-ai toolset as one; None for what is no source."""
+    """Return a tool source, or a pydantic-ai toolset as one; None for an object that is no source."""
     if callable(getattr(given, "connect", None)):
         source: ToolSource = given
         return source
-    toolsets: Any = sys.modules.get("pydantic_ai.toolsets")  # without it nobody can have made one
+    toolsets: Any = sys.modules.get("pydantic_ai.toolsets")  # without it there cannot be one
     if toolsets is not None and isinstance(given, toolsets.AbstractToolset):
         from kairo_team.tools.pydantic_toolsets import ToolsetSource
 
@@ -58,7 +58,7 @@ class _Connection:
     error: Exception | None = None
 
     def settle(self, *, tools: tuple[Tool, ...] = (), error: Exception | None = None) -> None:
-        """Let those who wait go on; only the first word counts."""
+        """Wake the waiting calls; only the first result counts."""
         if not self.settled.is_set():
             self.tools, self.error = tools, error
             self.settled.set()
@@ -96,7 +96,7 @@ class Connections:
         """Return the source's tools, connecting first where it is not connected.
 
         Callers at the same time wait for the same connection. When it fails, all of them get its error, and the next
-        call tries anew; so does the next call after a connection was lost. Waits until `serve` runs. Another source
+        call connects again; so does the next call after a connection was lost. Waits until `serve` runs. Another source
         of the same name raises `ValueError`.
         """
         await self._serving.wait()
@@ -130,7 +130,7 @@ class Connections:
                     await anyio.sleep_forever()
                 finally:
                     self._forget(name, connection)  # before it is left, which may take a while
-        except Exception as error:  # noqa: BLE001 - those who asked for the tools get it
+        except Exception as error:  # noqa: BLE001 - raised to the callers that asked for the tools
             cause = innermost(error)
             if connection.settled.is_set():
                 _logger.warning("the tool source %r is no longer connected: %s", name, cause)
@@ -141,7 +141,7 @@ class Connections:
             connection.settle(error=ConnectionError(f"the run ended before the tool source {name!r} was connected"))
 
     def _forget(self, name: str, connection: _Connection) -> None:
-        """Let the next caller connect anew."""
+        """Make the next caller connect again."""
         if self._connections.get(name) is connection:
             del self._connections[name]
 

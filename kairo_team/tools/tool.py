@@ -29,16 +29,16 @@ F = TypeVar("F")
 class Tool:
     """Something an agent may call by name.
 
-    Made of a function by `as_tool`; made by hand for what is no Python function, such as a tool of a server.
+    `as_tool` makes it from a function; make it by hand for anything else, such as a tool of a server.
     """
 
     name: str
     """At most 64 letters, digits, `_` and `-`: what providers accept."""
     call: Callable[[Mapping[str, Any]], Awaitable[Any]] = field(repr=False)
-    """Async; takes the arguments by name, as `check` returned them. Called concurrently. What it returns is the result;
-    what it raises, or a `ToolResult` that says so, is an error the member can read."""
+    """Async; takes the arguments by name, as `check` returned them. Called concurrently. Its return value is the
+    result; an exception, or a `ToolResult` with an error, is an error the member can read."""
     description: str = ""
-    """What it does, for the model."""
+    """The description for the model."""
     parameters: Mapping[str, Any] = field(default=NO_PARAMETERS, hash=False)
     """JSON Schema of the arguments: an object. Copied read-only."""
     side_effect: SideEffect = "system"
@@ -71,13 +71,13 @@ class Tool:
 
     @property
     def spec(self) -> ToolSpec:
-        """What a model is told of it."""
+        """The specification that a model receives."""
         return ToolSpec(self.name, self.description, self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """What `@tool` says of a function; None is unsaid."""
+    """The options of `@tool` for a function; None is not set."""
 
     name: str | None = None
     description: str | None = None
@@ -107,7 +107,7 @@ def tool(
     """Mark a typed function as a tool: `@tool`, or `@tool(side_effect="read")`. It stays the function it is.
 
     `name` and `description` default to the function's own; `timeout` is seconds of one call. Anything unmarked may be
-    given as a tool too; it then counts as "system".
+    used as a tool too; it then counts as "system".
     """
     _check_options("@tool", side_effect, timeout)
     marks = _Marks(name, description, side_effect, timeout)
@@ -133,10 +133,10 @@ def as_tool(
     side_effect: SideEffect | None = None,
     timeout: float | None = None,
 ) -> Tool:
-    """Make a tool of a function, method, partial or callable object; a `Tool` is returned as it is.
+    """Make a tool of a function, method, partial or callable object; a `Tool` is returned unchanged.
 
     The parameters' types and defaults become the schema, checked by pydantic; their descriptions, and its own, come
-    from the docstring. What is given here goes before what `@tool` said. Async functions are awaited, others run in a
+    from the docstring. Arguments here have priority over those of `@tool`. Async functions are awaited, others run in a
     worker thread. `ValueError` for a function that cannot be a tool, naming the parameter that is at fault.
     """
     given: dict[str, Any] = {"name": name, "description": description, "side_effect": side_effect, "timeout": timeout}
@@ -156,7 +156,7 @@ def as_tool(
 
 
 def _marks_of(function: Any) -> _Marks:
-    """Return what `@tool` said of a function, of the one inside a partial, or of a callable object."""
+    """Return the options of `@tool` for a function, for the one inside a partial, or for a callable object."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func  # type: ignore[redundant-cast]  # pyright needs it
     marks: _Marks = getattr(function, _MARKS, None) or getattr(function_of(function), _MARKS, None) or _Marks()

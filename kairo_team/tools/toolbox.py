@@ -34,7 +34,7 @@ class GovernedTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """What a model is told of it."""
+        """The specification that a model receives."""
         return self.tool.spec
 
     async def call(self, arguments: Mapping[str, Any] | str) -> ToolResult:
@@ -58,7 +58,7 @@ class Toolbox:
     __slots__ = ("_offered", "_pipeline", "_tools", "specs")
 
     specs: tuple[ToolSpec, ...]
-    """What a model is told of the tools it is offered, in order."""
+    """The specifications of the offered tools, in order."""
 
     def __init__(self, pipeline: ToolPipeline, tools: Iterable[Tool]) -> None:
         self._pipeline = pipeline
@@ -78,7 +78,7 @@ class Toolbox:
         return tuple(self._offered)
 
     def __getitem__(self, name: str) -> GovernedTool:
-        """Return the tool of that name, offered or not; `KeyError` lists those that are."""
+        """Return the tool of that name, offered or not; `KeyError` lists the known names."""
         if name not in self._tools:
             raise KeyError(f"there is no tool {name!r}; there are {known(self._offered)}")
         return GovernedTool(self._pipeline, self._tools[name])
@@ -93,8 +93,8 @@ class Toolbox:
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make the calls of one turn and return their results in the calls' order.
 
-        Calls of `read` tools that stand next to each other run side by side; any other runs alone, after all before
-        it and before all after it. Raises what `ToolPipeline.call` raises; calls beside it are then cancelled.
+        Consecutive calls of `read` tools run at the same time; any other runs alone, after all before it and before all
+        after it. Raises what `ToolPipeline.call` raises; calls beside it are then cancelled.
         """
         results: list[ToolResult] = []
         for reads, group in groupby(calls, self._reads):
