@@ -181,7 +181,7 @@ def make_team() -> kt.Team:
 
 
 def make_request() -> kt.TeamExecutionRequest:
-    """Make the plan, its members and the budget."""
+    """Make the request: a plan and a budget."""
     plan = kt.TaskGraph(
         [
             kt.Task("measure", "Find the highest water of the day.", member="gauge", inputs={"levels": LEVELS}),
