@@ -5,7 +5,9 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
-SUITE = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# Python keeps what it compiled: else every program that a test starts compiles the library anew.
+unexport PYTHONDONTWRITEBYTECODE
+SUITE = $(BIN)/python -m pytest -n $(WORKERS)
 ANOTHER := Name another one: make $(or $(MAKECMDGOALS),test) PYTHON=python3.12
 PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,23 +40,42 @@ def anyio_backend(request: pytest.FixtureRequest) -> Backend:
     return (name, {}) if real else virtual_time(name)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares something when several workers test, and skip what needs the model where it is not.
+def pytest_collection_finish() -> None:
+    """Take what was imported and collected out of the garbage collector's sight: it would look through it each time."""
+    gc.collect()
+    gc.freeze()
 
-    A file's tests stay in one worker, and all that talk to the embedded model in one: two of it on one machine are
-    several times slower than one.
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep together what shares something when several workers test.
+
+    A file's tests stay in one worker, and all files that talk to the embedded model in one: two of it on one machine
+    are several times slower than one.
     """
-    for item in items:
-        model = item.get_closest_marker("local_model") is not None
-        item.add_marker(pytest.mark.xdist_group("local_model" if model else item.path.stem))
-    reason = missing_local_model()
-    if reason is not None:
-        for item in items:
-            if item.get_closest_marker("local_model") is not None:
-                item.add_marker(pytest.mark.skip(reason=reason))
+
+    def group_of(nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "local_model" if talks_to_the_model(config.rootpath / file) else file
+
+    scheduler = import_module("xdist.scheduler").LoadFileScheduling(config, log)
+    scheduler._split_scope = group_of
+    return scheduler
 
 
+@cache
+def talks_to_the_model(file: Path) -> bool:
+    """Say whether a file has tests marked `local_model`: whoever divides the tests sees no marks."""
+    return "local_model" in file.read_text(encoding="utf-8")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Skip what needs the embedded model where it is not."""
+    if item.get_closest_marker("local_model") is not None and (reason := missing_local_model()) is not None:
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@cache
 def missing_local_model() -> str | None:
     """Return what the embedded model lacks here, or None."""
     if find_spec("xllamacpp") is None:

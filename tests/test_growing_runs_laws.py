@@ -190,7 +190,7 @@ async def play(growing: Growing, records: dict[str, object] | None = None) -> tu
 
 
 @pytest.mark.parametrize("backend", virtual_time_backends)
-@settings(max_examples=150)
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(growing=growing())
 def test_audit_g14_a_replay_of_a_run_that_grew_and_was_concluded_gives_the_same(backend: str, growing: Growing) -> None:
     result, records = run_in_virtual_time(play, growing, backend=backend)

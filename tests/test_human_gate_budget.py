@@ -243,7 +243,7 @@ TASKS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=5
 DECISIONS = st.lists(st.lists(st.sampled_from([APPROVE, REVISE, REJECT, None]), max_size=5), max_size=4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 @given(tasks=TASKS, sessions=DECISIONS, tokens=st.sampled_from([None, 15, 35, 75]), slots=st.sampled_from([None, 1]))
 async def test_over_any_sessions_money_is_spent_once_and_finished_work_is_not_repeated(
     tasks: list[tuple[bool, bool]], sessions: list[list[kt.HumanDecision | None]], tokens: int | None, slots: int | None

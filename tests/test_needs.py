@@ -58,7 +58,7 @@ async def test_audit_g04_let_in_all_at_once_none_is_done() -> None:
     assert out.spent > 19_000
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 @given(
     tasks=st.integers(2, 24),
     turns=st.integers(1, 6),

@@ -263,7 +263,7 @@ async def play(scenario: Scenario, records: Mapping[str, object] | None = None) 
 
 
 @pytest.mark.parametrize("backend", virtual_time_backends)
-@settings(max_examples=150)
+@settings(max_examples=settings().max_examples * 3 // 2)
 @given(scenario=scenarios())
 def test_what_holds_of_every_run(backend: str, scenario: Scenario) -> None:
     played = run_in_virtual_time(play, scenario, backend=backend)
@@ -277,7 +277,7 @@ def test_what_holds_of_every_run(backend: str, scenario: Scenario) -> None:
         check_result(played.result, played)
 
 
-@settings(max_examples=80)
+@settings(max_examples=settings().max_examples * 4 // 5)
 @given(scenario=scenarios())
 def test_a_replay_of_any_run_gives_the_same_result_and_calls_nobody(scenario: Scenario) -> None:
     """Also of one that was killed, came to its deadline, or booked past a limit: its end is recorded.

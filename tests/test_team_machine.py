@@ -21,7 +21,7 @@ from tests.team_machine_checks import check, comparable
 from tests.team_machine_doubles import call_model
 from tests.team_machine_play import Played, play, replay, run_again
 
-EXAMPLES: Final = 150
+EXAMPLES: Final = settings().max_examples * 3 // 2
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -40,7 +41,7 @@ class Gate:
                 await anyio.sleep(0.001)
 
 
-async def leave(gate: Gate, call: Callable[[], Awaitable[object]]) -> None:
+async def leave(gate: Gate, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
     """Make a call that passes a gate, and leave it once it has come there."""
     async with anyio.create_task_group() as group:
         group.start_soon(call)

@@ -33,7 +33,7 @@ PARAMETERS = ModelRequestParameters(
     instruction_parts=[native.InstructionPart("Be kind.")],
 )
 
-few = settings(max_examples=30)
+few = settings(max_examples=settings().max_examples * 3 // 10)
 texts = st.text(max_size=20)
 arguments = st.one_of(
     st.dictionaries(texts, st.one_of(st.integers(), texts, st.lists(st.booleans()))), st.just("{not json"), st.none()

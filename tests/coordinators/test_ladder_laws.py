@@ -130,7 +130,7 @@ async def go(way: Way, *, gated: bool) -> tuple[kt.TeamResult, Bench]:
 
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @given(way=ways, gated=st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=settings().max_examples * 3 // 2)
 def test_what_holds_of_every_way_up(backend: str, way: Way, gated: bool) -> None:
     result, bench = run_in_virtual_time(lambda: go(way, gated=gated), backend=backend)
     outcome = result["t"]

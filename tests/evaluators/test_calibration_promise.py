@@ -16,7 +16,9 @@ from tests.evaluators.calibration_rig import SIMULATIONS
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "calibration.md"
 
 
-@pytest.mark.parametrize("name", SIMULATIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "at the edge" else pytest.mark.exhaustive) for name in SIMULATIONS]
+)
 def test_the_promise_holds(name: str) -> None:
     simulation = SIMULATIONS[name]
     held, made = simulation.run()

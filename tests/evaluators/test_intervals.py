@@ -143,6 +143,7 @@ def test_asking_only_while_it_matters_ends_as_asking_everything(
     assert ended is decision(items, truth, threshold)
 
 
+@pytest.mark.exhaustive
 def test_twelve_unknowns_are_brute_forced() -> None:
     """Every one of the 3^12 ways in which twelve criteria can be met, not met or unknown."""
     kinds: list[Kind] = [*2 * GATE, *7 * GRADED, "penalty", "penalty", "info"]

@@ -59,6 +59,7 @@ def check_verdict(verdict: kt.EvaluationVerdict) -> None:
         assert verdict.findings
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TEXTS)
 async def test_whatever_it_says_there_is_a_verdict_from_the_menu_paid_by_the_reviews(name: str) -> None:
     recorder = EventRecorder()

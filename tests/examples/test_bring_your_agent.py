@@ -133,6 +133,7 @@ def test_without_tool_calls_the_graph_reads_a_refusal(runs: dict[str, Ran]) -> N
     assert ran.result["usage"]["tool_calls"] == 0
 
 
+@pytest.mark.exhaustive
 def test_it_prints_what_the_page_says_it_prints() -> None:
     """Figures and the model's own words are those of one machine; all else is compared."""
     done = start(str(FILE))

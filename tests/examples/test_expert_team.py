@@ -148,6 +148,7 @@ def test_the_embedded_model_plans_and_writes() -> None:
     assert lines[-1].startswith("COMPLETED") or "planning failed" in done.stdout or "without a PASS" in done.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.local_model
 def test_kairo_runs_it_on_another_goal() -> None:
     done = start("-m", "kairo_team.cli", "run", str(FILE), "Put up a notice on the fog and the waves.")

@@ -133,7 +133,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_any_json_can_be_looked_at_and_comes_back_as_it_was(arguments: dict[str, Any]) -> None:
     payload = ToolInput("t", arguments)

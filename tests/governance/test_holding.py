@@ -462,7 +462,7 @@ errands = st.builds(
 
 
 @given(st.lists(errands, max_size=25), st.integers(60, 200), st.integers(2, 9))
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 async def test_any_crowd_gets_through_without_overspending_or_dead_lock(
     crowd: list[Errand], tokens: int, calls: int
 ) -> None:

@@ -266,7 +266,7 @@ errands = st.builds(
 
 
 @given(st.lists(errands, max_size=30), st.integers(0, 400))
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 async def test_any_crowd_of_callers_spends_no_more_than_the_limit_and_is_refused_only_for_want_of_tokens(
     crowd: list[Errand], limit: int
 ) -> None:

@@ -84,7 +84,7 @@ errands = st.builds(
     st.integers(0, 500),
     st.builds(kt.ModelLimit, st.none() | st.integers(1, 3), st.none() | st.integers(1, 5)),
 )
-@settings(max_examples=80)
+@settings(max_examples=settings().max_examples * 4 // 5)
 async def test_any_crowd_keeps_the_budget_and_the_limits_and_leaves_nothing_behind(
     crowd: list[Errand], budget: int, limit: kt.ModelLimit
 ) -> None:

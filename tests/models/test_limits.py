@@ -82,7 +82,7 @@ async def test_no_more_calls_begin_in_any_minute_than_the_limit() -> None:
     st.one_of(st.none(), st.integers(1, 3)),
     st.floats(0, 30),
 )
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 async def test_any_crowd_keeps_both_limits_and_all_get_through(
     arrivals: Sequence[float], per_minute: int, concurrency: int | None, seconds: float
 ) -> None:
@@ -196,7 +196,7 @@ async def test_audit_g21_a_call_larger_than_the_limit_goes_alone() -> None:
     st.one_of(st.none(), st.integers(1, 3)),
     st.floats(0, 30),
 )
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples * 3 // 5)
 async def test_audit_g21_in_any_crowd_what_was_used_stays_within_the_limit_and_all_get_through(
     calls: Sequence[tuple[float, int, int]], limit: int, concurrency: int | None, seconds: float
 ) -> None:

@@ -81,7 +81,7 @@ def test_arguments_are_an_object_or_the_text_they_are(written: Any, read: Any) -
 
 
 @given(st.text() | st.dictionaries(st.text(), st.none() | st.floats() | st.text() | st.lists(st.floats()), max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 def test_whatever_a_model_writes_as_arguments_can_be_asked_and_recorded_again(written: Any) -> None:
     call = made_call("c1", "search", written)
     request = kt.ModelRequest([kt.Message.assistant("", [call]), kt.Message.tool("c1", "ok")])

@@ -26,6 +26,7 @@ HOMES = (
 MUTANTS: list[KitMutant] = [one for home in HOMES for one in import_module(f"tests.mutants.kit_{home}").MUTANTS]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # one of them leaves it so
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_kit_rejects_the_mutant_and_names_the_clause(mutant: KitMutant) -> None:

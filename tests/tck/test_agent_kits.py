@@ -72,6 +72,7 @@ class TestFunctionWithModel(AgentTCK):
         return write
 
 
+@pytest.mark.exhaustive
 class TestFunctionThatBooks(AgentTCK):
     """It calls a model of its own, and books what that used."""
 
@@ -107,6 +108,7 @@ class Summarizer:
         return "\n".join(parts)
 
 
+@pytest.mark.exhaustive
 class TestSummarizer(AgentTCK):
     reads_assignment = False
 
@@ -138,6 +140,7 @@ class TwoViews:
         return views[1] + views[2]
 
 
+@pytest.mark.exhaustive
 class TestAgentThatAsksTwiceAtOnce(AgentTCK):
     keeps_partial = False
 

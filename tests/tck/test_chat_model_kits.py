@@ -118,6 +118,7 @@ class TestFallback(ChatModelTCK):
         return kt.Fallback(FunctionModel(refuse), FunctionModel(refuse))
 
 
+@pytest.mark.exhaustive
 class TestFallbackOfOne(TestFallback):
     """The provider's failure is none after which the next one is asked."""
 
@@ -147,6 +148,7 @@ class TestProviderModel(ChatModelTCK):
         return ProviderModel("theirs:double", Double(getattr(provider, "answer", None) or provider.complete))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.local_model
 class TestLocalModel(ChatModelTCK):
     virtual_time = False

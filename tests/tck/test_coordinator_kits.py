@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 import kairo_team as kt
@@ -24,6 +25,7 @@ class TestTaskBoard(TeamCoordinatorTCK):
         return TaskDispatchCoordinator()
 
 
+@pytest.mark.exhaustive
 class TestTaskBoardThatNeverTriesAgain(TestTaskBoard):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -43,6 +45,7 @@ class TestExpertTeam(TeamCoordinatorTCK):
         return ExpertTeamCoordinator(planner=planner, planner_failure_mode=mode)
 
 
+@pytest.mark.exhaustive
 class TestExpertTeamThatNeverTriesAgain(TestExpertTeam):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -50,6 +53,7 @@ class TestExpertTeamThatNeverTriesAgain(TestExpertTeam):
         return ExpertTeamCoordinator(evaluator=evaluator, failure_policy=policy)
 
 
+@pytest.mark.exhaustive
 class TestWhatMutantsAreMadeOf(HonestTCK):
     """What the wrong coordinators change one thing of."""
 
@@ -83,6 +87,7 @@ class OneAfterAnother(Debate):
         return kt.TaskGraph([kt.Task(f"say-{member.id}", "Speak.", member=member.id) for member in team.members])
 
 
+@pytest.mark.exhaustive
 class TestOneAfterAnother(TestDebate):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -111,6 +116,7 @@ class TwoWorkers(OneAfterAnother):
                 await self.one(run, task)
 
 
+@pytest.mark.exhaustive
 class TestTwoWorkers(TestDebate):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
@@ -125,6 +131,7 @@ class Verdict(Debate):
         run.output = "The motion is carried."
 
 
+@pytest.mark.exhaustive
 class TestDebateWithAnOutputOfItsOwn(TestDebate):
     joins_output = False
 
@@ -167,6 +174,7 @@ class Choosing:
         return await chosen.execute(request, team)
 
 
+@pytest.mark.exhaustive
 class TestCoordinatorThatChooses(TeamCoordinatorTCK):
     reviews_named_tasks = True
     tolerates_failures = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import kairo_team as kt
 from kairo_team.contracts import EvaluationStrategy, Planner, TeamCoordinator
 from kairo_team.coordinators import ExpertTeamCoordinator, RolePlanner
@@ -21,6 +23,7 @@ class OwnTasks(Reviewing):
         return kt.TaskGraph([*drafts, kt.Task("join", "Join them.", depends_on=["one", "two"])])
 
 
+@pytest.mark.exhaustive
 class TestOwnTasks(ReviewingTCK):
     kind = OwnTasks
     supports_plan = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 import kairo_team as kt
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
@@ -84,6 +86,7 @@ class TestCascade(OfAJudge):
         return CascadeEvaluationStrategy([code, *(AgentEvaluationStrategy(judge, judged()) for _ in range(2))])
 
 
+@pytest.mark.exhaustive
 class TestAllOfJudged(OfAJudge):
     has_parts = True
 
@@ -96,6 +99,7 @@ class TestAllOfJudged(OfAJudge):
         return [all_of(AgentEvaluationStrategy(cls.honest_judge(), judged()), SimpleEvaluationStrategy())]
 
 
+@pytest.mark.exhaustive
 class TestAnyOfJudged(OfAJudge):
     judge_calls = 4
 
@@ -113,6 +117,7 @@ class TestCalibrated(OfAJudge):
         return certified(AgentEvaluationStrategy(judge, judged()))
 
 
+@pytest.mark.exhaustive
 class TestNotCalibrated(OfAJudge):
     """Without certificates a person has the last word on all that a judge says."""
 
@@ -123,5 +128,6 @@ class TestNotCalibrated(OfAJudge):
         return CalibratedEvaluationStrategy(AgentEvaluationStrategy(judge, judged()), [])
 
 
+@pytest.mark.exhaustive
 class TestOfAnotherForm(AsksTCK):
     """Somebody else's, whose judge answers in another form."""

@@ -126,6 +126,7 @@ class TestRubric(RubricOfChecks):
     pass
 
 
+@pytest.mark.exhaustive
 class TestSimpleOfARubric(RubricOfChecks):
     @classmethod
     def of(cls, criteria: Iterable[Criterion]) -> kt.EvaluationStrategy:
@@ -199,6 +200,7 @@ def test_kf_e02_a_part_that_raises_decides_nothing_and_is_told_nobody(backend: s
     assert [result.outcome for result in report.results] == ["passed"] * 4, "\n".join(report.lines())
 
 
+@pytest.mark.exhaustive
 class TestCalibratedCode(RubricOfChecks):
     @classmethod
     def of(cls, criteria: Iterable[Criterion]) -> kt.EvaluationStrategy:
@@ -208,6 +210,7 @@ class TestCalibratedCode(RubricOfChecks):
 # ---------------------------------------------------------------- of examples and packages
 
 
+@pytest.mark.exhaustive
 class TestReleaseNotes(EvaluationStrategyTCK):
     """The rubric of the release notes, for one commit."""
 
@@ -227,6 +230,7 @@ class TestReleaseNotes(EvaluationStrategyTCK):
 TABLE = "row,substance,unit,least,most,day\nT-1,Fictamide,mg,20,60,180\nT-2,Exemplol,ug,100,300,600\n"
 
 
+@pytest.mark.exhaustive
 class TestDoseNotes(EvaluationStrategyTCK):
     """The rubric that another package publishes: a person signs what code let through."""
 
@@ -248,6 +252,7 @@ class TestDoseNotes(EvaluationStrategyTCK):
         return strategy
 
 
+@pytest.mark.exhaustive
 class TestOfWords(WordsTCK):
     """Somebody else's, of code."""
 

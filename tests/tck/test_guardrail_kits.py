@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import anyio
+import pytest
 from pydantic import BaseModel
 
 import kairo_team as kt
@@ -86,6 +87,7 @@ class TestPiiRedactor(GuardrailPolicyTCK):
         return PiiRedactor()
 
 
+@pytest.mark.exhaustive
 class TestPiiRedactorOfOwnPatterns(GuardrailPolicyTCK):
     cannot_crash = True
     allowed_payloads = (said("ann@example.org"), asked("S-12"))
@@ -111,6 +113,7 @@ class TestInjectionScreen(GuardrailPolicyTCK):
         return InjectionScreen()
 
 
+@pytest.mark.exhaustive
 class TestInjectionScreenThatDenies(TestInjectionScreen):
     denied_payloads = TestInjectionScreen.warned_payloads
     warned_payloads = ()
@@ -134,6 +137,7 @@ class TestOutputValidator(GuardrailPolicyTCK):
         return OutputValidator(Tide)
 
 
+@pytest.mark.exhaustive
 class TestOutputValidatorOfAJsonSchema(TestOutputValidator):
     @classmethod
     def make_policy(cls) -> GuardrailPolicy:
@@ -154,6 +158,7 @@ def fail(record: Any) -> None:
     raise OSError("the disk is full")
 
 
+@pytest.mark.exhaustive
 class TestToolAuditWhoseSinkFails(TestToolAudit):
     """A sink that fails changes nothing: it is no failure of the policy."""
 
@@ -162,6 +167,7 @@ class TestToolAuditWhoseSinkFails(TestToolAudit):
         return ToolAudit(fail)
 
 
+@pytest.mark.exhaustive
 class TestToolAuditWhoseSinkHangs(TestToolAudit):
     can_wait = True
 
@@ -204,6 +210,7 @@ class TestMcpPolicy(GuardrailPolicyTCK):
         return super().about(payload, server="crm", tool=name, **metadata)
 
 
+@pytest.mark.exhaustive
 class TestMcpPolicyOfOtherTools(GuardrailPolicyTCK):
     """A tool of no server is none of its business."""
 
