@@ -21,7 +21,7 @@ settings.register_profile(
     report_multiple_bugs=False,
 )
 # What a state machine draws depends on every constant of the library, so a kill may come later after an edit.
-settings.register_profile("patient", settings.get_profile("mutants"), max_examples=400)
+settings.register_profile("patient", settings.get_profile("mutants"), max_examples=2_000)
 
 
 @pytest.fixture
