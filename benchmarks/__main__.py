@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from benchmarks import contention, deadlines, expert, fanout, import_time, makespan, memory, overhead, starving, tools
-from benchmarks.table import Row, draw
+from benchmarks.table import Row, draw, silence_runs
 
 
 def governor_rows() -> list[Row]:
@@ -21,6 +21,7 @@ def governor_rows() -> list[Row]:
 
 def main() -> int:
     """Measure, print, judge."""
+    silence_runs()
     began = time.perf_counter()
     rows = [*overhead.measure(), *expert.measure(), *memory.measure(), *makespan.measure()]
     rows += [*deadlines.measure(), *import_time.measure(), *governor_rows(), *contention.measure(), *tools.rows()]

@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 
 import kairo_team as kt
+from benchmarks.table import silence_runs
 from kairo_team.testing import FunctionModel, run_in_virtual_time
 
 DOCUMENTS: Final = 200
@@ -133,4 +134,5 @@ def table(ratios: Sequence[float] = RATIOS) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    silence_runs()
     print("\n".join(table()))

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import anyio
 
 import kairo_team as kt
+from benchmarks.table import silence_runs
 from kairo_team.engine.budget_split import Needs
 from kairo_team.governance.ledger import NOTHING
 from kairo_team.testing import FunctionModel, run_in_virtual_time
@@ -198,4 +199,5 @@ def table() -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    silence_runs()
     print("\n".join(table()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,11 @@ def compare(
         name: Timing(median(taken), median(one / base for one, base in zip(taken, first, strict=True)))
         for name, taken in times.items()
     }
+
+
+def silence_runs() -> None:
+    """Keep out of the output what the library logs of runs that fail on purpose."""
+    logging.getLogger("kairo_team").setLevel(logging.CRITICAL)
 
 
 def draw(rows: Sequence[Row]) -> str:

@@ -129,14 +129,18 @@ class TaskGraph:
             twice = repeated(task.id for task in self.tasks)
             raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
         _check_dependencies(by_id)
-        dag = _build_dag(self.tasks)
+        _check_order(self.tasks)
         object.__setattr__(self, "_by_id", by_id)
-        object.__setattr__(self, "_dag", dag)
 
     @property
     def dag(self) -> nx.DiGraph[str]:
-        """The graph of task ids; an edge leads from a dependency to its dependent. Not to be changed."""
-        return cast("nx.DiGraph[str]", getattr(self, "_dag"))  # noqa: B009 - set in __post_init__, not a field
+        """The graph of task ids; an edge leads from a dependency to its dependent. Not to be changed.
+
+        It is made when it is first asked for.
+        """
+        if not hasattr(self, "_dag"):
+            object.__setattr__(self, "_dag", _as_networkx(self.tasks))
+        return cast("nx.DiGraph[str]", getattr(self, "_dag"))  # noqa: B009 - set when asked for, not a field
 
     def __getitem__(self, task_id: str) -> Task:
         """Return the task of that id; `KeyError` lists the ids there are."""
@@ -158,17 +162,36 @@ def _check_dependencies(by_id: Mapping[str, Task]) -> None:
             raise ValueError(f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {known(by_id)}")
 
 
-def _build_dag(tasks: Sequence[Task]) -> nx.DiGraph[str]:
-    import networkx as nx
+def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
+    import networkx as nx  # nobody pays for it before a drawing
 
     dag: nx.DiGraph[str] = nx.DiGraph()
     dag.add_nodes_from(task.id for task in tasks)
     dag.add_edges_from((dependency, task.id) for task in tasks for dependency in task.depends_on)
-    if not nx.is_directed_acyclic_graph(dag):
-        edges = cast("list[tuple[str, str]]", nx.find_cycle(dag))  # pyright: ignore[reportUnknownMemberType]  # its stub
-        cycle = [edge[0] for edge in edges]
-        raise ValueError(f"the tasks form a cycle: {' -> '.join([*cycle, cycle[0]])}")
     return dag
+
+
+def _check_order(tasks: Sequence[Task]) -> None:
+    """Refuse a cycle, and name the first one that is found by following the tasks in plan order."""
+    dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
+    for task in tasks:
+        for dependency in task.depends_on:
+            dependents[dependency].append(task.id)
+    done: set[str] = set()
+    for start, first in dependents.items():
+        path = {} if start in done else {start: iter(first)}
+        while path:
+            last, following = next(reversed(path.items()))
+            reached = next(following, None)
+            if reached is None:
+                done.add(last)
+                del path[last]
+            elif reached in path:
+                ids = list(path)
+                cycle = ids[ids.index(reached) :]
+                raise ValueError(f"the tasks form a cycle: {' -> '.join([*cycle, reached])}")
+            elif reached not in done:
+                path[reached] = iter(dependents[reached])
 
 
 @quick

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -291,6 +292,27 @@ def test_only_reentrant_agents_work_on_several_tasks_at_once_by_default(made: An
 def test_a_graph_knows_its_tasks() -> None:
     assert (GRAPH["chart"], len(GRAPH)) == (TASK, 2)
     assert list(GRAPH.dag.edges) == [("fetch", "chart")]
+    assert GRAPH.dag is GRAPH.dag
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=3), min_size=1, max_size=7))
+def test_a_cycle_is_refused_and_is_the_one_that_networkx_finds(needed: list[list[int]]) -> None:
+    places = range(len(needed))
+    edges = {
+        place: [one for one in dict.fromkeys(found) if one in places and one != place]
+        for place, found in enumerate(needed)
+    }
+    tasks = [kt.Task(f"t{place}", "Do it.", depends_on=[f"t{one}" for one in edges[place]]) for place in places]
+    dag: nx.DiGraph[str] = nx.DiGraph()
+    dag.add_nodes_from(task.id for task in tasks)
+    dag.add_edges_from((one, task.id) for task in tasks for one in task.depends_on)
+    if nx.is_directed_acyclic_graph(dag):
+        graph = kt.TaskGraph(tasks)
+        assert (list(graph.dag.nodes), list(graph.dag.edges)) == (list(dag.nodes), list(dag.edges))
+        return
+    cycle = [edge[0] for edge in nx.find_cycle(dag)]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # its stub
+    with pytest.raises(ValueError, match=f"the tasks form a cycle: {' -> '.join([*cycle, cycle[0]])}$"):
+        kt.TaskGraph(tasks)
     with pytest.raises(KeyError, match="no task 'x' in this plan; it has 'chart', 'fetch'"):
         _ = GRAPH["x"]
 
