@@ -36,7 +36,7 @@ def grow(limit: int) -> list[Governor]:
 
 @dataclass(slots=True)
 class Crowd:
-    """Who asked when and who was served when; the calls cost nothing, so that what fits stays the same."""
+    """When each task asked and was served; the calls cost nothing, so that the same number of calls always fits."""
 
     sizes: Callable[[], int]
     lengths: Callable[[], float]
@@ -49,12 +49,12 @@ class Crowd:
 
     @property
     def out_of_turn(self) -> int:
-        """Count who was served before somebody who had asked earlier."""
+        """Count the tasks that were served before one that had asked earlier."""
         moments = [self.served[each] for each in self.asked]
         return sum(before > after for before, after in pairwise(moments))
 
     async def run(self, rounds: int) -> None:
-        """Let every task make so many calls, all of them at once."""
+        """Run all tasks at once, each with this many calls."""
         async with anyio.create_task_group() as group:
             for number, governor in enumerate(grow(FIT * CALL)):
                 group.start_soon(self._work, number, governor, rounds)
@@ -80,7 +80,7 @@ def watch(rounds: int = ROUNDS) -> Crowd:
 
 
 def hold_in_turns(limit: int) -> None:
-    """Let all tasks hold, give way and settle, under a limit that fits so many tokens at once."""
+    """Let all tasks hold, yield and settle, under a limit that fits this many tokens at once."""
 
     async def work(governor: Governor) -> None:
         for _ in range(ROUNDS):

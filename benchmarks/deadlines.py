@@ -1,4 +1,4 @@
-"""What it takes to stop a run with thousands of tasks in flight: how late it ends, and what each of them costs."""
+"""The cost of stopping a run with thousands of tasks in flight: how late it ends, and the cost of each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plan, generate and review cost for each task, where nobody takes any time.
+"""The cost of plan, generate and review for each task, when agents return at once.
 
 The unit is that of `benchmarks.overhead`: a bare gather of the same coroutines, for each task. An instant planner makes
 the plan, an instant member generates, an instant strategy reviews; the cost of the run is divided by its tasks.

@@ -1,6 +1,6 @@
 """Two hundred documents and a reduce under a budget: how many are refused, and how much of the budget is used.
 
-The budget is a multiple of what the work really takes, which nobody knows beforehand. Every document is a task of its
+The budget is a multiple of what the work really uses, which is not known beforehand. Every document is a task of its
 own and all are dispatched at once; the reduce starts when at least 150 of them are accepted. `python -m
 benchmarks.fanout` prints the table of `docs/budgets.md`. Time is virtual, and chance is seeded: every run is alike.
 """
@@ -100,7 +100,7 @@ def _text(chance: random.Random, count: int) -> str:
 
 
 async def map_reduce(ratio: float, *, tokenizer: bool) -> Outcome:
-    """Run the work with a budget of `ratio` times what it takes."""
+    """Run the work with a budget of `ratio` times what it uses."""
     work = Work()
     model = FunctionModel(work.answer, name=MODEL)
     runtime = kt.Runtime(models={MODEL: model if tokenizer else NoTokenizer(model)})

@@ -39,7 +39,7 @@ NAMES = [f"task-{number}" for number in range(ROUNDS)]
 
 @dataclass(frozen=True, slots=True)
 class PlainLimits:
-    """Limits as people write them; None is no limit."""
+    """The limits as a user writes them; None is no limit."""
 
     tokens: int | None = None
     dollars: float | None = None
@@ -64,7 +64,7 @@ class PlainCounter:
             raise RuntimeError("loops")
 
     def record(self, tokens: int = 0, dollars: float = 0.0, loops: int = 0) -> None:
-        """Book what was used."""
+        """Book the usage."""
         self.tokens += tokens
         self.dollars += dollars
         self.loops += loops

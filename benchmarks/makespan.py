@@ -44,7 +44,7 @@ def critical_path(plan: kt.TaskGraph, seconds: Mapping[str, float]) -> float:
 
 
 async def sleep_through(plan: kt.TaskGraph, seconds: Mapping[str, float], slots: int | None) -> float:
-    """Run the plan in so many slots, and return the seconds it took; None is no cap."""
+    """Run the plan in this many slots, and return the seconds it took; None is no limit."""
 
     async def sleeper(assignment: kt.Assignment) -> str:
         await asyncio.sleep(seconds[assignment.task.id])

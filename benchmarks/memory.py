@@ -1,6 +1,6 @@
 """How much memory a run holds at its peak, for each task that does nothing.
 
-Measured by `tracemalloc` in a process of its own. What the run was given, its plan and its team, was there before.
+Measured by `tracemalloc` in a process of its own. The plan and the team exist before the measurement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST = 5.0
 def peak(tasks: int) -> tuple[int, int]:
     """Return the most bytes a run held at once, and the bytes of its plan."""
     team = kt.Team("idlers", [kt.Member("idler", nothing)])
-    run_team(team, layered_plan(100))  # imports what is imported at first use
+    run_team(team, layered_plan(100))  # loads the lazy imports
     tracemalloc.start()
     plan = layered_plan(tasks)
     planned, _ = tracemalloc.get_traced_memory()

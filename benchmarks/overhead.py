@@ -17,7 +17,7 @@ FAN_IN = 3
 MOST = {1_000: 10.0, 20_000: 10.0, 100_000: 16.0}
 MOST_SUBSCRIBED = 12.0
 GROWTH = (1_000, 20_000)
-"""The sizes whose costs of a task are compared, and that a subscriber watches."""
+"""The sizes whose costs of a task are compared, also with a subscriber."""
 MOST_GROWTH = 1.5
 
 

@@ -1,4 +1,4 @@
-"""Budgets that cannot finish all tasks: how many are done when all start at once, one at a time, or as they are let in.
+"""Budgets that cannot finish all tasks: how many are done when all start at once, one at a time, or with waiting.
 
 An agent asks a model several times, and every prompt has all before it, so that a task costs more with every turn: as
 `caller` it makes a fixed number of calls, as `MiniAgent` it can answer early on its last turn. `python -m

@@ -32,7 +32,7 @@ Clock = Callable[[], float]
 
 
 def seconds_of(work: Callable[[], object], clock: Clock) -> float:
-    """Time one call. What was alive before is set aside, so that the collector's passes count only this call's objects.
+    """Time one call. Older objects are frozen first, so that the collector's passes count only this call's objects.
 
     The collector stays on: it is on in every program that pays for it.
     """
@@ -59,8 +59,8 @@ def compare(
 ) -> dict[str, Timing]:
     """Time several things in turn, in rounds: each is compared with the first one of its own round.
 
-    A machine changes its speed within a run; what lies side by side is hit alike. Processor time, unless another
-    clock is given: what else the machine does at the moment is not measured.
+    A machine changes its speed within a run; what lies side by side is hit alike. Processor time, unless another clock
+    is given: other work of the machine is not measured.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):

@@ -1,8 +1,8 @@
 """How much the tool pipeline costs where no guard, guardrail or limit of tools is set.
 
-In units of one plain check-and-record pair, as in `benchmarks.governor`: what stands around one call of a tool that
-does nothing. Beside it, to be known: the same for a typed function, whose arguments are checked, and that against the
-bare call.
+In units of one plain check-and-record pair, as in `benchmarks.governor`: the cost of the pipeline around one call of a
+tool that does nothing. For information, the same for a typed function, whose arguments are checked, and that against
+the bare call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Two experiments, here and in other libraries: many callers under one limit, and the same graph of tasks.
 
-`python -m benchmarks.peers budget` installs each library in an environment of its own and prints what it spends;
-`python -m benchmarks.peers graph` prints what a task costs. A module of this package runs alone, in any environment
-that has its library: `python -m benchmarks.peers.inspect_ai --width 16`, `python -m
-benchmarks.peers.graph.langgraph --tasks 1000`.
+`python -m benchmarks.peers budget` installs each library in an environment of its own and prints its spending; `python
+-m benchmarks.peers graph` prints what a task costs. A module of this package runs alone, in any environment that has
+its library: `python -m benchmarks.peers.inspect_ai --width 16`, `python -m benchmarks.peers.graph.langgraph --tasks
+1000`.
 """

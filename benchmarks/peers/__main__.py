@@ -1,7 +1,7 @@
 """Put the same experiments to kairo-team and to other libraries, and print a table of each.
 
 `budget` installs every library in an environment of its own. `graph` measures the libraries that are installed beside
-kairo-team, and says how to get the others.
+kairo-team, and prints how to install the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Skipped", "main", "run"]
 
 
 def main() -> None:
-    """Run what was asked for, both without a word."""
+    """Run the named experiment; both without an argument."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("experiment", nargs="?", choices=["budget", "graph"], help="one of them; both by default")
     parser.add_argument("--envs", type=Path, help="where the environments of `budget` are kept")

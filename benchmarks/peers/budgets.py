@@ -1,7 +1,7 @@
 """Run the budget experiment for every library, each in an environment of its own, and print one table.
 
-An environment is kept where `--envs` says and used again; without that it goes when the program ends. A library that
-cannot be installed is skipped, with the reason.
+An environment is kept in the folder `--envs` and used again; without that it is removed when the program ends. A
+library that cannot be installed is skipped, with the reason.
 """
 
 from __future__ import annotations

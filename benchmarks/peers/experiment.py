@@ -1,4 +1,4 @@
-"""What is the same for every library: the limit, the calls, the callers, and a provider that keeps its own bill.
+"""The common parts for every library: the limit, the calls, the callers, and a provider that keeps its own bill.
 
 Callers start at once; each asks until its library refuses, five times at most, as an agent in a loop does. Every call
 is a prompt of 20 tokens and a reply as long as it may be, at most 80: 100 tokens, unless the library asks for fewer.
@@ -25,7 +25,7 @@ _SECONDS = 0.2
 
 
 class Provider:
-    """Answers after a while, and bills what it made."""
+    """Answers after a while, and bills its replies."""
 
     def __init__(self) -> None:
         self.billed = 0
@@ -39,7 +39,7 @@ class Provider:
 
 
 async def at_once(width: int, call: Callable[[], Awaitable[object]], refusals: tuple[type[Exception], ...]) -> None:
-    """Let so many callers call at once, each until it is refused."""
+    """Run this many callers at once, each until it is refused."""
 
     async def caller() -> None:
         for _ in range(_CALLS):

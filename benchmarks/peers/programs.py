@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class Skipped(Exception):
-    """A library could not be measured; says why."""
+    """A library could not be measured; the message has the reason."""
 
 
 def run(command: Sequence[str], seconds: float | None = None) -> str:

@@ -1,6 +1,6 @@
 """shekel: a budget in dollars over everybody, at a tenth of a cent a token, and for each call one of its own below it.
 
-Its budgets are not to be shared by concurrent tasks; each task opens its own, which is capped to what is left above.
+Its budgets are not to be shared by concurrent tasks; each task opens its own, which is limited to what is left above.
 """
 
 from __future__ import annotations

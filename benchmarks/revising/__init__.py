@@ -1,1 +1,1 @@
-"""Does revising help: `python -m benchmarks.revising`, and what came of it stands in `docs/revising.md`."""
+"""Does revising help? Run `python -m benchmarks.revising`; the results are in `docs/revising.md`."""

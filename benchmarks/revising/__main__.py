@@ -1,6 +1,6 @@
 """Measure on the embedded model whether revising helps; print the tables and draw the picture.
 
-What the file of results has is not measured again: with the one that is here, nothing is. `--results` names another
+Rows in the file of results are not measured again; the file of this folder has all of them. `--results` names another
 file, which is made when it is not there; the picture is then drawn beside it.
 """
 
@@ -25,7 +25,7 @@ RUNS: Final = 2
 
 
 def main() -> None:
-    """Measure what is missing, and tell."""
+    """Measure the missing rows, and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.revising", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the measured rows are kept")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs, each with seeds of its own")

@@ -1,4 +1,4 @@
-"""The ways to get at a text that passes: revise it with findings, say "try again", or ask anew."""
+"""The ways to a text that passes: revise it with findings, revise it with "Try again.", or ask anew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 REVISIONS: Final = 3
 """Revisions after the first text: the default of `TeamConfig.max_feedback_rounds`."""
 MOST_ASKED: Final = 8
-"""Texts asked for at most where none is revised."""
+"""The most texts of a row when none is revised."""
 TEMPERATURE: Final = 0.7
 MOST_TOKENS: Final = 80
 """Tokens of a reply."""
@@ -83,7 +83,7 @@ class Sampled:
 
 
 class Unstopped:
-    """A rubric whose verdicts differ from review to review, so that the loop never finds that it stands still."""
+    """A rubric whose verdicts differ from review to review, so that the loop always sees progress."""
 
     models: tuple[Any, ...] = ()
 
@@ -91,7 +91,7 @@ class Unstopped:
         self._rubric = rubric
 
     async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        """Say what the rubric says, and one thing that nobody knows."""
+        """Return the rubric's verdict, and one unknown criterion."""
         verdict = await self._rubric.evaluate(context)
         open_question = kt.CriterionResult(f"review-{context.attempt}", "unknown", None)
         return replace(verdict, criteria=(*verdict.criteria, open_question))
@@ -108,8 +108,8 @@ async def revise(
 ) -> list[Try]:
     """Have a team of one write it and revise it; return all that was made.
 
-    With `again` the writer is told nothing but to try again. Without `stops` the loop goes on where it would end
-    because three reviews in a row found the same wanting.
+    With `again` the writer receives only "Try again.". Without `stops` the loop goes on where it would end because
+    three reviews in a row found the same wanting.
     """
     sampled = Sampled(model, seed)
     coordinator = ExpertTeamCoordinator(

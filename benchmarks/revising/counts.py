@@ -1,4 +1,4 @@
-"""What the measured rows say: shares that pass, what they cost, and what one way got that another did not."""
+"""The figures of the measured rows: shares that pass, their cost, and the rows that only one of two ways passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reached:
 
 
 def reached(made: Sequence[Sequence[Try]]) -> Reached:
-    """Count what was made, row by row."""
+    """Count the texts, row by row."""
     return Reached(tuple(any(one.passed for one in tries) for tries in made), sum(map(_tokens, made)))
 
 
@@ -59,13 +59,13 @@ def anew_in_all(rows: Sequence[Row], k: int) -> Reached:
 
 WAYS: Final[dict[str, Callable[[Sequence[Row], int], Reached]]] = {
     "revised with findings": revised("findings"),
-    'revised, told "Try again."': revised("again"),
+    'revised with "Try again."': revised("again"),
     "asked anew, the same tokens in all": anew_in_all,
     "asked anew, the same tokens for each": anew_each,
     "revised with findings, never stopped early": revised("findings_on"),
-    'revised, told "Try again.", never stopped early': revised("again_on"),
+    'revised with "Try again.", never stopped early': revised("again_on"),
 }
-"""By the name in the tables: what is reached with k texts."""
+"""By the name in the tables: the results with k texts."""
 
 
 def gains(rows: Sequence[Row], arm: str) -> list[Proportion]:

@@ -1,4 +1,4 @@
-"""What was measured, a line for each instruction of each run: written as it is made, and read again."""
+"""The measured rows, a line for each instruction of each run: written one by one, and read again."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Row:
     findings: list[Try]
     """Revised, with what the review found."""
     findings_on: list[Try]
-    """The same without the rule that ends a loop which stands still."""
+    """The same without the rule that ends a loop without progress."""
     again: list[Try]
-    """Revised, told nothing but to try again."""
+    """Revised with "Try again." only."""
     again_on: list[Try]
     anew: list[Try]
     """Never revised."""
@@ -61,7 +61,7 @@ async def measure_all(instructions: Sequence[Instruction], model: ChatModel, run
 
 
 def read(results: Path) -> list[Row]:
-    """Read what was measured; nothing where there is no file."""
+    """Read the measured rows; none when there is no file."""
     return list(_rows(results.read_text("utf-8"))) if results.exists() else []
 
 

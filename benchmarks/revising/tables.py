@@ -65,8 +65,8 @@ def _kinds(rows: Sequence[Row]) -> Iterator[str]:
 def _loops(rows: Sequence[Row]) -> Iterator[str]:
     early, later = counts.stopped(rows)
     yield f"- Loops with findings that ended before their fourth text, without a pass: {early} of {len(rows)}."
-    yield f"- Of these, {later.n} went on where the rule was left out, and {later.k} of them pass."
-    for name, arm in (("with findings", "findings_on"), ('told "Try again."', "again_on")):
+    yield f"- Of these, {later.n} went on when the rule was left out, and {later.k} of them pass."
+    for name, arm in (("with findings", "findings_on"), ('with "Try again."', "again_on")):
         same = counts.unchanged(rows, arm)
         yield f"- Revisions {name} that gave back the text unchanged: {same.k} of {same.n}."
 

@@ -21,7 +21,7 @@ class Instruction:
     id: str
     """Its kind and a number, such as `list-3`."""
     ask: str
-    """What the model is told."""
+    """The instruction for the model."""
     criteria: tuple[Criterion, ...]
     good: str
     """A text that a person wrote, which passes."""
@@ -82,25 +82,25 @@ def ends(end: str) -> Criterion:
 
 
 def order(*phrases: str) -> Criterion:
-    """Want the phrases one after the other, whatever stands between."""
+    """Want the phrases one after the other, with any text between."""
     pattern = "(?is)" + ".*".join(map(re.escape, phrases))
     said = ", then ".join(f'"{one}"' for one in phrases)
     return looks("order", f"it says {said}", pattern)
 
 
 def lines(count: int, line: str, what: str) -> Criterion:
-    """Want so many lines and no others, each of which matches; `what` says how they look."""
+    """Want exactly this many lines, each of which matches; `what` describes them."""
     pattern = rf"^\s*(?:{line}\s*\n\s*){{{count - 1}}}{line}\s*$"
     return looks("lines", f"exactly {count} lines and nothing else, {what}", pattern)
 
 
 def json_object(text: str, right: Callable[[dict[str, Any]], bool]) -> Criterion:
-    """Want a JSON object alone, of which the function is true; `text` says what it is to be."""
+    """Want a JSON object alone, of which the function is true; `text` describes it."""
     return _json(f"an object {text}", lambda found: isinstance(found, dict) and right(cast("dict[str, Any]", found)))
 
 
 def json_list(text: str, right: Callable[[list[Any]], bool]) -> Criterion:
-    """Want a JSON list alone, of which the function is true; `text` says what it is to be."""
+    """Want a JSON list alone, of which the function is true; `text` describes it."""
 
     def check(found: Any) -> bool:
         return isinstance(found, list) and right(cast("list[Any]", found))  # type: ignore[redundant-cast]  # pyright needs it

@@ -255,8 +255,8 @@ def _text(state: Any) -> str:
     """Return the last text of a model."""
     from kairo_team.agents.langgraph_views import text_of
 
-    said = (text_of(message) for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
-    return next((text for text in said if text.strip()), "")
+    texts = (text_of(message) for message in reversed(_messages(state)) if getattr(message, "type", None) == "ai")
+    return next((text for text in texts if text.strip()), "")
 
 
 def _transcript(state: Any) -> Any:

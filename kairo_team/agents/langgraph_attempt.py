@@ -257,20 +257,20 @@ class FollowedModel(Followed):
         """Hold, settle, and refuse changes that cannot be applied to a call of the graph."""
         self._attempt = attempt
         response = await attempt.call(self, self._request)
-        if (response.text, tuple(response.tool_calls)) != self._said:
+        if (response.text, tuple(response.tool_calls)) != self._original:
             raise GuardrailDenied("a guardrail", "post_model", f"it would change the reply of {self.name}: {_WRAP}")
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Allow the call, if it may be made unchanged."""
         refuse_real(self.name, [self._written_in])
         if (request.messages, request.settings) != (self._request.messages, self._request.settings):
-            why = f"it would change what is said to {self.name}: {_WRAP}"
+            why = f"it would change the request to {self.name}: {_WRAP}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
         wanted = self._request.max_tokens or DEFAULT_MAX_TOKENS
         if request.max_tokens is not None and request.max_tokens < wanted:
             raise NotMade(self.name, self._too_long(wanted, request.max_tokens))
         response: ModelResponse = await self.pass_on()
-        self._said = (response.text, tuple(response.tool_calls))
+        self._original = (response.text, tuple(response.tool_calls))
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int:

@@ -48,9 +48,9 @@ Make = Callable[[int | None, Sequence[Any]], Awaitable[Any]]
 """Calls the model itself, with at most so many tokens of reply, and messages."""
 
 
-def is_governed(said: Mapping[str, Any]) -> bool:
+def is_governed(details: Mapping[str, Any]) -> bool:
     """Return whether the call that LangChain reports is a governed model's."""
-    metadata: Mapping[str, Any] = said.get("metadata") or {}
+    metadata: Mapping[str, Any] = details.get("metadata") or {}
     return metadata.get(_MARK[0]) == _MARK[1]
 
 
@@ -110,8 +110,8 @@ class _Call:
     def _changed(self, request: ModelRequest) -> Sequence[Any]:
         """Return LangChain's messages with the texts that guardrails changed, and the user's messages after them."""
         before, after = self.view.request.messages, request.messages
-        said, added = after[: len(before)], after[len(before) :]
-        same = len(said) == len(before) and all(map(_same_but_words, before, said))
+        changed, added = after[: len(before)], after[len(before) :]
+        same = len(changed) == len(before) and all(map(_same_but_words, before, changed))
         if (
             not same
             or any(message.role != "user" for message in added)
@@ -119,7 +119,7 @@ class _Call:
         ):
             why = f"it would change more than the words of the messages to {self.name}"
             raise NotMade(self.name, GuardrailDenied("a guardrail", "pre_model", why))
-        pairs = zip(self.messages, before, said, strict=True)
+        pairs = zip(self.messages, before, changed, strict=True)
         changed = [message if old == new else _with_words(message, new) for message, old, new in pairs]
         return [*changed, *(HumanMessage(message.text) for message in added)]
 
@@ -133,8 +133,8 @@ def _same_but_words(old: Message, new: Message) -> bool:
     return replace(old, text=new.text, tool_calls=kept) == new
 
 
-def _with_words(message: Any, said: Message) -> Any:
-    return with_text(with_calls(message, said.tool_calls), said.text)
+def _with_words(message: Any, changed: Message) -> Any:
+    return with_text(with_calls(message, changed.tool_calls), changed.text)
 
 
 @functools.cache
@@ -235,14 +235,14 @@ async def _go(
     attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any], ask: Ask
 ) -> ChatResult:
     kwargs = _offered(kwargs, attempt.context.role.allowed_tools)
-    said, settings = model._get_ls_params(**kwargs), model._get_invocation_params(**kwargs)  # noqa: SLF001 - what tracers are told
+    details, settings = model._get_ls_params(**kwargs), model._get_invocation_params(**kwargs)  # noqa: SLF001 - what tracers receive
 
     async def make(most: int | None, messages: Sequence[Any]) -> Any:
         plain, options = _limited(model, kind, kwargs, most)
         with _alone():
             return await ask(plain, messages, options)
 
-    call = _Call(view(messages, said, settings), messages, make, modules_of(model))
+    call = _Call(view(messages, details, settings), messages, make, modules_of(model))
     try:
         response = await attempt.complete(call, call.view.request)
     except ModelCallError as error:  # nodes, fallbacks and retry policies must see the original
@@ -289,8 +289,8 @@ def _message(result: ChatResult) -> AIMessage:
     """Return the reply, with the provider's data on the whole call."""
     generation = result.generations[0]
     message: Any = generation.message
-    said = {**(result.llm_output or {}), **(generation.generation_info or {}), **message.response_metadata}
-    reply: AIMessage = message.model_copy(update={"response_metadata": said})
+    details = {**(result.llm_output or {}), **(generation.generation_info or {}), **message.response_metadata}
+    reply: AIMessage = message.model_copy(update={"response_metadata": details})
     return reply
 
 

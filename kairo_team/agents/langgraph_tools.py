@@ -110,14 +110,14 @@ def _answer(asked: Mapping[str, Any], result: ToolResult, output: Any) -> Any:
     )
 
 
-def in_pipeline(serialized: Any, said: Mapping[str, Any]) -> bool:
+def in_pipeline(serialized: Any, details: Mapping[str, Any]) -> bool:
     """Return whether this is the call that `run_governed` makes."""
-    return _inside.get() == (serialized["name"], said.get("tool_call_id"))
+    return _inside.get() == (serialized["name"], details.get("tool_call_id"))
 
 
 def _tool(name: str, description: str, metadata: Mapping[str, Any], call: Callable[[Mapping[str, Any]], Any]) -> Tool:
-    said: Any = metadata.get("side_effect")
-    side_effect: SideEffect = said if said in get_args(SideEffect) else "system"
+    declared: Any = metadata.get("side_effect")
+    side_effect: SideEffect = declared if declared in get_args(SideEffect) else "system"
     return Tool(fitting_name(name), call, description, side_effect=side_effect)
 
 
@@ -134,6 +134,6 @@ def _command_text(command: Any) -> str:
     """Return the text for the model from a tool that commands the graph."""
     update: Any = command.update
     fields = cast("Mapping[str, Any]", update) if isinstance(update, Mapping) else EMPTY
-    said: Any = fields.get("messages", [])
-    texts = [text_of(message) for message in list[Any](said) if isinstance(message, ToolMessage)]
+    messages: Any = fields.get("messages", [])
+    texts = [text_of(message) for message in list[Any](messages) if isinstance(message, ToolMessage)]
     return "\n".join(texts) if texts else repr(command.update)

@@ -32,11 +32,11 @@ class View(NamedTuple):
     """Bytes of the other content: pictures, files and the like, as they are in the messages."""
 
 
-def view(messages: Sequence[Any], said: Mapping[str, Any], settings: Mapping[str, Any]) -> View:
-    """Convert a call; `said` and `settings` are the model's own data for LangChain's tracers."""
-    most = said.get("ls_max_tokens")
-    provider = str(said.get("ls_provider") or "langchain")
-    name = f"{_PROVIDERS.get(provider, provider)}:{said.get('ls_model_name') or 'model'}"
+def view(messages: Sequence[Any], details: Mapping[str, Any], settings: Mapping[str, Any]) -> View:
+    """Convert a call; `details` and `settings` are the model's own data for LangChain's tracers."""
+    most = details.get("ls_max_tokens")
+    provider = str(details.get("ls_provider") or "langchain")
+    name = f"{_PROVIDERS.get(provider, provider)}:{details.get('ls_model_name') or 'model'}"
     most = most if isinstance(most, int) and most > 0 else None
     request = ModelRequest(
         [message_view(message) for message in messages],
@@ -65,9 +65,9 @@ def text_of(message: Any) -> str:
 def response_view(message: Any, usage: Mapping[str, Any] | None = None) -> ModelResponse:
     """Convert a reply; `usage` is the usage that a model of text completion reports."""
     metadata: Mapping[str, Any] = message.response_metadata
-    said = str(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason") or "")
+    reason = str(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason") or "")
     finish: Literal["stop", "length", "content_filter"]
-    finish = "length" if said in _CUT else "content_filter" if said in _FILTERED else "stop"
+    finish = "length" if reason in _CUT else "content_filter" if reason in _FILTERED else "stop"
     calls = [_call(call) for call in message.tool_calls]
     used: Mapping[str, Any] = message.usage_metadata or {}
     spent = _usage(used) if used else _usage(usage or {}, "prompt_tokens", "completion_tokens")
@@ -92,7 +92,7 @@ def with_calls(message: Any, calls: Sequence[ToolCall]) -> Any:
     content: Any = message.content
     if not isinstance(content, str):
         content = [block for block in content if isinstance(block, str) or block.get("type") not in _CALLS]
-    extra = {name: said for name, said in message.additional_kwargs.items() if name not in _CALLS_BESIDE}
+    extra = {name: value for name, value in message.additional_kwargs.items() if name not in _CALLS_BESIDE}
     changed = {"tool_calls": _native_calls(calls), "content": content, "additional_kwargs": extra}
     return message.model_copy(update=changed)
 

@@ -46,13 +46,13 @@ class _Callback:
 def _start(look: Callable[..., Make | None]) -> Any:
     """Make the callback of a call that begins; `look` returns how to follow it, None when it is followed already."""
 
-    async def awaited(watch: Watch, *args: Any, run_id: UUID, **said: Any) -> None:
-        make = look(*args, **said)
+    async def awaited(watch: Watch, *args: Any, run_id: UUID, **details: Any) -> None:
+        make = look(*args, **details)
         if make is not None:
             watch.calls[run_id.int] = await watch.attempt.come_home(watch.attempt.follow, run_id, make)
 
-    def called(watch: Watch, *args: Any, run_id: UUID, **said: Any) -> None:
-        make = look(*args, **said)
+    def called(watch: Watch, *args: Any, run_id: UUID, **details: Any) -> None:
+        make = look(*args, **details)
         if make is None:
             return
         if watch.attempt.at_home:
@@ -65,12 +65,12 @@ def _start(look: Callable[..., Make | None]) -> Any:
 def _end(look: Callable[[Any], tuple[Any, BaseException | None]]) -> Any:
     """Make the callback of a call that ended; `look` returns its result and its exception."""
 
-    async def awaited(watch: Watch, brought: Any, *, run_id: UUID, **_said: Any) -> None:
+    async def awaited(watch: Watch, brought: Any, *, run_id: UUID, **_details: Any) -> None:
         end = watch.take(run_id, *look(brought))
         if end is not None:
             await watch.attempt.come_home(end)
 
-    def called(watch: Watch, brought: Any, *, run_id: UUID, **_said: Any) -> None:
+    def called(watch: Watch, brought: Any, *, run_id: UUID, **_details: Any) -> None:
         end = watch.take(run_id, *look(brought))
         if end is not None:
             watch.attempt.wait_for(end)
@@ -78,28 +78,28 @@ def _end(look: Callable[[Any], tuple[Any, BaseException | None]]) -> Any:
     return _Callback(awaited, called)
 
 
-def _chat_model(serialized: Any, messages: Any, **said: Any) -> Make | None:
-    return None if is_governed(said) else _model(serialized, messages[0], said)
+def _chat_model(serialized: Any, messages: Any, **details: Any) -> Make | None:
+    return None if is_governed(details) else _model(serialized, messages[0], details)
 
 
-def _completion(serialized: Any, prompts: Any, **said: Any) -> Make | None:
-    return _model(serialized, [HumanMessage(prompts[0])], said)
+def _completion(serialized: Any, prompts: Any, **details: Any) -> Make | None:
+    return _model(serialized, [HumanMessage(prompts[0])], details)
 
 
-def _tool(serialized: Any, text: str, **said: Any) -> Make | None:
-    if in_pipeline(serialized, said):
+def _tool(serialized: Any, text: str, **details: Any) -> Make | None:
+    if in_pipeline(serialized, details):
         return None
-    inputs: Any = said.get("inputs")
-    metadata: dict[str, Any] = said.get("metadata") or {}
+    inputs: Any = details.get("inputs")
+    metadata: dict[str, Any] = details.get("metadata") or {}
     arguments = cast("dict[str, Any]", inputs) if isinstance(inputs, dict) else {"input": text}
     return functools.partial(FollowedTool, serialized["name"], serialized.get("description", ""), arguments, metadata)
 
 
-def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], said: dict[str, Any]) -> Make:
-    if said.get("batch_size", 1) > 1:
+def _model(serialized: dict[str, Any] | None, messages: Sequence[Any], details: dict[str, Any]) -> Make:
+    if details.get("batch_size", 1) > 1:
         raise RuntimeError("one call of a model with several prompts cannot be held for each of them: call it for each")
-    metadata: dict[str, Any] = said.get("metadata") or {}
-    params: dict[str, Any] = said.get("invocation_params") or {}
+    metadata: dict[str, Any] = details.get("metadata") or {}
+    params: dict[str, Any] = details.get("invocation_params") or {}
     written_in = ".".join((serialized or {}).get("id") or ())
     return functools.partial(FollowedModel, *view(messages, metadata, params), written_in=written_in)
 

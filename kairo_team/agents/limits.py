@@ -15,7 +15,7 @@ _NEXT_MESSAGE: Final = 64
 LAST_TURN: Final = "This is your last turn: finish now with what you have."
 
 
-def say_limits(turns_left: int | None, context: MemberContext) -> str:
+def describe_limits(turns_left: int | None, context: MemberContext) -> str:
     """Return a text on what is left; empty when nothing is limited."""
     left = context.remaining
     parts = [f"{turns_left} turns"] if turns_left is not None else []

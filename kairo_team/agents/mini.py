@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.agents.limits import LAST_TURN, can_pay_another, say_limits, two_turns
+from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known, repeated
@@ -240,15 +240,15 @@ class _Conversation:
     async def _outlook(self, turn: int) -> tuple[str, bool]:
         """Return what is left for a turn, as a text, and whether it is the last; a replayed turn gets the same text."""
         most = self._agent.max_turns
-        limits = say_limits(most - turn + 1 if most > 1 else None, self._context)
+        limits = describe_limits(most - turn + 1 if most > 1 else None, self._context)
         last = most > 1 and (turn == most or not await self._can_pay_another(self._request(limits, last=False)))
         return (LAST_TURN if last else limits), last
 
     def _request(self, limits: str, *, last: bool) -> ModelRequest:
         """Make the request of a turn; on the last one without tools."""
-        told: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
-        told |= {"assignment": self._assignment, "role": self._context.role}
-        ask = self._agent.render(self._ask, self._context, **told)
+        values: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
+        values |= {"assignment": self._assignment, "role": self._context.role}
+        ask = self._agent.render(self._ask, self._context, **values)
         offered = self._tools.specs if self._tools is not None and not last else ()
         messages = [*self._messages, Message.user(ask)]
         return ModelRequest(messages, offered, self._schema, self._max_tokens, self._settings)

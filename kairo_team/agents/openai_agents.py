@@ -140,13 +140,13 @@ def _end(run: GovernedRun, result: Any) -> _End:
     """Read a result of the library's."""
     from kairo_team.agents.openai_views import message_of
 
-    said = tuple(message_of(cast("dict[str, Any]", item)) for item in result.to_input_list())
+    messages = tuple(message_of(cast("dict[str, Any]", item)) for item in result.to_input_list())
     if result.interruptions:
         names = known({str(one.name) for one in result.interruptions})
         why = f"tools wait for an approval that nobody gives here: {names}; leave approvals to the team's permissions"
-        return AgentStatus.BLOCKED, Artifact(run.text, partial=True), said, why
+        return AgentStatus.BLOCKED, Artifact(run.text, partial=True), messages, why
     output = "" if result.final_output is None else result.final_output
-    return AgentStatus.COMPLETED, artifact_of(output, partial=run.cut), said, None
+    return AgentStatus.COMPLETED, artifact_of(output, partial=run.cut), messages, None
 
 
 def _early_end(run: GovernedRun, error: Exception) -> _End:

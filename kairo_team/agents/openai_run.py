@@ -171,8 +171,8 @@ class GovernedRun:
             return f"{own}\n\n{role.instructions}" if role.instructions else own
 
         async def both(run_context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
-            said = own(run_context, agent)
-            return f"{await said if isawaitable(said) else said}\n\n{role.instructions}"
+            text = own(run_context, agent)
+            return f"{await text if isawaitable(text) else text}\n\n{role.instructions}"
 
         return both
 

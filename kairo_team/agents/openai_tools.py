@@ -198,18 +198,18 @@ class _Call:
     async def _on_error(self, context: Any, error: Exception) -> str:
         self._failed = True
         self._binder.failed(error)
-        told = await maybe_invoke_function_tool_failure_error_function(
+        text = await maybe_invoke_function_tool_failure_error_function(
             function_tool=self._tool, context=context, error=error
         )
-        return told or ""
+        return text or ""
 
     async def _on_timeout(self, context: Any, error: Any) -> str:
         self._failed = True
         own: Any = self._tool.timeout_error_function
         if own is None:
             return default_tool_timeout_error_message(tool_name=error.tool_name, timeout_seconds=error.timeout_seconds)
-        told = own(context, error)
-        return str(await told if hasattr(told, "__await__") else told)
+        text = own(context, error)
+        return str(await text if hasattr(text, "__await__") else text)
 
 
 async def _never(_arguments: Mapping[str, Any]) -> Any:

@@ -85,14 +85,14 @@ class NativeCall:
             [*map(_tool_spec, self.tools), *map(_handoff_spec, self.handoffs)],
             None if schema is None or schema.is_plain_text() else schema.json_schema(),
             self.model_settings.max_tokens,
-            _told(self.model_settings),
+            _shown_settings(self.model_settings),
         )
 
     def under(self, request: ModelRequest, view: ModelRequest) -> NativeCall:
         """Return the call as `request` has it now: capped, and with what guardrails changed since `view`."""
         changed: dict[str, Any] = {"model_settings": self._settings(request, view)}
         if request.messages != view.messages:
-            changed |= self._said(request.messages, view.messages)
+            changed |= self._changed_input(request.messages, view.messages)
         return replace(self, **changed)
 
     def _settings(self, request: ModelRequest, view: ModelRequest) -> ModelSettings:
@@ -105,7 +105,7 @@ class NativeCall:
                 changed[field] = _capped(_changed(cast("Item", given), now, before), most)
         return replace(self.model_settings, **changed)
 
-    def _said(self, messages: Sequence[Message], before: Sequence[Message]) -> dict[str, Any]:
+    def _changed_input(self, messages: Sequence[Message], before: Sequence[Message]) -> dict[str, Any]:
         """Return instructions and input of changed messages; items whose message is unchanged stay unchanged."""
         native: list[Item | None] = [None] if self.system_instructions is not None else []
         native += self.items
@@ -164,8 +164,8 @@ def items_of(message: Message) -> list[Item]:
     """Return a message as input items: its text, and each of its tool calls."""
     if message.role == "tool":
         return [{"type": "function_call_output", "call_id": message.tool_call_id, "output": message.text}]
-    said: list[Item] = [{"role": message.role, "content": message.text}] if message.text else []
-    return [*said, *(_native_call(call).model_dump(exclude_unset=True) for call in message.tool_calls)]
+    items: list[Item] = [{"role": message.role, "content": message.text}] if message.text else []
+    return [*items, *(_native_call(call).model_dump(exclude_unset=True) for call in message.tool_calls)]
 
 
 def _with_message(item: Item, message: Message, old: Message) -> Item:
@@ -267,14 +267,14 @@ def _handoff_spec(handoff: Handoff[Any, Any]) -> ToolSpec:
     return ToolSpec(handoff.tool_name, handoff.tool_description or "", handoff.input_json_schema)
 
 
-def _told(settings: ModelSettings) -> dict[str, Any]:
+def _shown_settings(settings: ModelSettings) -> dict[str, Any]:
     given = {name: getattr(settings, name, None) for name in _TOLD_SETTINGS}
-    told = {name: value for name, value in given.items() if value is not None}
+    shown = {name: value for name, value in given.items() if value is not None}
     for extra in (settings.extra_args, settings.extra_body):
         if isinstance(extra, Mapping):
-            told |= cast("Item", to_jsonable_python(extra, fallback=repr))
-    told.pop(_RANDOM, None)
-    return told
+            shown |= cast("Item", to_jsonable_python(extra, fallback=repr))
+    shown.pop(_RANDOM, None)
+    return shown
 
 
 def _changed(extra: Mapping[str, Any], now: Mapping[str, Any], before: Mapping[str, Any]) -> Item:
@@ -344,11 +344,11 @@ def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelRe
     A recorded call has no reply of the model's: it is made of the record.
     """
     if reply is None or before is None:
-        return TheirReply([*_said(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)
+        return TheirReply([*_text_items(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)
     output: list[Any] = list(reply.output)
     if now.text != before.text:
         rest = [item for item in output if not isinstance(item, ResponseOutputMessage)]
-        output = [*_said(now.text), *rest]
+        output = [*_text_items(now.text), *rest]
     if tuple(now.tool_calls) != tuple(before.tool_calls):
         output = list(_called(output, now.tool_calls))
     return replace(reply, output=output)
@@ -381,7 +381,7 @@ def _native_call(call: ToolCall) -> ResponseFunctionToolCall:
     )
 
 
-def _said(text: str) -> list[ResponseOutputMessage]:
+def _text_items(text: str) -> list[ResponseOutputMessage]:
     if not text:
         return []
     part = ResponseOutputText(type="output_text", text=text, annotations=[])

@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import WrapperToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team._util.frozen import thaw
-from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, sound_reply
+from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, RequestView, sound_reply
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.tools.tool import Tool
 
-Send = Callable[[Said], Awaitable["native.ModelResponse"]]
+Send = Callable[[NativeRequest], Awaitable["native.ModelResponse"]]
 
 
 class Session:
@@ -56,9 +56,9 @@ class Session:
         """Model requests begun, answered or not."""
         self.ending = Ending()
 
-    async def ask(self, model: Model, said: Said, send: Send) -> native.ModelResponse:
+    async def ask(self, model: Model, native_request: NativeRequest, send: Send) -> native.ModelResponse:
         """Make one governed model request."""
-        call = _Call(model, said, send)
+        call = _Call(model, native_request, send)
         self.requests += 1
         with self.ending:
             self.context.governor.pre_step()
@@ -104,10 +104,10 @@ class Session:
 class _Call:
     """A `ChatModel` for one request: it answers in text and remembers the library's own reply."""
 
-    def __init__(self, model: Model, said: Said, send: Send) -> None:
+    def __init__(self, model: Model, native_request: NativeRequest, send: Send) -> None:
         self.name = model.model_id
-        self.request = RequestView(said)
-        self.reply = ReplyView(said.parameters)
+        self.request = RequestView(native_request)
+        self.reply = ReplyView(native_request.parameters)
         self.answer: native.ModelResponse | None = None
         """None when the call was not made: its reply was on record."""
         self.error: Exception | None = None
@@ -133,10 +133,10 @@ class _Call:
         return prompt_bound(request) + self.request.files_bound
 
 
-def _once(model: Model, said: Said) -> Said:
+def _once(model: Model, request: NativeRequest) -> NativeRequest:
     """Have the provider's client try once: the governed model makes the retries."""
     ignored: Any = getattr(_innermost(model), "unsupported_settings", ("max_retries",))
-    return said if "max_retries" in ignored else replace(said, settings={**said.settings, "max_retries": 0})
+    return request if "max_retries" in ignored else replace(request, settings={**request.settings, "max_retries": 0})
 
 
 def _innermost(model: Model) -> Model:
@@ -161,12 +161,12 @@ class GovernedModel(WrapperModel):
     ) -> native.ModelResponse:
         """Make one request."""
 
-        async def send(said: Said) -> native.ModelResponse:
-            settings: Any = said.settings
-            return await self.wrapped.request(said.messages, settings, said.parameters)
+        async def send(native_request: NativeRequest) -> native.ModelResponse:
+            settings: Any = native_request.settings
+            return await self.wrapped.request(native_request.messages, settings, native_request.parameters)
 
-        said = Said(messages, dict(model_settings or {}), model_request_parameters)
-        return await self._session.ask(self.wrapped, said, send)
+        native_request = NativeRequest(messages, dict(model_settings or {}), model_request_parameters)
+        return await self._session.ask(self.wrapped, native_request, send)
 
     @asynccontextmanager
     async def request_stream(
@@ -185,14 +185,14 @@ class GovernedModel(WrapperModel):
     ) -> native.ModelResponse:
         """Have the provider shorten the conversation, which it charges like a request."""
 
-        async def send(said: Said) -> native.ModelResponse:
-            settings: Any = said.settings
-            asked = replace(request_context, messages=said.messages, model_settings=settings)
+        async def send(native_request: NativeRequest) -> native.ModelResponse:
+            settings: Any = native_request.settings
+            asked = replace(request_context, messages=native_request.messages, model_settings=settings)
             return await self.wrapped.compact_messages(asked, instructions=instructions)
 
         settings = dict(request_context.model_settings or {})
-        said = Said(request_context.messages, settings, request_context.model_request_parameters)
-        return await self._session.ask(self.wrapped, said, send)
+        native_request = NativeRequest(request_context.messages, settings, request_context.model_request_parameters)
+        return await self._session.ask(self.wrapped, native_request, send)
 
 
 class _ToolCall:
@@ -225,7 +225,7 @@ class _ToolCall:
             raise type(self._error)(result.text) if result.text != self._error.message else self._error
         if self._error is not None:
             raise self._error
-        return result.text if result.value is None or not _can_be_told(self._value) else self._value
+        return result.text if result.value is None or not _can_be_sent(self._value) else self._value
 
     def _check(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Take the arguments the library validated; those that a guardrail changed are validated again."""
@@ -262,7 +262,7 @@ class _ToolCall:
         return arguments
 
 
-def _can_be_told(value: Any) -> bool:
+def _can_be_sent(value: Any) -> bool:
     """Return whether pydantic-ai could write it into its next request."""
     try:
         to_json(shown(value))

@@ -27,7 +27,7 @@ _TOKENS_OF_A_FILE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class NativeRequest:
     """The whole request of one call, in pydantic-ai's own objects."""
 
     messages: list[native.ModelMessage]
@@ -38,33 +38,33 @@ class Said:
 class RequestView:
     """A native request as a `ModelRequest` of text, which remembers the origin of each message."""
 
-    def __init__(self, said: Said) -> None:
-        self._said = said
-        self._pieces = list(_pieces(said))
-        self._settings = _json_settings(said.settings)
+    def __init__(self, request: NativeRequest) -> None:
+        self._native = request
+        self._pieces = list(_pieces(request))
+        self._settings = _json_settings(request.settings)
         messages = [message for message, _ in self._pieces]
-        output = said.parameters.output_object
+        output = request.parameters.output_object
         self.request = ModelRequest(
             messages,
-            [_spec(tool) for tool in said.parameters.declared_tool_defs.values()],
+            [_spec(tool) for tool in request.parameters.declared_tool_defs.values()],
             dict(output.json_schema) if output is not None else None,
-            said.settings.get("max_tokens"),
+            request.settings.get("max_tokens"),
             self._settings,
         )
         self.files_bound = _TOKENS_OF_A_FILE * sum(_files(piece) for _, piece in self._pieces)
         """Tokens held for content that is no text."""
 
-    def native(self, request: ModelRequest) -> Said:
+    def native(self, request: ModelRequest) -> NativeRequest:
         """Return the native request with what guardrails changed in ours, and its `max_tokens`."""
-        settings = dict(self._said.settings)
+        settings = dict(self._native.settings)
         if thaw(request.settings) != self._settings:
             settings = {name: value for name, value in settings.items() if name not in self._settings}
             settings |= thaw(request.settings)
         settings["max_tokens"] = request.max_tokens
         if request.messages == self.request.messages:
-            return replace(self._said, settings=settings)
+            return replace(self._native, settings=settings)
         messages, instructions = _assemble(list(self._changed(request.messages)))
-        return Said(messages, settings, replace(self._said.parameters, instruction_parts=instructions))
+        return NativeRequest(messages, settings, replace(self._native.parameters, instruction_parts=instructions))
 
     def _changed(self, messages: Sequence[Message]) -> Iterator[Piece]:
         """Yield a part for each message: its own when it is unchanged, one with another text, or a new one."""
@@ -147,18 +147,18 @@ _SAID: Final = (native.TextPart, native.ToolCallPart)
 
 def conversation(messages: Sequence[native.ModelMessage]) -> tuple[Message, ...]:
     """Return a native conversation as text."""
-    said = Said(list(messages), {}, ModelRequestParameters())
-    return tuple(message for message, _ in _pieces(said))
+    request = NativeRequest(list(messages), {}, ModelRequestParameters())
+    return tuple(message for message, _ in _pieces(request))
 
 
 # ---------------------------------------------------------------- from their words to ours
 
 
-def _pieces(said: Said) -> Iterator[tuple[Message, Piece]]:
+def _pieces(request: NativeRequest) -> Iterator[tuple[Message, Piece]]:
     """Yield every message with its origin, the instructions first."""
-    for instruction in _instructions(said):
+    for instruction in _instructions(request):
         yield Message.system(instruction.content), instruction
-    for message in said.messages:
+    for message in request.messages:
         if isinstance(message, native.ModelResponse):
             yield Message.assistant(message.text or "", _calls(message)), message
         else:
@@ -166,11 +166,11 @@ def _pieces(said: Said) -> Iterator[tuple[Message, Piece]]:
                 yield _message(part), part
 
 
-def _instructions(said: Said) -> Sequence[native.InstructionPart]:
+def _instructions(request: NativeRequest) -> Sequence[native.InstructionPart]:
     """Return the standing instructions; without any of the call's own, those of the last request."""
-    if said.parameters.instruction_parts is not None:
-        return said.parameters.instruction_parts
-    requests = [message for message in said.messages if isinstance(message, native.ModelRequest)]
+    if request.parameters.instruction_parts is not None:
+        return request.parameters.instruction_parts
+    requests = [message for message in request.messages if isinstance(message, native.ModelRequest)]
     text = requests[-1].instructions if requests else None
     return [native.InstructionPart(text)] if text else []
 

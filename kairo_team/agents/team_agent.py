@@ -87,30 +87,30 @@ class TeamAgent:
     def _request(self, assignment: Assignment | str, context: MemberContext | None) -> TeamExecutionRequest:
         if isinstance(assignment, str):
             return TeamExecutionRequest(assignment, plan=self.plan, config=self.config)
-        goal, told = assignment.task.description, _told(assignment)
+        goal, inputs = assignment.task.description, _inputs(assignment)
         if context is None:
-            return TeamExecutionRequest(goal, told, self.plan, self.config)
+            return TeamExecutionRequest(goal, inputs, self.plan, self.config)
         run_id = context.name_inner_run(self.team.name, goal)
-        return TeamExecutionRequest(goal, told, self.plan, self.config, run_id)
+        return TeamExecutionRequest(goal, inputs, self.plan, self.config, run_id)
 
     def __repr__(self) -> str:
         return f"TeamAgent({self.team.name!r})"
 
 
-def _told(assignment: Assignment) -> dict[str, Any]:
+def _inputs(assignment: Assignment) -> dict[str, Any]:
     """Return the text that the inner team receives beside its goal."""
-    told: dict[str, Any] = {"goal": assignment.goal, **assignment.context, **assignment.inputs}
+    inputs: dict[str, Any] = {"goal": assignment.goal, **assignment.context, **assignment.inputs}
     if assignment.upstream:
-        told["results"] = {task_id: artifact.text for task_id, artifact in assignment.upstream.items()}
+        inputs["results"] = {task_id: artifact.text for task_id, artifact in assignment.upstream.items()}
     if assignment.previous is not None:
-        told["previous"] = assignment.previous.text
+        inputs["previous"] = assignment.previous.text
         wrong = [one for one in assignment.findings if one.status != "closed"]
-        told["findings"] = [{"observed": one.observed, "expected": one.expected} for one in wrong]
+        inputs["findings"] = [{"observed": one.observed, "expected": one.expected} for one in wrong]
         right = [one.expected or one.id for one in assignment.findings if one.status == "closed"]
-        told |= {"leave unchanged": right} if right else {}
+        inputs |= {"leave unchanged": right} if right else {}
     if assignment.directives:
-        told["directives"] = list(assignment.directives)
-    return told
+        inputs["directives"] = list(assignment.directives)
+    return inputs
 
 
 def _output(result: TeamResult, name: str) -> AgentOutput:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from anyio.lowlevel import current_token
 from pydantic_core import to_json, to_jsonable_python
 
-from kairo_team.agents.limits import say_limits
+from kairo_team.agents.limits import describe_limits
 from kairo_team.engine.lone_agent import run_alone
 from kairo_team.errors import KairoError
 from kairo_team.results import AgentOutput, Artifact
@@ -75,7 +75,7 @@ class WrappedAgent(ABC):
         """Return what the agent is asked: what `prompt` makes, or the rendered task."""
         if self._prompt is not None:
             return await made(self._prompt, assignment, context)
-        limits = await context.recorded("limits", lambda: say_limits(turns, context))
+        limits = await context.recorded("limits", lambda: describe_limits(turns, context))
         return context.render("task", assignment=assignment, role=context.role, limits=limits)
 
     def _check_event_loop(self) -> None:

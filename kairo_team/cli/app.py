@@ -190,7 +190,7 @@ def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:
             desk.begin(json=True)
         return desk.refuse(f"{complaint().rstrip('.')}; kairo --help and kairo COMMAND --help say what there is")
     if code == LEFT:  # some versions of typer return it, some raise
-        desk.say("interrupted")
+        desk.print_notice("interrupted")
     return code if isinstance(code, int) else 0
 
 

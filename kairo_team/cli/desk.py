@@ -10,7 +10,7 @@ from kairo_team._util.masking import masked
 from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.graph import known_plan, write_picture
 from kairo_team.cli.interrupts import LEFT_BY_SIGNAL
-from kairo_team.cli.job import USAGE_ERROR, check, execute, say_unreplaced
+from kairo_team.cli.job import USAGE_ERROR, check, describe_unreplaced, execute
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
@@ -56,30 +56,30 @@ class Desk:
     def run(self, job: Job) -> int:
         """Run a job, show what came of it and return the exit code."""
         if job.note:
-            self.screen.tell(job.note)
-        self._say_unreplaced(job)
+            self.screen.print_text(job.note)
+        self._warn_of_unreplaced(job)
         result, code = execute(job, self.screen, keep_on=self._write is not None)
         if self._write is not None:
             self._put(write_result(job, result, code))
         if result.refused:
-            self.say(f"nothing was started: {result.error}")
+            self.print_notice(f"nothing was started: {result.error}")
         elif self._write is None:
             show_result(result, self.screen)
         return code
 
     def check(self, job: Job) -> int:
         """Show whether a job can start and how its budget would be split; return the exit code."""
-        self._say_unreplaced(job)
+        self._warn_of_unreplaced(job)
         found = check(job)
         code = 0 if found.ok else USAGE_ERROR
         if self._write is not None:
             self._put(write_check(found, code))
         elif found.split is not None:
-            self.screen.tell(str(found.split))
+            self.screen.print_text(str(found.split))
         for problem in found.problems:
-            self.say(f"cannot start: {problem}")
+            self.print_notice(f"cannot start: {problem}")
         if found.ok and self._write is None:
-            self.screen.tell("\n".join([*found.notes, "can start"]))
+            self.screen.print_text("\n".join([*found.notes, "can start"]))
         return code
 
     def graph(self, job: Job, svg: Path | None) -> int:
@@ -90,10 +90,10 @@ class Desk:
             text = draw_mermaid(chart)
             self._put(text)
             for sentence in mermaid_limits(chart, text):
-                self.say(f"{sentence}: --svg PATH draws all of it")
+                self.print_notice(f"{sentence}: --svg PATH draws all of it")
             return 0
         write_picture(svg, draw_svg(chart, plan))
-        self.say(f"the plan of team {job.team.name!r} ({chart.size}) is drawn in {svg}")
+        self.print_notice(f"the plan of team {job.team.name!r} ({chart.size}) is drawn in {svg}")
         return 0
 
     def present(self, document: str, show: Callable[[Screen], None]) -> None:
@@ -107,10 +107,10 @@ class Desk:
         """Print why nothing can be started and return the exit code."""
         if self._json:
             self._put(write_refusal(sentence, USAGE_ERROR))
-        self.say(sentence)
+        self.print_notice(sentence)
         return USAGE_ERROR
 
-    def say(self, sentence: str) -> None:
+    def print_notice(self, sentence: str) -> None:
         """Print a sentence of the command's own to stderr."""
         stream: TextIO | None = sys.stderr  # None when it was closed before the program began
         try:
@@ -119,10 +119,10 @@ class Desk:
         except OSError:
             silence(stream)
 
-    def _say_unreplaced(self, job: Job) -> None:
-        sentence = say_unreplaced(job)
+    def _warn_of_unreplaced(self, job: Job) -> None:
+        sentence = describe_unreplaced(job)
         if sentence:
-            self.say(sentence)
+            self.print_notice(sentence)
 
     def _put(self, document: str) -> None:
         assert self._write is not None
@@ -143,5 +143,5 @@ class Desk:
         lost = self._lost or (self._screen.lost if self._screen is not None else None)
         if lost is None or isinstance(lost, BrokenPipeError) or code > LEFT_BY_SIGNAL:
             return code  # after SIGHUP the terminal has gone
-        self.say(f"the output could not be written: {explain(lost)}")
+        self.print_notice(f"the output could not be written: {explain(lost)}")
         return UNWRITTEN

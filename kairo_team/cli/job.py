@@ -117,7 +117,7 @@ def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
     return runtime
 
 
-def say_unreplaced(job: Job) -> str:
+def describe_unreplaced(job: Job) -> str:
     """Return the owners of model objects, which no name replaces; an empty text when there are none."""
     if job.model is None:
         return ""
@@ -146,7 +146,7 @@ def _is_named(model: object) -> bool:
 def _view(job: Job, screen: Screen) -> LiveView | PlainView:
     if screen.live:
         return LiveView(screen, root_budget(job.request.config))
-    return PlainView(screen.tell, warn_at_once)
+    return PlainView(screen.print_text, warn_at_once)
 
 
 def warn_at_once(text: str) -> None:

@@ -21,19 +21,19 @@ _HEADS: Final = ("decides", "attempt", "threshold", "decided so", "wrong", "at m
 def show_calibration(job: JudgeJob, found: Calibration, screen: Screen) -> None:
     """Print what can be promised, what cannot, and the judge beside its baselines."""
     _show_job(job, screen)
-    screen.tell()
-    screen.tell("Certificates" if found.certificates else "No certificate: all is left to a human", "bold")
+    screen.print_text()
+    screen.print_text("Certificates" if found.certificates else "No certificate: all is left to a human", "bold")
     if found.certificates:
         _table([_HEADS, *map(_certificate_row, found.certificates)], screen)
     for sentence in found.shortfalls:
-        screen.tell(sentence)
+        screen.print_text(sentence)
     _show_budget(found, screen)
     _show_report("The judge as it is, with all it decides standing", found.report, screen)
 
 
 def _show_job(job: JudgeJob, screen: Screen) -> None:
     passed = sum(one.passed for one in job.labelled)
-    screen.tell(
+    screen.print_text(
         f"{count(len(job.labelled), 'example')}, a human passes {passed:,}; judge: {', then '.join(job.judges)}"
     )
 
@@ -52,12 +52,12 @@ def _certificate_row(one: Any) -> tuple[str, ...]:
 
 def _show_budget(found: Calibration, screen: Screen) -> None:
     """Describe how many labels a promise needs."""
-    screen.tell()
-    screen.tell("Labels", "bold")
+    screen.print_text()
+    screen.print_text("Labels", "bold")
     for (bucket, side), walk in found.walks.items():
         share = walk.answered / walk.examples
         rough = f", about {walk.needed / share:,.0f} examples as they come" if share else ""
-        screen.tell(
+        screen.print_text(
             f"{side} on attempt {bucket}: at most {walk.alpha:.1%} wrong takes {walk.needed} decided so without an "
             f"error{rough}; there are {walk.answered} in {walk.examples}"
         )
@@ -70,12 +70,12 @@ def show_score(job: JudgeJob, found: JudgeScore, screen: Screen) -> None:
     if found.calibrated is not None:
         _show_report("Under its certificates", found.calibrated, screen)
     for sentence in found.why_not:
-        screen.tell(sentence)
+        screen.print_text(sentence)
 
 
 def _show_report(title: str, report: JudgeReport, screen: Screen) -> None:
-    screen.tell()
-    screen.tell(title, "bold")
+    screen.print_text()
+    screen.print_text(title, "bold")
     kappa = "none" if report.kappa is None else f"{report.kappa:.2f}"
     rows = [
         ("decides by itself", str(report.coverage), ""),
@@ -96,7 +96,7 @@ def _table(rows: Iterable[Sequence[str]], screen: Screen) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        screen.tell(f"  {line.rstrip()}")
+        screen.print_text(f"  {line.rstrip()}")
 
 
 # ---------------------------------------------------------------- documents

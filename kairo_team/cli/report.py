@@ -15,7 +15,7 @@ from kairo_team.cli.budget_table import draw_tree
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
-from kairo_team.views.text import count, one_line, say_verdict
+from kairo_team.views.text import count, describe_verdict, one_line
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetNode
@@ -64,8 +64,8 @@ def show_result(result: TeamResult, screen: Screen) -> None:
 
 
 def _head(title: str, screen: Screen) -> None:
-    screen.tell()
-    screen.tell(title, "bold")
+    screen.print_text()
+    screen.print_text(title, "bold")
 
 
 def _show_output(result: TeamResult, screen: Screen) -> None:
@@ -90,7 +90,7 @@ def _show_tasks(result: TeamResult, screen: Screen) -> None:
         return
     _head("Tasks", screen)
     few = len(outcomes) <= _MOST_TASKS
-    shown = list(outcomes if few else filter(_is_telling, outcomes))[:_MOST_TASKS]
+    shown = list(outcomes if few else filter(_is_notable, outcomes))[:_MOST_TASKS]
     longest = max((len(o.task_id) for o in shown), default=0)
     longest = min(longest, max(12, screen.width - _BESIDE_ID)) if screen.watched else longest
     for outcome in shown:
@@ -101,10 +101,10 @@ def _show_tasks(result: TeamResult, screen: Screen) -> None:
     if len(shown) < len(outcomes):
         left = Counter(o.status for o in outcomes) - Counter(o.status for o in shown)
         more = ", ".join(f"{number:,} {_TASK_LOOKS[status][2]}" for status, number in left.items())
-        screen.tell(f"  and {more} (--json has them all)", "dim")
+        screen.print_text(f"  and {more} (--json has them all)", "dim")
 
 
-def _is_telling(outcome: TaskOutcome) -> bool:
+def _is_notable(outcome: TaskOutcome) -> bool:
     """Return whether the task must be listed even among many: it was tried, and not everything went well."""
     went_well = outcome.status is TaskStatus.COMPLETED and not _remarks(outcome) and not _is_unpassed(outcome)
     return outcome.attempts > 0 and not went_well
@@ -117,8 +117,8 @@ def _task_line(outcome: TaskOutcome, longest: int) -> Text:
     line.append(f"  {word:9}")
     tried = count(outcome.attempts, "attempt") if outcome.attempts else ""
     line.append(f"  {tried:11}", style="default")
-    said = say_verdict(outcome.verdict) if outcome.verdict else ""
-    line.append(f"  {said:18}", style="default" if said == "pass" else "yellow")
+    verdict = describe_verdict(outcome.verdict) if outcome.verdict else ""
+    line.append(f"  {verdict:18}", style="default" if verdict == "pass" else "yellow")
     spent = count(outcome.usage.tokens, "token") if outcome.usage.tokens else ""
     line.append(f"  {spent:>13}", style="default")
     line.rstrip()
@@ -133,7 +133,7 @@ def _indented(text: str, screen: Screen) -> None:
     if screen.watched:
         screen.show(Padding(Text(one_line(text), style="dim"), (0, 0, 0, 6)))
     else:
-        screen.tell(f"      {one_line(text)}")
+        screen.print_text(f"      {one_line(text)}")
 
 
 def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:
@@ -145,7 +145,7 @@ def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:
     _head("Kept of what was cut short", screen)
     for task_id, text in kept:
         lines = clean(text).strip().splitlines()
-        screen.tell(f"  {task_id}")
+        screen.print_text(f"  {task_id}")
         for line in lines[:_KEPT_LINES]:
             _indented(line, screen)
         if len(lines) > _KEPT_LINES:
@@ -157,9 +157,9 @@ def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:
 
 def _show_warnings(result: TeamResult, screen: Screen) -> None:
     """Print the warnings that no task's line and no status line shows."""
-    said = {f"task {o.task_id!r}: {text}" for o in result.outcomes for text in o.warnings}
-    said |= {f"task {o.task_id!r} {o.status.value}: {o.error}" for o in result.outcomes}
-    left = [warning for warning in result.warnings if warning not in said and warning != result.error]
+    shown = {f"task {o.task_id!r}: {text}" for o in result.outcomes for text in o.warnings}
+    shown |= {f"task {o.task_id!r} {o.status.value}: {o.error}" for o in result.outcomes}
+    left = [warning for warning in result.warnings if warning not in shown and warning != result.error]
     if not left:
         return
     _head("Warnings", screen)
@@ -176,7 +176,7 @@ def _show_budget(root: BudgetNode, screen: Screen) -> None:
     for line in draw_tree(root, ascii_only=screen.options.ascii_only):
         screen.show(Text(f"  {clean(line)}"), **screen.uncut)
     if left_out:
-        screen.tell(f"  and {count(left_out, 'task')} below the members (--json has them all)", "dim")
+        screen.print_text(f"  and {count(left_out, 'task')} below the members (--json has them all)", "dim")
 
 
 def _size(node: BudgetNode) -> int:
@@ -186,16 +186,16 @@ def _size(node: BudgetNode) -> int:
 def _show_status(result: TeamResult, screen: Screen) -> None:
     line = Text(result.status.value.upper(), style=f"bold {_COLOURS[result.status]}")
     line.append(f"  after {result.duration:.1f} s, {result.usage}", style="not bold default")
-    screen.tell()
+    screen.print_text()
     screen.show(line, soft_wrap=not screen.watched)
-    reason = say_reason(result)
+    reason = describe_reason(result)
     if reason:
         _indented(reason, screen)
     if result.status is TeamStatus.SUSPENDED:
         _indented(_LATER, screen)
 
 
-def say_reason(result: TeamResult) -> str:
+def describe_reason(result: TeamResult) -> str:
     """Return in a sentence why the run is not COMPLETED; empty when it is."""
     if result.status is TeamStatus.COMPLETED:
         return ""

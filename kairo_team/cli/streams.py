@@ -44,7 +44,7 @@ class Screen(Console):
         except OSError as error:
             self.lose(error)
 
-    def tell(self, text: str = "", style: str = "") -> None:
+    def print_text(self, text: str = "", style: str = "") -> None:
         """Print a text; wrapped between words at a terminal, unchanged elsewhere."""
         self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
 

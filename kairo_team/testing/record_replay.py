@@ -186,8 +186,8 @@ def _line(request: ModelRequest, answer: Answer) -> dict[str, Any]:
     """Return the record of a call: the request, for people, and the answer."""
     asked = request.messages[-1].text if request.messages else ""
     if isinstance(answer, ModelCallError):
-        told = {name: getattr(answer, name) for name in ("kind", "model", "why", "retry_after", "unspent")}
-        return {"asked": asked, "error": told}
+        details = {name: getattr(answer, name) for name in ("kind", "model", "why", "retry_after", "unspent")}
+        return {"asked": asked, "error": details}
     return {"asked": asked, "response": adapter(ModelResponse).dump_python(answer, mode="json")}
 
 

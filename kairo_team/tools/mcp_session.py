@@ -74,7 +74,7 @@ class McpSession:
             if cancelled is not None:  # ours to pass on; what else broke on the way out changes nothing
                 raise cancelled from None
             self._end(inside, group)
-        except Exception as error:  # noqa: BLE001 - told anew, in one sentence
+        except Exception as error:  # noqa: BLE001 - raised again, in one sentence
             self._end(inside, error)
 
     async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str:
@@ -164,9 +164,9 @@ class McpSession:
         )
 
     def _side_effect(self, tool: wire.Tool) -> SideEffect:
-        said = self._server.side_effects.get(tool.name)
-        if said is not None:
-            return said
+        declared = self._server.side_effects.get(tool.name)
+        if declared is not None:
+            return declared
         trusted = self._server.trust_annotations and tool.annotations is not None
         return "read" if trusted and tool.annotations and tool.annotations.read_only_hint else "system"
 
@@ -202,7 +202,7 @@ class McpSession:
             self._forgotten.set()
         if error.code == CONNECTION_CLOSED or self._forgotten.is_set():
             return self._gone()
-        return RuntimeError(f"{self._name} did not do {tool!r}: {self._said(error)}")
+        return RuntimeError(f"{self._name} did not do {tool!r}: {self._error_text(error)}")
 
     def _check_promise(self, tool: str, output: JsonSchema, result: wire.CallToolResult) -> None:
         """Raise when a result is not what the server itself declares."""
@@ -249,12 +249,12 @@ class McpSession:
         if isinstance(error, _Unfit):
             return str(error)
         if isinstance(error, MCPError):
-            return self._said(error)
+            return self._error_text(error)
         if isinstance(error, ValidationError):
             return "what it answered is not what the Model Context Protocol allows"
         return self._server.transport.reason(error)
 
-    def _said(self, error: MCPError) -> str:
+    def _error_text(self, error: MCPError) -> str:
         """Repeat the server's error."""
         status = f" (HTTP {self._notes.status})" if self._notes.status is not None else ""
         return self._masked(f"it answered with the error {error.message!r}{status}")

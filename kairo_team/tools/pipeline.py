@@ -91,8 +91,8 @@ class ToolPipeline:
 
         `allowed` are names of tools (of an MCP server's also `server/tool`); None is all. `also` are more such lists,
         those of roles around the run: a tool must be in each. `breakers` are the run's, or fresh ones. `metadata` is
-        what guardrails are told of the work. `approve` asks a person. `recall` names a call and finds what came of it
-        when it was made before; `record` keeps what comes of it, under that name.
+        what guardrails receive about the work. `approve` asks a person. `recall` names a call and returns its recorded
+        result; `record` records the result under that name.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
@@ -255,12 +255,12 @@ class ToolPipeline:
         except BaseException as raised:
             error = failure_of(raised)
             if error is None:
-                self._tell(tool.name, "the call was interrupted")
+                self._report_cut(tool.name, "the call was interrupted")
                 raise
             end = passing(error)
             if end is None:
                 return ToolResult(describe_error(error), is_error=True)
-            self._tell(tool.name, describe_error(end))
+            self._report_cut(tool.name, describe_error(end))
             if end is raised:
                 raise
             raise end from None
@@ -272,7 +272,7 @@ class ToolPipeline:
         try:
             outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, lambda: ToolOutput(tool.name, result.text))
         except BaseException:
-            self._tell(tool.name, "the call was interrupted")
+            self._report_cut(tool.name, "the call was interrupted")
             raise
         if outcome is None:
             return result
@@ -293,7 +293,7 @@ class ToolPipeline:
             self._on_call(name, outcome, result.refused_by, result.text[:MAX_REASON] if result.is_error else None)
         return result
 
-    def _tell(self, name: str, reason: str) -> None:
+    def _report_cut(self, name: str, reason: str) -> None:
         """Report a call that was made and brings no result."""
         if self._on_call is not None:
             self._on_call(name, "error", None, self._sanitize(reason)[:MAX_REASON])

@@ -36,8 +36,8 @@ class Signature:
         inner = function_of(function)
         _check_function(function, inner)
         self._is_async = inspect.iscoroutinefunction(inner)
-        self.description, told = read_docstring(_docstring(function, inner))
-        self._parameters = _parameters(function, inner, told)
+        self.description, descriptions = read_docstring(_docstring(function, inner))
+        self._parameters = _parameters(function, inner, descriptions)
         model = _build(shown(function), self._parameters)
         self._positional = {one.name: None for one in self._parameters if one.positional}
         self._validate = model.__pydantic_validator__.validate_python
@@ -175,7 +175,7 @@ def _is_json(value: Any) -> bool:
     return value is None or type(value) in (str, bool, int) or (type(value) is float and math.isfinite(value))
 
 
-def _parameters(function: Any, inner: Any, told: Mapping[str, str]) -> tuple[_Parameter, ...]:
+def _parameters(function: Any, inner: Any, descriptions: Mapping[str, str]) -> tuple[_Parameter, ...]:
     """Read the signature, without what a partial has fixed."""
     name = shown(function)
     try:
@@ -193,7 +193,7 @@ def _parameters(function: Any, inner: Any, told: Mapping[str, str]) -> tuple[_Pa
             raise ValueError(f"{name} takes self: give the method of an object, not that of its class")
         if parameter.name not in fixed:
             annotation = _annotation(name, parameter, inner)
-            found.append(_Parameter(parameter, len(found), annotation, told.get(parameter.name)))
+            found.append(_Parameter(parameter, len(found), annotation, descriptions.get(parameter.name)))
     return tuple(found)
 
 
@@ -289,7 +289,7 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
         for parameter in found.params
         for name in parameter.arg_name.split(",")  # NumPy describes several parameters at once: `x, y : int`
     }
-    return _first_paragraph(found), {name: said for name, said in words.items() if said}
+    return _first_paragraph(found), {name: text for name, text in words.items() if text}
 
 
 def _readings(text: str) -> list[Docstring]:

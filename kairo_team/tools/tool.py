@@ -140,9 +140,9 @@ def as_tool(
     worker thread. `ValueError` for a function that cannot be a tool, naming the parameter that is at fault.
     """
     given: dict[str, Any] = {"name": name, "description": description, "side_effect": side_effect, "timeout": timeout}
-    said = {key: value for key, value in given.items() if value is not None}
+    chosen = {key: value for key, value in given.items() if value is not None}
     if isinstance(function, Tool):
-        return replace(function, **said) if said else function
+        return replace(function, **chosen) if chosen else function
     signature = Signature(function)
     marks = _marks_of(function)
     options: dict[str, Any] = {
@@ -150,7 +150,7 @@ def as_tool(
         "description": signature.description if marks.description is None else marks.description,
         "side_effect": marks.side_effect or "system",
         "timeout": marks.timeout,
-        **said,
+        **chosen,
     }
     return Tool(call=signature.call, check=signature.check, parameters=signature.schema, **options)
 

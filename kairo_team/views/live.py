@@ -16,8 +16,8 @@ from rich.text import Text
 
 from kairo_team._util.terminal import TERMINAL
 from kairo_team.budget import Budget
-from kairo_team.views.progress import RowState, RunProgress, say_last
-from kairo_team.views.text import clock, one_line, say_verdict
+from kairo_team.views.progress import RowState, RunProgress, describe_last
+from kairo_team.views.text import clock, describe_verdict, one_line
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -133,7 +133,7 @@ class LiveView:
         width, height = self._console.size
         rows = self.progress.visible(max(1, height - _FRAME))
         parts: list[RenderableType] = [self._head(), self._spending(width), "", _table(rows, width)]
-        folded = self.progress.say_counts(rows)
+        folded = self.progress.describe_counts(rows)
         if folded:
             parts.append(Text(f"and {folded}", style="dim", no_wrap=True, overflow="ellipsis"))
         if self._notice:
@@ -142,18 +142,18 @@ class LiveView:
 
     def _head(self) -> RenderableType:
         progress = self.progress
-        told = Text(one_line(progress.team) or "planning", style="bold", no_wrap=True, overflow="ellipsis")
+        heading = Text(one_line(progress.team) or "planning", style="bold", no_wrap=True, overflow="ellipsis")
         if progress.rows:
             done = progress.count(RowState.DONE)
-            told.append(f"  {done:,} of {len(progress.rows):,} done", style="not bold")
+            heading.append(f"  {done:,} of {len(progress.rows):,} done", style="not bold")
             lost = progress.count(RowState.FAILED, RowState.SKIPPED)
-            told.append(f", {lost:,} not" if lost else "", style="not bold red")
+            heading.append(f", {lost:,} not" if lost else "", style="not bold red")
         limit = self._budget.seconds
         elapsed = clock(time.monotonic() - self._began) + (f" of {clock(limit)}" if limit is not None else "")
         grid = Table.grid(expand=True, padding=(0, 1))
         grid.add_column(ratio=1)
         grid.add_column(justify="right", no_wrap=True)
-        grid.add_row(told, elapsed)
+        grid.add_row(heading, elapsed)
         return grid
 
     def _spending(self, width: int) -> RenderableType:
@@ -188,7 +188,7 @@ def _table(rows: list[TaskRow], width: int) -> Table:
 def _cells(row: TaskRow, *, brief: bool) -> tuple[Text, ...]:
     style = STYLES[row.state]
     idle = style if row.state in (RowState.PENDING, RowState.SKIPPED) else ""
-    verdict = say_verdict(row.verdict, brief=brief) if row.verdict else ""
+    verdict = describe_verdict(row.verdict, brief=brief) if row.verdict else ""
     spent = f"{row.tokens:,}" if row.tokens else ""
     tokens = f"{row.tokens:,} / {row.guarantee:,}" if row.guarantee is not None else spent
     return (
@@ -197,5 +197,5 @@ def _cells(row: TaskRow, *, brief: bool) -> tuple[Text, ...]:
         Text(str(row.attempt or ""), style=idle),
         Text(verdict, style="green" if verdict == "pass" else "yellow"),
         Text(tokens, style=idle),
-        Text(say_last(row), style="dim"),
+        Text(describe_last(row), style="dim"),
     )

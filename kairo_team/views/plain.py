@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kairo_team import events
 from kairo_team._util.terminal import TERMINAL
-from kairo_team.views.progress import RunProgress, say_decision
-from kairo_team.views.text import count, one_line, say_verdict, say_why
+from kairo_team.views.progress import RunProgress, describe_decision
+from kairo_team.views.text import count, describe_findings, describe_verdict, one_line
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,12 +23,12 @@ _LONGEST: Final = 200
 class PlainView:
     """A subscriber that prints lines.
 
-    `say` prints a line; `warn` prints a notice, from a signal handler too. One view shows one run.
+    `show` prints a line; `warn` prints a notice, from a signal handler too. One view shows one run.
     """
 
-    def __init__(self, say: Callable[[str], object], warn: Callable[[str], object]) -> None:
+    def __init__(self, show: Callable[[str], object], warn: Callable[[str], object]) -> None:
         self.notify = warn
-        self._say = say
+        self._show = show
         self._progress = RunProgress()
         self._began: datetime | None = None
         self._opening = ""
@@ -64,7 +64,7 @@ class PlainView:
     def _print(self, elapsed: float, line: str) -> None:
         text = f"{elapsed:7.1f}s  {one_line(line, _LONGEST)}"
         if self._held is None:
-            self._say(text)
+            self._show(text)
         else:
             self._held.append(text)
 
@@ -75,7 +75,7 @@ class PlainView:
     def _go_on(self) -> None:
         held, self._held = self._held or (), None
         for text in held:
-            self._say(text)
+            self._show(text)
 
     def _line(self, event: Event) -> str | None:
         match event:
@@ -90,10 +90,10 @@ class PlainView:
             case events.HumanRequested():
                 return f"{event.task_id or self._progress.team}: a person is asked"
             case events.HumanDecided():
-                return f"{event.task_id or self._progress.team}: {say_decision(event)}"
+                return f"{event.task_id or self._progress.team}: {describe_decision(event)}"
             case events.TaskEvent():
-                said = self._task_line(event.task_id, event)
-                return None if said is None else f"{event.task_id}: {said}"
+                line = self._task_line(event.task_id, event)
+                return None if line is None else f"{event.task_id}: {line}"
             case _:
                 return None
 
@@ -107,8 +107,8 @@ class PlainView:
                 before = self._errors.pop(task_id, None)
                 return f"attempt {event.attempt}, because: {before}" if before else None
             case events.EvaluationResult():
-                why = say_why(event.verdict)
-                return say_verdict(event.verdict) + (f": {why}" if why else "")
+                why = describe_findings(event.verdict)
+                return describe_verdict(event.verdict) + (f": {why}" if why else "")
             case events.TaskEnded():
                 return self._end_line(task_id, event)
             case _:

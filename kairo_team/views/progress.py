@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
 from kairo_team.verdicts import VerdictOutcome
-from kairo_team.views.text import count, one_line, say_why
+from kairo_team.views.text import count, describe_findings, one_line
 
 if TYPE_CHECKING:
     from kairo_team.events import Event
@@ -113,19 +113,20 @@ class RunProgress:
                 row.guarantee = event.tokens
             case events.AttemptStarted():
                 row.attempt, row.error = event.attempt, None
-                told = say_why(row.verdict) if row.verdict else ""  # what the member is to mend
-                self._move(row, RowState.RUNNING, told or f"{event.member} at work")
+                findings = describe_findings(row.verdict) if row.verdict else ""  # what the member must fix
+                self._move(row, RowState.RUNNING, findings or f"{event.member} at work")
             case events.AttemptProgress():
                 row.last = event.text
             case events.EvaluationStarted():
                 self._move(row, RowState.REVIEWING, "in review")
             case events.EvaluationResult():
                 row.verdict = event.verdict
-                row.last = "passed" if event.verdict.outcome is VerdictOutcome.PASS else say_why(event.verdict)
+                passed = event.verdict.outcome is VerdictOutcome.PASS
+                row.last = "passed" if passed else describe_findings(event.verdict)
             case events.TaskEnded():
                 self._end(row, event)
             case _:
-                row.last = _say_news(event) or row.last
+                row.last = _describe_event(event) or row.last
                 self._take_money(row, event)
 
     def _take_money(self, row: TaskRow, event: events.WorkEvent) -> None:
@@ -172,7 +173,7 @@ class RunProgress:
         """Return how many tasks are in one of these states."""
         return sum(len(self._by_state[state]) for state in states)
 
-    def say_counts(self, rows: Iterable[TaskRow] = ()) -> str:
+    def describe_counts(self, rows: Iterable[TaskRow] = ()) -> str:
         """Return how many tasks are in which state, without these rows: `12 done, 3 running`."""
         left = {state: len(found) for state, found in self._by_state.items()}
         for row in rows:
@@ -200,13 +201,13 @@ class RunProgress:
         return sorted(latest, key=lambda row: -row.changed)[:most]
 
 
-def _say_news(event: events.WorkEvent) -> str | None:
+def _describe_event(event: events.WorkEvent) -> str | None:
     """Describe an event of a task that goes on."""
     match event:
         case events.HumanRequested():
             return "waits for a person"
         case events.HumanDecided():
-            return say_decision(event)
+            return describe_decision(event)
         case events.TaskEscalated():
             return f"escalated: {event.cause.value.replace('_', ' ')}"
         case events.BudgetHalted():
@@ -215,14 +216,14 @@ def _say_news(event: events.WorkEvent) -> str | None:
             return None
 
 
-def say_decision(event: events.HumanDecided) -> str:
+def describe_decision(event: events.HumanDecided) -> str:
     """Describe in one line what a person decided."""
     if event.action == "silent":
         return "nobody answered"
-    said = f": {one_line(event.feedback)}" if event.feedback else ""
-    return "put off" if event.action == "defer" else f"a person decided: {event.action}{said}"
+    feedback = f": {one_line(event.feedback)}" if event.feedback else ""
+    return "put off" if event.action == "defer" else f"a person decided: {event.action}{feedback}"
 
 
-def say_last(row: TaskRow) -> str:
+def describe_last(row: TaskRow) -> str:
     """Describe in one line the last event of a task."""
     return one_line(row.last)

@@ -28,7 +28,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def say_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:
+def describe_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:
     """Describe what a review decided: `pass`, `revise, 2 findings`, `rounds exhausted`."""
     if verdict.cause is not None:
         return verdict.cause.value.replace("_", " ")
@@ -38,7 +38,7 @@ def say_verdict(verdict: EvaluationVerdict, *, brief: bool = False) -> str:
     return f"{verdict.outcome.value} {findings}" if brief else f"{verdict.outcome.value}, {count(findings, 'finding')}"
 
 
-def say_why(verdict: EvaluationVerdict) -> str:
+def describe_findings(verdict: EvaluationVerdict) -> str:
     """Describe the findings of a review."""
     observed = "; ".join(finding.observed for finding in verdict.findings if finding.observed)
     return one_line(observed or verdict.feedback)

@@ -20,7 +20,7 @@ from pydantic_ai.usage import RequestUsage
 
 import kairo_team as kt
 from kairo_team._util.frozen import thaw
-from kairo_team.agents.pydantic_ai_messages import ReplyView, RequestView, Said, conversation
+from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, RequestView, conversation
 from kairo_team.governance import ModelInput, ModelOutput
 from kairo_team.messages import Message, ToolCall
 from kairo_team.results import adapter
@@ -56,8 +56,8 @@ replies = st.lists(
 conversations = st.lists(st.one_of(requests, replies), max_size=5)
 
 
-def said(*messages: native.ModelMessage, **settings: Any) -> Said:
-    return Said(list(messages), settings, PARAMETERS)
+def said(*messages: native.ModelMessage, **settings: Any) -> NativeRequest:
+    return NativeRequest(list(messages), settings, PARAMETERS)
 
 
 def mapped(request: kt.ModelRequest, function: Callable[[str], str]) -> kt.ModelRequest:
@@ -67,7 +67,7 @@ def mapped(request: kt.ModelRequest, function: Callable[[str], str]) -> kt.Model
 @few
 @given(conversations)
 def test_what_nobody_changed_is_sent_as_it_was(messages: list[native.ModelMessage]) -> None:
-    asked = Said(messages, {"temperature": 0.5, "timeout": object()}, PARAMETERS)
+    asked = NativeRequest(messages, {"temperature": 0.5, "timeout": object()}, PARAMETERS)
     view = RequestView(asked)
     back = view.native(replace(view.request, max_tokens=7))
     assert back.messages is messages
@@ -78,7 +78,7 @@ def test_what_nobody_changed_is_sent_as_it_was(messages: list[native.ModelMessag
 @few
 @given(conversations)
 def test_a_request_can_be_recorded_and_is_bounded_by_its_text(messages: list[native.ModelMessage]) -> None:
-    request = RequestView(Said(messages, {"extra_body": {"a": [1]}, "timeout": object()}, PARAMETERS)).request
+    request = RequestView(NativeRequest(messages, {"extra_body": {"a": [1]}, "timeout": object()}, PARAMETERS)).request
     assert adapter(kt.ModelRequest).validate_json(adapter(kt.ModelRequest).dump_json(request)) == request
     assert thaw(request.settings) == {"extra_body": {"a": [1]}}
     assert [tool.name for tool in request.tools] == ["look", "final_result"]
@@ -90,7 +90,7 @@ def test_a_word_that_a_guardrail_replaces_is_replaced_and_nothing_else(
     messages: list[native.ModelMessage], word: str
 ) -> None:
     """Masking every text leaves as many messages, each of its kind, and nothing of what was said."""
-    view = RequestView(Said(messages, {}, PARAMETERS))
+    view = RequestView(NativeRequest(messages, {}, PARAMETERS))
     changed = mapped(view.request, lambda text: f"{word}!" if text else text)
     back = view.native(changed)
     again = RequestView(back).request
@@ -153,7 +153,7 @@ def test_changed_settings_are_sent_and_what_is_no_json_stays() -> None:
 def test_a_schema_is_part_of_the_request() -> None:
     output = OutputObjectDefinition(json_schema={"type": "object"}, name="reply")
     parameters = replace(PARAMETERS, output_mode="native", output_object=output)
-    assert RequestView(Said([], {}, parameters)).request.output_schema == {"type": "object"}
+    assert RequestView(NativeRequest([], {}, parameters)).request.output_schema == {"type": "object"}
 
 
 def test_instructions_of_a_request_are_said_where_the_call_has_none_of_its_own() -> None:
@@ -161,7 +161,7 @@ def test_instructions_of_a_request_are_said_where_the_call_has_none_of_its_own()
         native.ModelRequest([native.UserPromptPart("a")], instructions="old"),
         native.ModelRequest([native.UserPromptPart("b")], instructions="new"),
     ]
-    view = RequestView(Said(messages, {}, ModelRequestParameters()))
+    view = RequestView(NativeRequest(messages, {}, ModelRequestParameters()))
     assert [message.text for message in view.request.messages] == ["new", "a", "b"]
     back = view.native(mapped(view.request, lambda text: text.replace("new", "newer")))
     assert back.parameters.instruction_parts == [native.InstructionPart("newer")]

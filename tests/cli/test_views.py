@@ -95,7 +95,7 @@ def test_a_task_that_was_not_accepted_says_why(kind: type[events.TaskEnded], sta
     story.plan("a")
     story.tell(kind, "a", None, 0, "no ink")
     assert (progress.rows["a"].state, progress.rows["a"].last) == (state, "no ink")
-    assert progress.say_counts() == f"1 {state}"
+    assert progress.describe_counts() == f"1 {state}"
 
 
 def test_tokens_count_while_they_are_spent_and_are_set_right_at_the_end() -> None:
@@ -147,7 +147,7 @@ def test_of_many_tasks_those_at_work_are_shown_then_what_ended_last_and_what_is_
         story.finish(f"t{n:03}")
     shown = [row.id for row in progress.visible(9)]
     assert shown == ["t013", "t014", "t015", "t016", "t017", "t018", "t019", "t020", "t021"]
-    assert progress.say_counts(progress.visible(9)) == "13 done, 178 pending"
+    assert progress.describe_counts(progress.visible(9)) == "13 done, 178 pending"
     assert [row.id for row in progress.visible(3)] == ["t015", "t016", "t017"]
     assert len(progress.visible(500)) == 200
 

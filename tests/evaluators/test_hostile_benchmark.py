@@ -57,7 +57,7 @@ async def test_a_judge_that_changes_its_mind_without_an_attack_is_shown_to() -> 
 async def test_a_judge_that_passes_everything_has_no_pair_to_be_turned_on() -> None:
     seen = await found(lambda _: "good", pages=0)
     assert counted(seen.passed(seen.twins, strategy=True)) == (12, 12)
-    assert "| one that is not is passed with an attack | none | none |" in hostile.draw(seen)
+    assert "| a weak answer that did not pass is passed with an attack | none | none |" in hostile.draw(seen)
 
 
 async def test_a_judge_without_a_form_is_told_apart_from_one_that_says_no() -> None:

@@ -1,4 +1,4 @@
-"""What is the same for every library: the graphs, the work, the unit, and the check that all of it was done in order.
+"""The common parts for every library: the graphs, the work, the unit, and the check of the order of all tasks.
 
 The unit is `asyncio.gather` over the same coroutines, timed in the same process and the same round.
 """
@@ -126,7 +126,7 @@ def run_sleeping(build: Build) -> dict[str, float]:
 
 
 def _warm_up(build: Build) -> None:
-    """Run a small graph: what is imported and cached once is not a task's cost."""
+    """Run a small graph first: imports and caches are no cost of a task."""
 
     async def work(_name: str) -> None:
         return

@@ -39,7 +39,7 @@ def build(graph: Graph, work: Work) -> Run:
 
 
 def _add(flow: type[Workflow], name: str, act: Callable[..., Any], takes: Sequence[type], makes: type) -> None:
-    """Add a step whose signature, which the library reads, says what it takes and makes."""
+    """Add a step; the library reads its input and output from its signature."""
     given = {f"event_{number}": kind for number, kind in enumerate(takes)}
     parameters = [Parameter(each, Parameter.KEYWORD_ONLY, annotation=kind) for each, kind in given.items()]
     act.__name__ = act.__qualname__ = name

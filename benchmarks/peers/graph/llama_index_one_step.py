@@ -1,4 +1,4 @@
-"""LlamaIndex Workflows, as it is faster: one step runs every task, and counts by hand what is left to wait for."""
+"""LlamaIndex Workflows, the faster way: one step runs every task and counts the open dependencies itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Ready(Event):
 
 
 def build(graph: Graph, work: Work) -> Run:
-    """Make a workflow class whose step may run as often at once as there are tasks."""
+    """Make a workflow class whose step may run once for each task at the same time."""
     waiting: dict[str, int] = {}
     behind: dict[str, list[str]] = defaultdict(list)
     for name, needs in graph.items():

@@ -1,4 +1,4 @@
-"""pydantic-graph: one step a task, and before it a join over what it depends on."""
+"""pydantic-graph: one step a task, and before it a join over its dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pydantic-graph, as it is faster: each layer is a map over its tasks, and one join before the next layer."""
+"""pydantic-graph, the faster way: each layer is a map over its tasks, and one join before the next layer."""
 
 from __future__ import annotations
 

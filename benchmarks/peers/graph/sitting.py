@@ -1,7 +1,8 @@
 """Run the graph with every library that is installed, in one sitting, and print one table.
 
-Every library runs at every size in a process of its own, size by size, so that what is compared was measured within
-minutes. A library that is not installed is skipped; what takes more than a minute, or fails, is said in its place.
+Every library runs at every size in a process of its own, size by size, so that compared figures were measured within
+minutes. A library that is not installed is skipped; a run that takes more than a minute, or fails, is noted in its
+place.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ MORE: Final = 20_000
 OURS: Final = "kairo_team"
 SECONDS: Final = 60
 UNMEASURED: Final = "-"
-"""What stands where a library was not asked."""
+"""The entry of a library that was not measured."""
 
 
 class Peer(NamedTuple):
-    """How a library is called in the table, what is imported of it, and what to install."""
+    """A library's name in the table, its module, and the package to install."""
 
     name: str
     package: str
     distribution: str
     how: str = ""
-    """What is different about this way to use it."""
+    """The difference of this way to use it."""
 
 
 PEERS: Final[Mapping[str, Peer]] = {
@@ -52,7 +53,7 @@ Figures = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Measured:
-    """What is known of one library: figures, or the reason why there are none."""
+    """The results of one library: figures, or the reason why there are none."""
 
     peer: Peer
     instant: dict[int, Figures | str] = field(default_factory=dict)
@@ -101,7 +102,7 @@ def main() -> None:
 
 
 def installed(peer: Peer) -> bool:
-    """Tell whether a library is there; if not, say how to get it."""
+    """Return whether a library is installed; if not, print how to install it."""
     if find_spec(peer.package):
         return True
     if not peer.how:
