@@ -55,9 +55,9 @@ class ChatModel(Protocol):
     C12. What `stream` tells is the text of the reply it returns, in order; what its listener raises ends the call.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
-    what a reply cost; `async stream(request, tell) -> ModelResponse`, the same as `complete` but calling `tell(text)`
-    with each piece of the reply's text as it comes; `max_output_tokens`, the most a reply may have when the request
-    does not say.
+    what a reply cost; `async stream(request, on_text) -> ModelResponse`, the same as `complete` but calling
+    `on_text(text)` with each piece of the reply's text as it comes; `max_output_tokens`, the most a reply may have when
+    the request sets no limit.
     """
 
     @property

@@ -36,42 +36,42 @@ _INTERRUPT: Final = "__interrupt__"
 
 
 class LangGraphAgent(WrappedAgent):
-    """Runs a compiled graph; its chat models and tools are governed, in subgraphs and parallel branches too.
+    """Runs a compiled graph; its chat models and tools are governed, also in subgraphs and parallel branches.
 
-    In: `input(assignment, context)`, or a system message (where the role has instructions or the task an output type)
-    and the task, or what `prompt(assignment, context)` returns, as `{"messages": [...]}`. Out: `output(state)`, or the
-    text of the last message of a model. What else is in the state, where it is JSON, becomes the artifact's data; of a
-    task with an output type that is the channel `structured_response`, or the text itself. A state without messages is
-    data alone, and its JSON the text. After each step of the graph the text so far is kept, as the partial work of an
-    attempt that is cut off.
+    The input is `input(assignment, context)`; the default is `{"messages": [...]}` with a system message (when the role
+    has instructions or the task an output type) and the task or the text of `prompt(assignment, context)`. The artifact
+    is `output(state)`; the default is the text of the last message of a model. The rest of the state, where it is JSON,
+    becomes the artifact's data; for a task with an output type the data is the channel `structured_response`, or the
+    text itself. For a state without messages the text is the JSON of the data. After each step of the graph the text so
+    far is kept, as the partial artifact of an attempt that is cut off.
 
     Two ways to govern, which may be mixed in one graph:
 
     - `governed(model)` when the graph is built: every call is held, capped to what is left, recorded, shown to
       guardrails and changed by them, like a call of `context.model`. `ToolNode(tools, awrap_tool_call=
-      governed_tool_call)` does the same for tools.
-    - Nothing at all. The graph's models and tools are then followed by LangChain's callbacks: each call is held before
-      it is made, refused where it must be, settled with the usage it reports, and charged its whole hold when it fails
-      or is cancelled. A reply cannot be cut short then, so a call whose whole `max_tokens` (4096 where the model
-      declares none) does not fit is refused; where a guardrail, or the masking of secrets, would change a text, the
-      call or its result is refused instead; a call is never answered from a run's records; and its models do not
-      receive a directive that is given while the graph works, only tasks that begin later do.
+      governed_tool_call)` does the same for tools. - Nothing at all. The graph's models and tools are then observed by
+      LangChain's callbacks: each call is held before it is made, refused if it does not fit, settled with the usage it
+      reports, and charged its whole hold when it fails or is cancelled. A reply cannot be capped then, so a call whose
+      whole `max_tokens` (4096 when the model declares none) does not fit is refused; when a guardrail, or the masking
+      of secrets, would change a text, the call or its result is refused instead; a call is never answered from a run's
+      records; and its models do not receive a directive that is given while the graph works, only tasks that begin
+      later do.
 
-    A tool with `metadata={"side_effect": "read"}` (or "write") counts as that, else as "system". A refused tool is an
-    error message to the model where a `ToolNode` runs it, and the exception `ToolRefused` elsewhere.
+    A tool with `metadata={"side_effect": "read"}` (or "write") counts as that, else as "system". A refused tool call is
+    an error message to the model when a `ToolNode` runs it, and the exception `ToolRefused` elsewhere.
 
-    Not seen, with either: what a node does without LangChain, such as a provider's own client; a provider library's own
-    retries inside one call (set its `max_retries` to 0); embeddings; a `RemoteGraph`'s inside. Without `governed`,
-    moreover: a call with an empty list of callbacks, or is made by `agenerate` without any; and the pieces of a reply
-    that a node streams, which are out before a guardrail sees the whole. A model that asks other models is then counted
-    along with them, and one call with several prompts is refused. Models of text completion are followed as well.
-    Synchronous nodes run in threads: their calls are governed, but one in flight cannot be interrupted; it is charged
-    its hold and its thread left to end by itself. A synchronous call in the event loop's own thread would hold up the
-    team, and is refused.
+    Neither way can see what a node does without LangChain, such as a provider's own client; a provider library's own
+    retries inside one call (set its `max_retries` to 0); embeddings; the inside of a `RemoteGraph`. Without `governed`
+    these are not seen either: a call with an empty list of callbacks, a call by `agenerate` without callbacks, and the
+    pieces of a reply that a node streams, which are sent before a guardrail sees the whole. A model that asks other
+    models is then counted together with them, and one call with several prompts is refused. Models of text completion
+    are observed too. Synchronous nodes run in threads: their calls are governed, but cannot be interrupted in flight;
+    such a call is charged its hold and its thread is abandoned. A synchronous call in the event loop's own thread would
+    block the team, and is refused.
 
     A halt, a constraint, a guardrail's denial or too small a budget ends the graph at once and leaves the agent as the
-    exception it was, whatever nodes or retry policies made of it. Each call of a model counts as a loop. Where the
-    graph has a checkpointer every attempt is a thread of its own. The recursion limit is a failed attempt; so is an
+    original exception, even if nodes or retry policies converted it. Each call of a model counts as a loop. When the
+    graph has a checkpointer, every attempt is a thread of its own. The recursion limit is a failed attempt; so is an
     interrupt, which nothing here could answer, and it is not retried. The graph runs only on asyncio.
     """
 
@@ -184,11 +184,11 @@ class LangGraphAgent(WrappedAgent):
 def governed(model: M, *, limit: str | None = None) -> M:
     """Return a copy of a LangChain chat model, of its own kind, that is governed wherever a `LangGraphAgent` runs it.
 
-    Outside a team it is the model it was. Inside, every call is held, clamped, recorded and shown to guardrails, and a
-    streamed reply comes in one piece, after they passed it. `limit` is the model's field, or the keyword of its calls,
-    that bounds a reply's tokens, where it is none of the usual ones: `ValueError` says so. LangChain's cache is
-    switched off: its answers would pass no guardrail. `ValueError` for an object that is no chat model: bind tools and
-    settings afterwards.
+    Outside a team it works like the original. Inside, every call is held, capped, recorded and shown to guardrails, and
+    a streamed reply comes in one piece, after it passed them. `limit` is the model's field, or the keyword of its
+    calls, that limits a reply's tokens, when it is none of the usual ones; a `ValueError` asks for it. LangChain's
+    cache is switched off: its answers would pass no guardrail. `ValueError` for an object that is no chat model: bind
+    tools and settings afterwards.
     """
     _need_langgraph("governed")
     from kairo_team.agents.langgraph_models import governed_copy
@@ -200,8 +200,9 @@ def governed(model: M, *, limit: str | None = None) -> M:
 async def governed_tool_call(request: Any, execute: Callable[[Any], Any]) -> Any:
     """Run one tool call of a `ToolNode` through the tool pipeline: `ToolNode(tools, awrap_tool_call=this)`.
 
-    Outside a team the tool simply runs. A refusal is an error message that the model can read. What guardrails change
-    of the arguments reaches the tool; of the result, the model: a `Command` whose text they change becomes a message.
+    Outside a team the tool simply runs. A refusal is an error message that the model can read. The tool receives the
+    arguments as guardrails changed them, and the model the result; a `Command` whose text they change becomes a
+    message.
     """
     from kairo_team.agents.langgraph_tools import run_governed
 

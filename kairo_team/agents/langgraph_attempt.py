@@ -117,7 +117,7 @@ class GraphAttempt:
     async def follow(self, of: Any, make: Callable[[], F]) -> F:
         """Wait until a call of the graph may be made; return what `answer` takes, raise what refuses it.
 
-        `of` lives as long as that call does: where it is gone before the answer, the call was cancelled.
+        `of` lives as long as that call: when it is gone before the answer, the call was cancelled.
         """
         if self.over:
             raise RuntimeError(OVER)
@@ -178,7 +178,7 @@ class GraphAttempt:
 async def _in_its_own_task(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Await it in a task that is cancelled once, the way asyncio cancels.
 
-    A cancel scope cancels again at every await, also where LangGraph waits for its own tasks to end: it would leave
+    A cancel scope cancels again at every await, also when LangGraph waits for its own tasks to end, and would leave
     them running.
     """
     loop: Any = current_token().native_token

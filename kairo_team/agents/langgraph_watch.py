@@ -27,10 +27,10 @@ Make = Callable[[], Followed]
 
 
 class _Callback:
-    """A callback of LangChain's: awaited where a coroutine looks it up, called where a plain function does.
+    """A callback for LangChain: awaited when a coroutine looks it up, called when a plain function does.
 
-    LangChain looks callbacks up right where it runs them. Its sync way would run an async one in another loop and
-    swallow what it raises; its async way would not wait for a sync one.
+    LangChain looks callbacks up where it runs them. Its sync way would run an async callback in another loop and drop
+    its exception; its async way would not wait for a sync one.
     """
 
     def __init__(self, awaited: Callable[..., Awaitable[None]], called: Callable[..., None]) -> None:

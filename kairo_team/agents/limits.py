@@ -28,7 +28,7 @@ def describe_limits(turns_left: int | None, context: MemberContext) -> str:
 def can_pay_another(left: Budget, tokens: int, dearest: Decimal) -> bool:
     """Return whether what is left pays for this turn, whose loop is counted, and one more.
 
-    `tokens` is what the two may need, `dearest` what the dearest turn so far cost in dollars.
+    `tokens` is what the two may need, `dearest` the highest cost of a turn so far, in dollars.
     """
     if left.loops == 0 or (left.dollars is not None and left.dollars < 2 * dearest):
         return False

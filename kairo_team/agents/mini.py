@@ -38,12 +38,12 @@ class MiniAgent:
 
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
-    comes back as TURN_LIMIT_REACHED. On the last turn of several, also where another could not be paid, the tools are
-    withheld and the prompt states this. When the task names an output type the reply must fit its JSON schema, and one
-    that is not of it is asked for once more. When a constraint ends the attempt the text so far comes back as
-    GRACEFUL_EXIT. With `stream` subscribers hear the replies as they come: `model.delta` events. `max_turns` holds
-    beside whatever constraints there are. `templates` replace prompt templates by name (`system`, `task`, `continue`,
-    `after_tools`, `repair`) before those of the coordinator and the runtime.
+    comes back as TURN_LIMIT_REACHED. On the last turn of several, also when another could not be paid, the tools are
+    withheld and the prompt states this. When the task names an output type, the reply must fit its JSON schema; a reply
+    that does not fit is asked for once more. When a constraint ends the attempt the text so far comes back as
+    GRACEFUL_EXIT. With `stream`, subscribers receive the replies as they come: `model.delta` events. `max_turns` holds
+    beside all constraints. `templates` replace prompt templates by name (`system`, `task`, `continue`, `after_tools`,
+    `repair`) before those of the coordinator and the runtime.
     """
 
     reentrant = True

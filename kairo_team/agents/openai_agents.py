@@ -33,30 +33,29 @@ class OpenAIAgent(WrappedAgent):
     """Wraps an `agents.Agent`; needs the extra `openai-agents`, and runs on asyncio.
 
     The agent, the agents it hands over to and those it uses as tools run in the library's own loop, on copies made for
-    the attempt: one object serves many tasks at once. Every model call of theirs is held, capped, guarded and booked
-    as a call of `context.model`, under the name `openai:<model>`; every call of a function tool, those of MCP servers
+    the attempt: one object serves many tasks at once. Every model call of theirs is held, capped, guarded and booked as
+    a call of `context.model`, under the name `openai:<model>`; every call of a function tool, those of MCP servers
     included, goes through the team's permissions and guardrails. Runs that the library's guardrails, tools or hooks
     start by `Runner.run` are governed as well. A halt, a constraint's exit, a guardrail's denial and a cancellation
-    cross the library untouched, and tracing is off.
+    pass through the library unchanged, and tracing is off.
 
     The prompt is the rendered task, or the text that `prompt(assignment, context)` returns. The agent's own
     instructions come before the role's; an agent without any gets those of a `MiniAgent`. `context` is what its tools
-    receive as their context: a value, or a function of assignment and context that makes one for each run. Where the
+    receive as their context: a value, or a function of assignment and context that makes one for each run. When the
     task names an output type and an agent answers in plain text, it is asked for that type; a structured answer is the
     artifact's data, and its JSON the text. `run_config` is used unchanged, except for the models and the tracing.
     `max_turns` is for the outermost run; None is no limit. `side_effects` declares what tools do, by name: "read",
-    "write" or "system", which is what every other tool counts as. Tools of one turn that do more than read run one by
-    one.
+    "write" or "system"; every other tool counts as "system". Tools of one turn that do more than read run one by one.
 
-    What cannot be seen, and is therefore refused unless `allow_hosted`: tools that run at the provider (web and file
-    search, code interpreter, image generation, hosted MCP), prompts and conversations that it keeps. Tools the library
-    runs itself past its function tools (shell, apply-patch, computer, custom) are always refused. Nothing can refuse a
-    model that a tool, guardrail or hook calls without `Runner.run`; its usage is not counted; so do sessions that
-    compact themselves. Handoffs are part of the conversation, not tool calls. What pictures and files cost is estimated
-    before the call. A reply that a run inside asks for piece by piece comes whole, once it passed.
+    These cannot be seen, and are refused unless `allow_hosted`: tools that run at the provider (web and file search,
+    code interpreter, image generation, hosted MCP), prompts and conversations that it keeps. Tools that the library
+    runs itself without its function tools (shell, apply-patch, computer, custom) are always refused. A model that a
+    tool, guardrail or hook calls without `Runner.run`, and sessions that compact themselves, can neither be seen nor
+    refused; their usage is not counted. Handoffs are part of the conversation, not tool calls. The cost of pictures and
+    files is estimated before the call. A reply that an inner run requests piece by piece comes whole, after it passed.
 
-    A wrong object is a `ValueError`. The library's own guardrails keep working: where one trips, the output is BLOCKED;
-    so it is where a tool waits for the library's own approval, which nothing gives here.
+    A wrong object raises a `ValueError`. The library's own guardrails keep working: when one trips, the output is
+    BLOCKED; also when a tool waits for the library's own approval, which nothing gives here.
     """
 
     library = "the agents library"

@@ -115,7 +115,7 @@ class OneCall:
         return prompt_bound(request) + self.call.media
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Make the native call, capped at `request.max_tokens`; `ModelCallError` where no answer came.
+        """Make the native call, capped at `request.max_tokens`; `ModelCallError` when no answer came.
 
         The provider's client tries once: the governed model makes the retries.
         """

@@ -1,8 +1,8 @@
-"""One run of the agents library under one attempt: what its models and tools spend is the attempt's.
+"""One run of the agents library under one attempt, which pays for its models and tools.
 
 The library starts every run through one object, its default runner; `Gate` replaces it. A run started inside an attempt
 - the attempt's own, one of an agent used as a tool, one that a guardrail or a tool of the user's starts - is governed
-by it; every other run passes through untouched.
+  by it; every other run passes through unchanged.
 """
 
 from __future__ import annotations

@@ -341,7 +341,7 @@ def reply_text(reply: TheirReply) -> str:
 def rebuilt(reply: TheirReply | None, before: ModelResponse | None, now: ModelResponse) -> TheirReply:
     """Return the library's reply to use: the model's own, with the changes of guardrails.
 
-    A recorded call has no reply of the model's: it is made of the record.
+    A recorded call has no reply of the model: it is made from the record.
     """
     if reply is None or before is None:
         return TheirReply([*_text_items(now.text), *map(_native_call, now.tool_calls)], _native_usage(now), None)

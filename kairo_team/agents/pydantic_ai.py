@@ -30,32 +30,33 @@ Prompt = Callable[["Assignment", "MemberContext"], "Asked | Awaitable[Asked]"]
 class PydanticAIAgent(WrappedAgent):
     """Runs a pydantic-ai agent for a task; every model request and tool call of its run is governed.
 
-    The agent is never changed: the governor comes in by a capability of each single run, so one agent object works for
+    The agent is never changed: the governor is bound to each single run by a capability, so one agent object works for
     many members and tasks at once. The role's instructions are added to its own; the prompt is the rendered task, or
-    what `prompt(assignment, context)` returns. `deps` is what its tools get as `ctx.deps`: a value, or a function of
+    the text of `prompt(assignment, context)`. `deps` is what its tools receive as `ctx.deps`: a value, or a function of
     assignment and context that makes one for each run. `toolsets` are added to the agent's own; `model`,
-    `model_settings` and `usage_limits` are handed to its `run`. Where the task names an output type and the agent
+    `model_settings` and `usage_limits` are passed to its `run`. When the task names an output type and the agent
     answers in plain text, it is asked for that type; a structured answer is the artifact's data, and its JSON the text.
 
     Model requests - retries after a bad answer, each attempt of a `FallbackModel` and continuations among them - are
-    held, clamped by `max_tokens`, booked, recorded and shown to guardrails, and each counts as a loop. A streamed one
-    is made in one piece and then passed to the agent's event handlers. An image, sound or document in a prompt is held
-    as 4096 tokens. The model's name for prices and events is pydantic-ai's `model_id`, such as `openai:gpt-5-mini`.
+    held, capped by `max_tokens`, booked, recorded and shown to guardrails, and each counts as a loop. A streamed
+    request is made in one piece and then passed to the agent's event handlers. An image, sound or document in a prompt
+    is held as 4096 tokens. The model's name for prices and events is pydantic-ai's `model_id`, such as
+    `openai:gpt-5-mini`.
 
     Calls of function tools, user toolsets and MCP toolsets pass the tool pipeline: a tool declares what it may do in
-    its metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; an MCP toolset's tools meet the MCP
-    policy under the toolset's id. Tools that are not allowed are not offered; a refused call is a failed tool result
+    its metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; the MCP policy sees an MCP toolset's
+    tools under the toolset's id. Tools that are not allowed are not offered; a refused call is a failed tool result
     that the model can read. What a tool returns or raises reaches the agent unchanged, `ModelRetry` included, except
-    for text that a guardrail changed or a secret that was masked. Output tools are the answer, no tools to be governed.
+    for text that a guardrail changed or a secret that was masked. Output tools are the answer and are not governed.
 
-    It cannot see: tools that run at the provider (web search, code execution, a provider's MCP connector), of which
+    It cannot see: tools that run at the provider (web search, code execution, a provider's MCP connector), for which
     only the tokens are booked; what a capability's own toolset wrapper does itself, such as tool search (the tools
-    behind it are seen); what a tool function asks of other models by itself; retries inside the client of a provider
-    that does not know the setting `max_retries`, which is 0; the model's thoughts, which guardrails are not shown. A
-    toolset made anew for each run by a function is governed, but its MCP servers are not recognised as such. An agent
+    behind it are seen); other models that a tool function calls by itself; retries inside the client of a provider that
+    does not know the setting `max_retries`, which is 0; the model's thoughts, which guardrails do not receive. A
+    toolset that a function makes for each run is governed, but its MCP servers are not recognised as such. An agent
     that waits for an approval or for a call that is executed elsewhere ends BLOCKED, because nothing answers it here. A
-    limit of the agent's own `usage_limits` ends it TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents on
-    asyncio alone, so teams with such a member do too.
+    limit of the agent's own `usage_limits` ends it TURN_LIMIT_REACHED with the text so far. pydantic-ai runs agents
+    only on asyncio, and so do teams with such a member.
     """
 
     library = "pydantic-ai"

@@ -83,7 +83,7 @@ class RequestView:
 class ReplyView:
     """A native reply as a `ModelResponse` of text.
 
-    An answer that the library takes as a call of an output tool is the reply's text too: the call's arguments as JSON.
+    When the library reads an answer as a call of an output tool, the reply's text is the call's arguments as JSON.
     """
 
     def __init__(self, parameters: ModelRequestParameters) -> None:

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 class TeamAgent:
     """Runs a team on each of its tasks, as a run of its own inside the attempt.
 
-    The run's budget is carved from the attempt's: what the inner team spends counts on the outer member, task and team,
-    and their halts, deadlines and kills end it. It shares the runtime of the outer run - models, prices, limits,
-    subscribers, the gate - and its events come from a run id of its own, `<outer run id>.<task id>.<8 hex>`. The task's
-    description is its goal; the outer goal, context, inputs, upstream artifacts and findings are its context. `plan` is
-    run instead of a planned one, `config` is the inner run's, with no more `cancel_grace` than the outer run has.
+    The run's budget is carved from the attempt's: the usage of the inner team counts on the outer member, task and
+    team, and their halts, deadlines and kills end the inner run. It shares the runtime of the outer run - models,
+    prices, limits, subscribers, the gate - and its events come from a run id of its own, `<outer run id>.<task id>.<8
+    hex>`. The task's description is its goal; the outer goal, context, inputs, upstream artifacts and findings are its
+    context. `plan` is run instead of a planned one, `config` is the inner run's, with no more `cancel_grace` than the
+    outer run has.
 
-    What the outer team and member are held to holds inside, before the inner rules: permissions, the role's allowed
+    The rules of the outer team and member apply inside too, before the inner rules: permissions, the role's allowed
     tools, guardrails, an MCP policy if one is set, and constraints, for which the inner model calls are turns.
 
     A DEGRADED run returns its output as a partial artifact; any other end without completion is a failed attempt with
@@ -59,7 +60,7 @@ class TeamAgent:
     ) -> AgentOutput:
         """Do a task; raises `TeamFailed` when the inner run did not complete. Alone: `run("goal", budget=...)`.
 
-        Raises `HaltError` when it did not for want of what the attempt may spend.
+        Raises `HaltError` when the budget of the attempt was the reason.
         """
         request = self._request(assignment, context)
         runtime = context.runtime if context is not None else None

@@ -52,8 +52,8 @@ class WrappedAgent(ABC):
     ) -> AgentOutput:
         """Do a task: in a team with the team's `context`, else alone, as `MiniAgent.run` does.
 
-        In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` cross the library untouched,
-        and the text so far is kept.
+        In a team `HaltError`, `InsufficientBudget`, `ConstraintExit` and `GuardrailDenied` pass through the library
+        unchanged, and the text so far is kept.
         """
         if context is None:
             return await run_alone(self, assignment, **alone)

@@ -1,13 +1,13 @@
 """The result as one JSON document (`--json`).
 
-Always the same keys, whatever became of the run:
+The keys are the same for every end of the run:
 
 - `run_id`, `team`, `goal`: strings; null when no run was built
 - `status`: "completed", "degraded", "failed", "timeout", "cancelled" or "suspended"; "refused" when nothing was
   started
 - `exit_code`: the program's
-- `output`: the text the run gives back, null unless it is completed or degraded; `partial_output`: what there is of a
-  run without an output, or null; `error`: why it did not complete, or null
+- `output`: the result text, null unless the run is completed or degraded; `partial_output`: what was finished and kept
+  in a run without an output, or null; `error`: why it did not complete, or null
 - `outcomes`: one per task in plan order, each with `task_id`, `status`, `member`, `attempts`, `usage`, `warnings`,
   `error`, `artifact` (`text`, `data`, `media_type`, `partial`) and `verdict` (`outcome`, `cause`, `score`, `feedback`,
   `findings`, `criteria` ...)
@@ -15,7 +15,7 @@ Always the same keys, whatever became of the run:
 - `budget`: the tree, each node with `name`, `path`, `budget` (its ceiling), `guarantee`, `usage`, `halt`, `origin`,
   `children` ...
 - `duration`: seconds; `warnings`: sentences; `halt`: why the team's budget stopped it, or null
-- `note`: what to know about the input, or null
+- `note`: a remark on the input, or null
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from contextlib import suppress
 class QuietEnd:
     """Make it when the program begins, set `code` when it is known.
 
-    A thread that was left to itself - an agent past its deadline, a model that does not notice in time that nobody
-    waits - may be inside native code, and taking the interpreter down under it aborts the process. So when everything
-    that was registered later has had its turn, and a daemon thread is still there, the process just ends.
+    An abandoned thread - an agent past its deadline, a model whose caller is gone - may be inside native code, and
+    shutting the interpreter down then aborts the process. So when all handlers that were registered later have run, and
+    a daemon thread is still alive, the process exits at once.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ def known_plan(job: Job) -> TaskGraph:
 def _preview(job: Job) -> Any:
     """Return the plan the coordinator would run, when it is known before; else the request's plan, which may be None.
 
-    The coordinator has the first word, as in `kairo check`: it need not follow the request's plan.
+    The coordinator decides first, as in `kairo check`, because it need not follow the request's plan.
     """
     team, request = replace(job.team, runtime=None), job.request
     coordinator = front.pick_coordinator(team, request, job.coordinator)

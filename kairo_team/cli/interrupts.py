@@ -32,10 +32,10 @@ Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 
 class Interrupts:
-    """Handles the signals while its `with` block lasts. Also a subscriber: a run that begins after one ends at once.
+    """Handles the signals in its `with` block. Also a subscriber: a run that begins after a signal ends at once.
 
-    After a first signal the handlers stay, so that a second Ctrl-C leaves the program in whatever it is doing then. A
-    second SIGTERM or SIGHUP changes nothing: programs that stop others often send them twice.
+    After a first signal the handlers stay, so that a second Ctrl-C exits the program at any point. A second SIGTERM or
+    SIGHUP changes nothing: programs that stop others often send them twice.
     """
 
     def __init__(self, runtime: Runtime, notify: Callable[[str], object]) -> None:

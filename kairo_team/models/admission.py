@@ -120,8 +120,8 @@ class GovernedModel:
         """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
 
         Raises `UnpricedModel` when dollars are limited and the price of the call is unknown, and the model's own error,
-        such as a `ModelCallError`, once it is not to be tried again. A call that is cancelled on its way is charged
-        what was held for it.
+        such as a `ModelCallError`, when it is not retried any more. A call that is cancelled on its way is charged what
+        was held for it.
         """
         return await self._ask(self._model, request, None)
 

@@ -1,4 +1,4 @@
-"""Errors of providers' own client libraries, in our words.
+"""Convert errors of providers' own client libraries into ours.
 
 The clients are recognised by the attributes and names of their errors, so that none of them has to be installed.
 """

@@ -18,12 +18,11 @@ _ANOTHER_MAY_DO: Final[frozenset[ModelErrorKind]] = _KINDS - {"bad_request", "co
 
 @known_arguments
 class Fallback:
-    """Models asked one after another, until one answers: usable wherever a model is named.
+    """Models asked one after another, until one answers; usable wherever a model is expected.
 
-    The next one is asked when the one before, its retries included, ended in an error of a kind in `on`: by default
-    any but a request that is wrong in itself and content that is refused. Each is held, priced, limited and reported by
-    itself, under its own name. A budget that is used up, a missing price and every error that is no `ModelCallError`
-    end the call.
+    The next one is asked when the one before, its retries included, ended in an error of a kind in `on`: by default any
+    but a wrong request and refused content. Each model is held, priced, limited and reported under its own name. A
+    budget that is used up, a missing price and every error that is no `ModelCallError` end the call.
 
     Raises `ValueError` for an object that is no model, and for kinds that do not exist.
     """

@@ -138,7 +138,7 @@ class Gate:
 
     @asynccontextmanager
     async def turn(self, tokens: int = 0) -> AsyncGenerator[Turn]:
-        """Wait for a turn, and have it inside the block; cancelled while it waits, a caller leaves the line.
+        """Wait for a turn, and have it inside the block; a caller that is cancelled while it waits leaves the line.
 
         `tokens` are the most that the call can use. `Turn.tokens` at the end is what it used.
         """

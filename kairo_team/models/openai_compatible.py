@@ -16,9 +16,9 @@ _NO_KEY: Final = "no-key"
 class OpenAICompatible(ProviderModel):
     """The chat model `model` of the server at `base_url`, such as `"http://localhost:8000/v1"`.
 
-    `name` is what prices, limits and replacements know it by: by default `openai-compatible:<model>`. A schema is asked
-    for by `response_format`; `json_schema=False` puts it into the prompt, for servers that do not know that. Nothing is
-    called. Raises `MissingExtra` without the extra `models`, `ValueError` for a text that is no address.
+    `name` is its name for prices, limits and replacements: by default `openai-compatible:<model>`. A schema is asked
+    for by `response_format`; `json_schema=False` puts it into the prompt, for servers without it. Nothing is called.
+    Raises `MissingExtra` without the extra `models`, `ValueError` for a text that is no address.
     """
 
     def __init__(

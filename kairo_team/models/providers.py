@@ -59,8 +59,8 @@ def provider_model(name: str) -> ProviderModel:
 class ProviderModel:
     """A `ChatModel` on a pydantic-ai model.
 
-    Connections are kept while calls are in flight and closed after the last one. Nothing is tried twice here: every
-    try is a call of its own, held and charged by itself.
+    Connections are kept while calls are in flight and closed after the last one. Nothing is retried here: every try is
+    a call of its own, held and charged separately.
     """
 
     def __init__(self, name: str, model: Model[Any]) -> None:

@@ -27,7 +27,7 @@ def forbid_real_models() -> Generator[None]:
     """Inside, a test cannot reach a real model by mistake.
 
     Every model name that is not replaced is refused, and so is a call of a model of pydantic-ai, the OpenAI Agents SDK
-    or LangChain that a wrapped agent has, but for those their libraries have for tests, and classes of your own.
+    or LangChain that a wrapped agent has, except their libraries' test models and your own classes.
     """
     token = _real_models_forbidden.set(True)
     try:

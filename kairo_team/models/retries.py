@@ -20,11 +20,11 @@ _MOST_DOUBLINGS: Final = 60
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class ModelRetry:
-    """How often a model call that failed for a passing reason is tried again, and how long is waited before.
+    """How often a model call that failed for a temporary reason is retried, and how long it waits before.
 
     The wait doubles from try to try, and a random part of up to half of it is left away, so that callers that failed
-    together do not come back together. It is never shorter than what the provider asks for; when that is more than
-    `backoff_max`, the call is not tried again.
+    together do not come back together. It is never shorter than the provider asks for; when that is more than
+    `backoff_max`, the call is not retried.
     """
 
     retries: int = 2

@@ -23,7 +23,7 @@ judge receives before an artifact, after it, and after a reply that cannot be re
 
 
 class Prompts:
-    """The templates of one run. What a member wrote is never read as a template, and templates change nothing.
+    """The templates of one run. Text of members is never read as a template, and templates have no side effects.
 
     Beside its values, each template has `mark`, a word that occurs in no text of the prompt, and `foreign`, whether a
     model may have written goal and task. The filter `fenced` puts a text between two lines that end with the mark;

@@ -39,7 +39,7 @@ def mark_of(prompt: str, length: int = _LENGTH) -> str:
     """Return a word that occurs nowhere in a prompt; `length` is in hexadecimal digits, at most 64.
 
     It is made from a digest of the whole prompt: a text in it that had the mark would have to know a digest of itself,
-    and the same prompt has the same mark again, in a run that goes on and in a record of what a model was asked.
+    and the same prompt has the same mark again, in a resumed run and in a record of a model's calls.
     """
     text = prompt.encode("utf-8", "surrogatepass")
     marks = (hashlib.sha256(b"%d\n%s" % (number, text)).hexdigest()[:length] for number in itertools.count())

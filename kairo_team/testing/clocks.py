@@ -1,8 +1,8 @@
 """Clocks for tests: one moved by hand, and event loops whose hours pass in milliseconds.
 
-In virtual time the clock jumps to the next timer when nothing else is to do. Time is virtual inside the event loop
-only: a worker thread works in real time, and while a test waits for one the clock jumps past whatever deadline is
-set. Test what runs in threads on the ordinary loops.
+In virtual time the clock jumps to the next timer when nothing else is ready. Time is virtual only inside the event
+loop: a worker thread works in real time, and while a test waits for one the clock jumps past every deadline. Test what
+runs in threads on the ordinary loops.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class RecordReplayModel:
     `mode="replay"` never calls the model; `mode="record"` repeats every call, and its replies are used before older
     ones. The file has one line of JSON for each call, is only ever appended to, and contains the full texts: do not
     record secrets. A call is identified by its messages, tools, schema and settings, and by how often the same call was
-    made before. The limit on the reply is no part of it, for it depends on what a budget has left; a recorded reply
-    that is longer is refused. Usage is replayed, and so is a `ModelCallError`; other errors are not recorded.
+    made before. The limit on the reply is not part of it, because it depends on what a budget has left; a recorded
+    reply that is longer is refused. Usage is replayed, and so is a `ModelCallError`; other errors are not recorded.
 
     Raises `ValueError` for a file that is no record, and `LookupError` for a call that is not in it. A last line that
     was cut off, as by a killed process, is left out with a warning in the log.

@@ -110,8 +110,8 @@ Output = AgentOutput | Artifact | str
 class ScriptedAgent:
     """An agent that returns the outputs of a script, one per assignment; an exception in the script is raised.
 
-    `None` is allowed: it is what a broken agent returns. `calls` holds the assignments. A call beyond the script is a
-    failed attempt, so end the test with `assert_complete`.
+    `None` is allowed, as the return value of a broken agent. `calls` holds the assignments. A call beyond the script is
+    a failed attempt, so end the test with `assert_complete`.
     """
 
     reentrant = True

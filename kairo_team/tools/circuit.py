@@ -57,7 +57,7 @@ class _Circuit:
     """One tool's failures.
 
     A ticket names the period in which a call was admitted. Each opening begins a new one, so a call that was admitted
-        before it does not affect what follows.
+    before it does not affect what follows.
     """
 
     __slots__ = ("failures", "opened_at", "period", "trying")

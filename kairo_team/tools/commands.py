@@ -94,11 +94,11 @@ class CommandGlob:
         return command.is_plain and _fits(self._naive, text.split()) and _fits(self._quoted, _unquoted(text))
 
     def touches(self, command: Command) -> bool:
-        """Return whether one of these may be in it, however it is written.
+        """Return whether one of these commands may be in it, in any way of writing.
 
         The program may be any word, after any path. The values of options are unknown: after the first option, the
         words need not be consecutive, and an option that sets something (`name=value`) may mean anything. An option of
-        the glob is any option. More words may follow.
+        the glob matches any option. More words may follow.
         """
         return command.is_too_long or any(
             fnmatchcase(" ".join(words), self._whole) or self._begins(words) for words in command.readings

@@ -45,9 +45,9 @@ _Role = Literal["path", "harmless", "undeclared"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`Tool` or `Tool(glob)`, and what happens to the calls it fits: see `RuleGuard`.
+    """`Tool` or `Tool(glob)`, and the decision for the calls that it fits: see `RuleGuard`.
 
-    `Tool` is a tool's name, `*` in it matches any characters. The glob is of paths or of the words of a command.
+    `Tool` is a tool's name, `*` in it matches any characters. The glob matches paths or the words of a command.
     """
 
     action: PermissionAction
@@ -86,21 +86,21 @@ class Rule:
 class RuleGuard:
     """Decides by rules in order: for each path, command or other string of a call the first rule that fits counts.
 
-    Of several the strictest decision wins; where no rule fits, `default`. Paths are compared as they are once `..`,
-    `~` and links are resolved, those that are not absolute beginning at `root` (default: the working directory, now),
-    which must be where the tools begin too. In a glob of paths `*` and `?` stay within one name and `**` is any number
-    of them. A glob of commands goes word by word: `*` stays within one word, and as the last one it is any number of
-    further words, none too.
+    Of several decisions the strictest wins; when no rule fits, `default` counts. Paths are compared after `..`, `~` and
+    links are resolved. Relative paths begin at `root` (default: the working directory at this moment), which must be
+    the folder where the tools begin too. In a glob of paths `*` and `?` match within one name and `**` matches any
+    number of names. A glob of commands is compared word by word: `*` matches within one word, and as the last word any
+    number of further words, also none.
 
-    In doubt it refuses. An allowing glob fits a command only if that is a single one, without `;`, `|`, `&`, `$`, `>`
-    and the like, only if all paths beside it lie below `root`, and never beside a string that is neither declared a
-    path, a command nor harmless. A rule that denies or asks fits whatever may be what it names: a path as it was
-    written, in any case; a part of a longer command, its program anywhere and behind any path, with options between
-    its words; and each word of a command as a path. `tool(*)` then is every call. Only a rule without glob allows
-    calls with neither path nor command.
+    When in doubt it refuses. An allowing glob fits a command only if it is a single one, without `;`, `|`, `&`, `$`,
+    `>` and the like, only if all paths beside it lie below `root`, and never beside a string of an undeclared argument.
+    A rule that denies or asks fits everything that may be what it names: a path as it was written, in any case; a part
+    of a longer command, its program anywhere and after any path, with options between its words; and each word of a
+    command as a path. `tool(*)` then fits every call. Only a rule without glob allows calls with neither path nor
+    command.
 
-    `paths`, `commands` and `harmless` are the names of the arguments that are such; see `PATH_ARGUMENTS`,
-    `COMMAND_ARGUMENTS` and `HARMLESS_ARGUMENTS`, which they replace.
+    `paths`, `commands` and `harmless` name the arguments of each kind; they replace `PATH_ARGUMENTS`,
+    `COMMAND_ARGUMENTS` and `HARMLESS_ARGUMENTS`.
     """
 
     __slots__ = ("_names", "_rules", "default", "root")

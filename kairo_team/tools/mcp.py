@@ -28,10 +28,10 @@ _SIDE_EFFECTS: Final = get_args(SideEffect)
 class McpServer:
     """An MCP server whose tools members may use: a `ToolSource`. Made by `McpServer.stdio` or `McpServer.http`.
 
-    It is connected once per run, when the first member asks for its tools, and left when the run ends. Its list of
-    tools is read once per connection: later changes of the server appear with the next connection. The server's own
-    requests - a model's reply (sampling), an answer of the user's (elicitation), the client's folders (roots) - is
-    refused: these would be calls that no budget and no guardrail sees.
+    It is connected once per run, when the first member asks for its tools, and disconnected when the run ends. Its list
+    of tools is read once per connection: later changes of the server appear with the next connection. The server's own
+    requests - a model's reply (sampling), an answer of the user (elicitation), the client's folders (roots) - are
+    refused, because no budget and no guardrail would see them.
 
     Arguments are checked against a tool's inputSchema before the call, structured results against its outputSchema
     after it. A tool whose schema is invalid is left out, with a warning in the log `kairo_team`; a schema that refers
@@ -87,8 +87,8 @@ class McpServer:
     ) -> McpServer:
         """Describe a server that is started as a process: the command and each of its arguments a string of its own.
 
-        It gets a few harmless variables of this process's environment (PATH, HOME and their kin) and those in `env`; no
-        others. Its error output goes to the log `kairo_team` at DEBUG. `options` are the fields of `McpServer`.
+        It receives a few harmless variables of this process's environment (PATH, HOME and similar) and those in `env`;
+        no others. Its error output goes to the log `kairo_team` at DEBUG. `options` are the fields of `McpServer`.
         """
         owner = _check_name(name)
         words = _checked_command(owner, [command, *args])
@@ -99,8 +99,7 @@ class McpServer:
     def http(cls, name: str, url: str, headers: Mapping[str, str] | None = None, **options: Any) -> McpServer:
         """Describe a server at a URL, over streamable HTTP; `headers` go with every request, such as Authorization.
 
-        Neither they nor a user, password or query in the URL are ever repeated. `options` are the fields of
-        `McpServer`.
+        Neither they nor a user, password or query in the URL are ever shown. `options` are the fields of `McpServer`.
         """
         owner = _check_name(name)
         _check_url(owner, url)
@@ -109,7 +108,7 @@ class McpServer:
     def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
         """Connect, and yield the tools; `ConnectionError` when that is not possible, with the reason in one sentence.
 
-        When the server goes away, the block is cancelled and ends with `ConnectionError`; calls under way, and later
+        When the server goes away, the block is cancelled and ends with `ConnectionError`; calls in flight, and later
         ones, raise it too. Leaving ends a stdio server's process and all its children: its input is closed, two seconds
         later it is asked to terminate, after two more it is killed.
         """

@@ -1,4 +1,4 @@
-"""How an MCP server is reached: as a process of ours, over its standard input and output, or over streamable HTTP.
+"""Transports to an MCP server: a child process with its standard input and output, or streamable HTTP.
 
 A transport knows its secrets: the values of its environment and headers, the credentials in its URL.
 """

@@ -91,7 +91,7 @@ _OPEN_TO: Final[Mapping[Mode, frozenset[str]]] = {
 
 
 class SideEffectGuard:
-    """Decides by what a tool declares to do, whatever its name.
+    """Decides by the declared side effect of a tool, not by its name.
 
     `default` asks about system tools, `strict` about all that do more than read, `plan` denies those, `bypass` allows
     everything. A tool that declares nothing is a system tool.

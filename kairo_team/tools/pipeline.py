@@ -124,8 +124,8 @@ class ToolPipeline:
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str) -> ToolResult:
         """Call a tool with arguments by name, or with the JSON text of them; refusals and failures are results.
 
-        Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only where they leave the tool
-        itself, which may call governed models, and `HaltError` from a governor that halted.
+        Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only when the tool itself
+        raises them, because it may call governed models, and `HaltError` from a governor that halted.
         """
         if self._recall is None or self._record is None:
             return await self._call(tool, arguments, "")

@@ -30,10 +30,10 @@ _SERVER: Final = "kairo_team.server"
 class ToolsetSource:
     """A `ToolSource` made of a pydantic-ai toolset, so that `MiniAgent(tools=[toolset])` has its tools.
 
-    The toolset is entered once in a run. Its tools are functions of the toolset's own making: arguments are validated
-    by it, `deps` are what they get as `ctx.deps`; `ctx.model` and `ctx.messages` mean nothing here. A tool says what it
-    may do in its metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; those of an MCP server meet
-    the MCP policy. A tool that waits for an approval, or is executed elsewhere, is left out.
+    The toolset is entered once in a run. The toolset validates the arguments of its tools; they receive `deps` as
+    `ctx.deps`, while `ctx.model` and `ctx.messages` have no meaning here. A tool declares what it may do in its
+    metadata, `metadata={"side_effect": "read"}`, and is "system" otherwise; the MCP policy sees the tools of MCP
+    servers. A tool that waits for an approval, or is executed elsewhere, is left out.
     """
 
     def __init__(self, toolset: AbstractToolset[Any], *, deps: Any = None) -> None:
@@ -89,7 +89,7 @@ class ToolsetSource:
 def described(definition: ToolDefinition) -> Tool:
     """Return a tool of ours that describes a pydantic-ai tool; calling it does nothing.
 
-    `ValueError` for a `side_effect` in its metadata that there is not.
+    `ValueError` for an unknown `side_effect` in its metadata.
     """
     metadata = definition.metadata or {}
     side_effect: SideEffect = metadata.get(SIDE_EFFECT, "system")

@@ -32,7 +32,7 @@ class ToolResult:
 
 
 def text_of(value: Any) -> str:
-    """Write down what a tool returned, whatever it is; never raises.
+    """Return the text of any value that a tool returned; never raises.
 
     A string stays unchanged and None is blank. A value that JSON can hold, pydantic models and dataclasses included, is
     written as JSON. Bytes are described by their number, any other value by its `str`.

@@ -275,8 +275,8 @@ _BLANK: Final = re.compile(r"\n\s*\n")
 def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
     """Return the first paragraph, and a description by parameter, of a Google, NumPy, Sphinx or Epydoc docstring.
 
-    The style that describes the most parameters is taken. A docstring that keeps to none of these styles is its first
-    paragraph alone; no text is an error.
+    The style that describes the most parameters is used. A docstring in none of these styles gives only its first
+    paragraph; no text is an error.
     """
     if not text or not text.strip():
         return "", {}
@@ -293,7 +293,7 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _readings(text: str) -> list[Docstring]:
-    """Return what the text is in each style that can read it.
+    """Return the parsed text in each style that can read it.
 
     The parser's own choice is not used: it counts a role at the start of a line (`:class:`) as much as a parameter.
     """

@@ -65,10 +65,10 @@ class _Connection:
 
 
 class Connections:
-    """What is connected during one run. `serve` hosts the connections, `tools` asks for them.
+    """The connections of one run. `serve` hosts the connections, `tools` asks for them.
 
-    Each connection is entered and left by one and the same task, so the cancel scopes inside it nest, whichever task
-    asked first and whichever way the run ends.
+    Each connection is entered and left by the same task, so the cancel scopes inside it nest, whichever task asked
+    first and however the run ends.
     """
 
     def __init__(self) -> None:
@@ -77,10 +77,10 @@ class Connections:
         self._serving = anyio.Event()
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Host every connection until cancelled; then all are left, and this returns when they are. Once per object.
+        """Host every connection until cancelled; then all are closed before this returns. Once per object.
 
-        How long leaving takes is the sources' business: an MCP server's process that does not end by itself is ended
-        within five seconds.
+        The time to close depends on the sources: an MCP server's process that does not end by itself is ended within
+        five seconds.
         """
         if self._serving.is_set():
             raise RuntimeError("these connections are, or were, served already: make new Connections() for each run")
@@ -93,7 +93,7 @@ class Connections:
             self._tasks = None
 
     async def tools(self, source: ToolSource) -> Sequence[Tool]:
-        """Return the source's tools, connecting first where it is not connected.
+        """Return the source's tools; connect first when it is not connected.
 
         Callers at the same time wait for the same connection. When it fails, all of them get its error, and the next
         call connects again; so does the next call after a connection was lost. Waits until `serve` runs. Another source

@@ -27,7 +27,7 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Something an agent may call by name.
+    """A function that an agent may call by name.
 
     `as_tool` makes it from a function; make it by hand for anything else, such as a tool of a server.
     """
@@ -104,7 +104,7 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
 ) -> Any:
-    """Mark a typed function as a tool: `@tool`, or `@tool(side_effect="read")`. It stays the function it is.
+    """Mark a typed function as a tool: `@tool`, or `@tool(side_effect="read")`. The function does not change.
 
     `name` and `description` default to the function's own; `timeout` is seconds of one call. Anything unmarked may be
     used as a tool too; it then counts as "system".
@@ -137,7 +137,7 @@ def as_tool(
 
     The parameters' types and defaults become the schema, checked by pydantic; their descriptions, and its own, come
     from the docstring. Arguments here have priority over those of `@tool`. Async functions are awaited, others run in a
-    worker thread. `ValueError` for a function that cannot be a tool, naming the parameter that is at fault.
+    worker thread. `ValueError` for a function that cannot be a tool, which names the wrong parameter.
     """
     given: dict[str, Any] = {"name": name, "description": description, "side_effect": side_effect, "timeout": timeout}
     chosen = {key: value for key, value in given.items() if value is not None}

@@ -50,9 +50,9 @@ class GovernedTool:
 
 
 class Toolbox:
-    """Tools with names of their own, governed by one pipeline. Two of one name are a `ValueError`.
+    """Tools with different names, governed by one pipeline. Two of one name raise a `ValueError`.
 
-    Tools the pipeline would refuse whatever the arguments are not offered: they are in no `specs` and `names`.
+    Tools that the pipeline would refuse with any arguments are not offered: `specs` and `names` do not list them.
     """
 
     __slots__ = ("_offered", "_pipeline", "_tools", "specs")
@@ -94,7 +94,7 @@ class Toolbox:
         """Make the calls of one turn and return their results in the calls' order.
 
         Consecutive calls of `read` tools run at the same time; any other runs alone, after all before it and before all
-        after it. Raises what `ToolPipeline.call` raises; calls beside it are then cancelled.
+        after it. Raises what `ToolPipeline.call` raises; calls that run at the same time are then cancelled.
         """
         results: list[ToolResult] = []
         for reads, group in groupby(calls, self._reads):

@@ -48,10 +48,10 @@ STYLES: Final = {
 
 
 class LiveView:
-    """A subscriber that shows one run in a terminal, as long as its `with` block lasts; then it is gone.
+    """A subscriber that shows one run in a terminal while its `with` block lasts; then the view disappears.
 
-    An event costs the run one append: a thread of the view's own takes them in and draws, `rate` times a second.
-    `budget` is the team's, as the limits to measure against.
+    An event costs the run one append: the view's own thread reads the events and draws, `rate` times a second. `budget`
+    has the team's limits.
     """
 
     def __init__(self, console: Console, budget: Budget | None = None, *, rate: float = 8.0) -> None:
