@@ -432,7 +432,7 @@ async def test_audit_g25_a_plain_function_in_its_thread_is_no_exception(kind: st
         raise AssertionError
 
     rubric = Rubric([Criterion("c", "it is well", lambda artifact: culprit.act_at_once())])
-    members = [kt.Member("bad", agent), kt.Member("good", good)]
+    members = [kt.Member("bad", agent), kt.Member("good", lambda assignment: "good")]
     team = kt.Team("team", members, evaluators={"bad": rubric})
     tasks = [kt.Task("bad", "do", member="bad"), kt.Task("good", "do", member="good", evaluator="bad")]
     asked = kt.TeamExecutionRequest("goal", plan=kt.TaskGraph(tasks))

@@ -137,6 +137,7 @@ def test_a_missing_model_is_one_sentence() -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.local_model
 def test_the_embedded_model_plans_and_writes() -> None:
     """Its words are those of one machine: what holds anywhere is that the notice says what the record says."""

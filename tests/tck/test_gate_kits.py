@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import anyio
+import pytest
 
 import kairo_team as kt
 from kairo_team.contracts import HumanGate
@@ -55,9 +56,10 @@ class TestConsoleGate(HumanGateTCK):
     @classmethod
     def make_gate(cls, person: Person) -> HumanGate:
         desk = Desk(person)
-        return kt.ConsoleGate(source=Keyboard(desk), sink=desk, timeout=0.5)
+        return kt.ConsoleGate(source=Keyboard(desk), sink=desk, timeout=0.3)
 
 
+@pytest.mark.exhaustive
 class TestConsoleGateWithoutAnEnd(TestConsoleGate):
     """It waits on: silence is no answer then either."""
 
@@ -91,10 +93,10 @@ class TestCallbackGateInAThread(HumanGateTCK):
         def decide(question: kt.HumanRequest) -> kt.HumanDecision | None:
             decision = person(question.text)
             if decision is None:
-                threading.Event().wait(1.5)
+                threading.Event().wait(1.0)
             return decision
 
-        return kt.CallbackGate(decide, timeout=0.5)
+        return kt.CallbackGate(decide, timeout=0.3)
 
 
 class TestCallbackGateOfYesAndNo(HumanGateTCK):
