@@ -163,6 +163,7 @@ async def leaky_run(caplog: pytest.LogCaptureFixture) -> tuple[kt.TeamResult, Ev
     return result, recorder
 
 
+@pytest.mark.real_time
 async def test_audit_g30_nothing_that_a_run_writes_holds_a_secret(caplog: pytest.LogCaptureFixture) -> None:
     result, recorder = await leaky_run(caplog)
     assert result["asks"].artifact is not None

@@ -212,10 +212,13 @@ async def test_audit_g05_a_review_that_was_cut_short_anywhere_asks_for_no_answer
     names = ("test:x", "test:y") if panel else ("test:x",)
     evaluator = PanelEvaluationStrategy(names, rubric) if panel else AgentEvaluationStrategy("test:x", rubric)
 
+    async def writes(assignment: kt.Assignment) -> str:
+        return "Fine words."
+
     async def run(journal: MemoryJournal) -> int:
         jurors = [Juror(name) for name in names]
         runtime = Replay(journal, models={one.name: one for one in jurors})
-        team = kt.Team("t", [kt.Member("a", lambda _: "Fine words.")], runtime=runtime)
+        team = kt.Team("t", [kt.Member("a", writes)], runtime=runtime)
         request = kt.TeamExecutionRequest("goal", plan=kt.TaskGraph([kt.Task("t", "do")]), run_id="r")
         result = await ExpertTeamCoordinator(evaluator=evaluator).execute(request, team)
         assert result.status is kt.TeamStatus.COMPLETED
