@@ -416,7 +416,7 @@ async def test_without_a_gate_it_is_denied() -> None:
     office, till = shop(None)
     result = await office.run([kt.Task("buy", "Buy it.")])
     assert (result.output, till.paid) == (
-        "this needs the approval of a human, and nobody can be asked: it costs money",
+        "this needs the approval of a human, and the run has no gate: it costs money",
         [],
     )
 

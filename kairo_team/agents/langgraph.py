@@ -95,7 +95,7 @@ class LangGraphAgent(WrappedAgent):
         if config is not None and not isinstance(config, Mapping):
             raise ValueError(f"LangGraphAgent.config is a LangGraph config, a dict, not {config!r:.200}")
         if prompt is not None and input is not None:
-            raise ValueError("LangGraphAgent takes `prompt`, what the task's message says, or `input`, the whole state")
+            raise ValueError("LangGraphAgent takes `prompt`, the text of the message, or `input`, the whole state")
         if config and "thread_id" in (config.get("configurable") or {}):
             raise ValueError(
                 "LangGraphAgent: config names a 'thread_id', which parallel tasks would share: leave it out, every "
@@ -136,7 +136,7 @@ class LangGraphAgent(WrappedAgent):
         except GraphRecursionError as error:
             limit = config.get("recursion_limit")
             raise RecursionError(
-                f"the graph took all the {limit} steps it may without coming to its end: let it end earlier, or allow "
+                f"the graph took all the {limit} steps it may take and did not end: let it end earlier, or allow "
                 "more by LangGraphAgent(graph, config={'recursion_limit': ...})"
             ) from error
         finally:
@@ -210,7 +210,7 @@ async def governed_tool_call(request: Any, execute: Callable[[Any], Any]) -> Any
 
 
 _INTERRUPTED: Final = (
-    "the graph stopped at an interrupt: it asks for a human's answer, which nobody can give it here. Take the "
+    "the graph stopped at an interrupt: it asks for a human's answer, which cannot be given here. Take the "
     "interrupt out of the graph and let the team ask: a criterion by='human', or permissions whose guard says ask"
 )
 
@@ -233,12 +233,11 @@ def _check_graph(given: Any, *, messages: bool) -> None:
         raise ValueError(f"LangGraphAgent wraps a compiled LangGraph graph, not {graph!r:.200}")
     if messages and _MESSAGES not in graph.channels:
         raise ValueError(
-            f"LangGraphAgent: the graph's state has no {_MESSAGES!r}: say what goes in by "
-            "input=lambda assignment, context: {...}"
+            f"LangGraphAgent: the graph's state has no {_MESSAGES!r}: set input=lambda assignment, context: {{...}}"
         )
     if graph.interrupt_before_nodes or graph.interrupt_after_nodes:
         raise ValueError(
-            "LangGraphAgent: the graph was compiled with interrupt_before or interrupt_after, and nobody could resume "
+            "LangGraphAgent: the graph was compiled with interrupt_before or interrupt_after, and nothing could resume "
             "it here: compile it without"
         )
 

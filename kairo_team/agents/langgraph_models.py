@@ -63,7 +63,7 @@ def governed_copy(model: Any, limit: str | None) -> Any:
     found = limit or next((name for name in _LIMITS if name in type(model).model_fields), None)
     if found is None:
         raise ValueError(
-            f"governed(): nothing says how {type(model).__name__} limits a reply's tokens: name its field, or the "
+            f"governed(): the limit of a reply's tokens is unknown for {type(model).__name__}: name its field, or the "
             "keyword of its calls, by governed(model, limit='...')"
         )
     copy = model.model_copy(update={"metadata": {**(model.metadata or {}), _MARK[0]: _MARK[1]}, "cache": False})

@@ -124,7 +124,7 @@ class OpenAIAgent(WrappedAgent):
             config.model_provider.get_model(model)
         except Exception as error:  # noqa: BLE001 - providers raise errors of any kind
             name = "the library's default model" if model is None else f"the model {model!r}"
-            return f"{name} is not to be had: {str(error).partition(chr(10))[0]}"
+            return f"{name} is not available: {str(error).partition(chr(10))[0]}"
         return None
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ def _end(run: GovernedRun, result: Any) -> _End:
     messages = tuple(message_of(cast("dict[str, Any]", item)) for item in result.to_input_list())
     if result.interruptions:
         names = known({str(one.name) for one in result.interruptions})
-        why = f"tools wait for an approval that nobody gives here: {names}; leave approvals to the team's permissions"
+        why = f"tools wait for an approval that is never given here: {names}; leave approvals to the team's permissions"
         return AgentStatus.BLOCKED, Artifact(run.text, partial=True), messages, why
     output = "" if result.final_output is None else result.final_output
     return AgentStatus.COMPLETED, artifact_of(output, partial=run.cut), messages, None

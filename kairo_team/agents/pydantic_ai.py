@@ -162,7 +162,7 @@ class PydanticAIAgent(WrappedAgent):
         try:
             infer_model(model)
         except (UserError, ValueError, ImportError) as error:
-            return f"its model {model!r} is not to be had: {error}"
+            return f"its model {model!r} is not available: {error}"
         return None
 
     def __repr__(self) -> str:

@@ -51,7 +51,7 @@ Goal = Annotated[
     str | None, typer.Argument(metavar="GOAL", help="What to do; default: the file's `request` or `plan`.")
 ]
 ModelOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Use this model in the place of every model the team names.")
+    str | None, typer.Option(metavar="NAME", help="Use this model in place of every model the team names.")
 ]
 BudgetOption = Annotated[
     str | None,
@@ -188,7 +188,7 @@ def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:
             raise
         if "--json" in arguments:
             desk.begin(json=True)
-        return desk.refuse(f"{complaint().rstrip('.')}; kairo --help and kairo COMMAND --help say what there is")
+        return desk.refuse(f"{complaint().rstrip('.')}; kairo --help and kairo COMMAND --help list what there is")
     if code == LEFT:  # some versions of typer return it, some raise
         desk.print_notice("interrupted")
     return code if isinstance(code, int) else 0

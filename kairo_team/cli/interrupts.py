@@ -15,7 +15,7 @@ from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.events import Event, TeamStarted
 
-NOTICE: Final = "stopping ... press Ctrl-C again to leave at once"
+NOTICE: Final = "stopping ... press Ctrl-C again to exit at once"
 LEFT_BY_SIGNAL: Final = 128
 """What the exit code of a program that a signal ended is above: the rest is the signal's number."""
 LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT

@@ -32,7 +32,7 @@ NO_CERTIFICATE: Final = 4
 """Exit code when nothing can be promised."""
 _MORE: Final = "give more with --budget, or fewer examples"
 
-judge_app = typer.Typer(help="Hold a judge against labelled examples.", rich_markup_mode=None)
+judge_app = typer.Typer(help="Compare a judge with labelled examples.", rich_markup_mode=None)
 
 Labels = Annotated[str, typer.Argument(metavar="FILE.jsonl", help="Objects with artifact, task, passed and attempt.")]
 JudgeOption = Annotated[
@@ -43,7 +43,7 @@ BudgetOption = Annotated[
     str | None, typer.Option(metavar="LIMITS", help="All the judges may spend, such as tokens=200000,dollars=0.50.")
 ]
 RepeatsOption = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Ask about each example so often, to count flips.")
+    int, typer.Option(metavar="N", min=1, help="Ask about each example this many times, to count flips.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
@@ -93,7 +93,8 @@ def score_command(
     judge: JudgeOption,
     rubric: RubricOption,
     certificates: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="What kairo judge calibrate wrote: shows what stands under it.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Certificates of kairo judge calibrate, to apply."),
     ] = None,
     budget: BudgetOption = None,
     repeats: RepeatsOption = 1,

@@ -28,7 +28,7 @@ def show_calibration(job: JudgeJob, found: Calibration, screen: Screen) -> None:
     for sentence in found.shortfalls:
         screen.print_text(sentence)
     _show_budget(found, screen)
-    _show_report("The judge as it is, with all it decides standing", found.report, screen)
+    _show_report("The judge without certificates: all its decisions count", found.report, screen)
 
 
 def _show_job(job: JudgeJob, screen: Screen) -> None:
@@ -66,7 +66,7 @@ def _show_budget(found: Calibration, screen: Screen) -> None:
 def show_score(job: JudgeJob, found: JudgeScore, screen: Screen) -> None:
     """Print how the judge did, and how under its certificates."""
     _show_job(job, screen)
-    _show_report("The judge as it is, with all it decides standing", found.report, screen)
+    _show_report("The judge without certificates: all its decisions count", found.report, screen)
     if found.calibrated is not None:
         _show_report("Under its certificates", found.calibrated, screen)
     for sentence in found.why_not:

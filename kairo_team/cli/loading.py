@@ -144,7 +144,7 @@ def find_request(module: ModuleType, team: Team, goal: str | None) -> TeamExecut
             return request if goal is None else replace(request, goal=goal)
         if goal is None and plan is None:
             raise Refusal(
-                f"nothing says what team {team.name!r} is to do: give a goal after the file, or let the file build a "
+                f"team {team.name!r} has no goal: give one after the file, or let the file build a "
                 "`request` (kt.TeamExecutionRequest) or a `plan` (kt.TaskGraph)"
             )
         return TeamExecutionRequest(goal if goal is not None else f"Carry out the plan of {team.name}.", plan=plan)

@@ -154,7 +154,7 @@ class ProviderModel:
 
     def _response(self, reply: ProviderReply) -> ModelResponse:
         if reply.finish_reason == "error":
-            raise ModelCallError("unknown", self.name, f"it gave up: {reply.text or 'it does not say why'}")
+            raise ModelCallError("unknown", self.name, f"it gave up: {reply.text or 'without a reason'}")
         usage = usage_of(reply)
         if not reply.parts and (reply.finish_reason is None or (reply.finish_reason == "stop" and usage is None)):
             raise ModelCallError("unknown", self.name, "its reply is empty: it has no choices")

@@ -183,7 +183,7 @@ def _checked_texts(owner: str, what: str, given: object) -> Mapping[str, str]:
 def _checked_effects(owner: str, given: object) -> Mapping[str, SideEffect]:
     allowed = ", ".join(repr(effect) for effect in _SIDE_EFFECTS)
     if not isinstance(given, Mapping):
-        raise ValueError(f"{owner}: side_effects must say one of {allowed} by tool name, not {given!r}")
+        raise ValueError(f"{owner}: side_effects must be one of {allowed} by tool name, not {given!r}")
     effects = cast("Mapping[Any, Any]", given)  # type: ignore[redundant-cast]  # pyright needs it
     for tool, effect in effects.items():
         if not isinstance(tool, str) or effect not in _SIDE_EFFECTS:

@@ -84,7 +84,7 @@ class McpSession:
                 raise self._gone()
             result = await self._answer(self._client, tool, thaw(arguments))
         if result.is_error:
-            raise RuntimeError(self._masked(result_text(result)) or f"the tool {tool!r} failed and said nothing")
+            raise RuntimeError(self._masked(result_text(result)) or f"the tool {tool!r} failed without a message")
         if output is not None:
             self._check_promise(tool, output, result)
         return result_text(result)
@@ -215,7 +215,7 @@ class McpSession:
                 faults = [str(error)]
         if faults:
             raise RuntimeError(
-                f"{self._name} breaks its own word: the result of {tool!r} is not what its outputSchema says: "
+                f"{self._name} breaks its own schema: the result of {tool!r} does not fit its outputSchema: "
                 f"{'; '.join(faults)}"
             )
 
@@ -245,7 +245,7 @@ class McpSession:
             return f"it was not ready within {seconds}; give it a longer request_timeout if it needs one"
         if isinstance(error, ConnectionLost):
             words = self._notes.last_words
-            return f"{error}, its last words were {words!r}" if words else str(error)
+            return f"{error}, its last output was {words!r}" if words else str(error)
         if isinstance(error, _Unfit):
             return str(error)
         if isinstance(error, MCPError):

@@ -195,7 +195,7 @@ class ToolPipeline:
     async def _check_approved(self, tool: Tool, seen: Mapping[str, Any], key: str, by: str, reason: str) -> None:
         """Raise unless a person approves the call."""
         if self._approve is None:
-            raise CallRefusedError(by, f"this needs the approval of a human, and nobody can be asked: {reason}")
+            raise CallRefusedError(by, f"this needs the approval of a human, and the run has no gate: {reason}")
         answer = await self._approve(key, tool.name, seen, reason)
         if answer is None:
             raise CallRefusedError(by, f"this needs the approval of a human, and nobody answered: {reason}")

@@ -71,7 +71,7 @@ class ToolsetSource:
             except (ModelRetry, ToolFailed) as error:
                 return ToolResult(error.message, is_error=True)
             except (ApprovalRequired, CallDeferred):
-                return ToolResult("the call waits for somebody's approval, which cannot be given here", is_error=True)
+                return ToolResult("the call waits for an approval, which cannot be given here", is_error=True)
 
         return replace(described(tool.tool_def), call=call, check=partial(validated, tool))
 

@@ -182,7 +182,7 @@ def figures() -> Any:
         (lambda: LangGraphAgent("graph"), ValueError, "a compiled LangGraph graph, not .graph."),  # type: ignore[arg-type]
         (lambda: LangGraphAgent(None), ValueError, "not None"),  # type: ignore[arg-type]
         (lambda: LangGraphAgent(Scripted()), ValueError, "not Scripted"),  # type: ignore[arg-type]
-        (lambda: LangGraphAgent(figures()), ValueError, "no 'messages': say what goes in by input="),
+        (lambda: LangGraphAgent(figures()), ValueError, "no 'messages': set input="),
         (lambda: LangGraphAgent(bare().compile(interrupt_before=["n"])), ValueError, "compile it without"),
         (
             lambda: LangGraphAgent(bare().compile(), config={"configurable": {"thread_id": "1"}}),
@@ -195,7 +195,7 @@ def figures() -> Any:
         (
             lambda: LangGraphAgent(figures(), prompt=lambda a, c: "x", input=lambda a, c: {}),
             ValueError,
-            "takes `prompt`, what the task's message says, or `input`",
+            "takes `prompt`, the text of the message, or `input`",
         ),
     ],
 )

@@ -161,7 +161,7 @@ def test_hostile_names_stay_names(graph: Graph, team_file: TeamFile, tmp_path: P
 BAD_FILES = {
     "no team": ("x = 1", "builds no kt.Team at its top level"),
     "several teams": (TEAM + "other = kt.Team('other', team.members)", "builds several teams, 'other', 'team': name"),
-    "no goal": (TEAM, "nothing says what team 'duo' is to do: give a goal after the file"),
+    "no goal": (TEAM, "team 'duo' has no goal: give one after the file"),
     "raises": ("\n1 / 0\n", "cannot be loaded: line 3: ZeroDivisionError"),
     "unknown member": (
         TEAM + 'plan = kt.TaskGraph([kt.Task("t", "x", member="zoe")])',

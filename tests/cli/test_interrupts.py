@@ -31,7 +31,7 @@ async def blocks(assignment):
 team = kt.Team("t", [kt.Member("a", blocks)])
 plan = kt.TaskGraph([kt.Task("slow", "x")])
 """
-NOTICE = "stopping ... press Ctrl-C again to leave at once\n"
+NOTICE = "stopping ... press Ctrl-C again to exit at once\n"
 
 
 def program(

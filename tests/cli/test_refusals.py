@@ -28,7 +28,7 @@ BAD_FILES = {
     ),
     "bad value": (TEAM + PLAN.format('kt.Task(3, "x")'), "line 3: Task.id must be a string, not 3"),
     "bad team": ("team = kt.Team('x', [])", "line 2: team 'x' has no members"),
-    "no goal": (TEAM, "nothing says what team 'duo' is to do: give a goal after the file, or let the file build"),
+    "no goal": (TEAM, "team 'duo' has no goal: give one after the file, or let the file build"),
     "unknown role": (
         TEAM + PLAN.format('kt.Task("t", "x", role="editor")'),
         "nothing was started: task 't' needs the role 'editor', which nobody offers; the team has 'a'",

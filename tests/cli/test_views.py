@@ -246,7 +246,7 @@ def test_many_tasks_fit_any_terminal(width: int, height: int) -> None:
     story.plan(*(f"a-rather-long-name-of-a-task-{n}" for n in range(200)))
     for n in range(150):
         story.start(f"a-rather-long-name-of-a-task-{n}", guarantee=1_000_000)
-    wall.view.notify("stopping ... press Ctrl-C again to leave at once")
+    wall.view.notify("stopping ... press Ctrl-C again to exit at once")
     drawn = wall.draw()
     assert max(map(len, drawn)) <= width
     assert len(drawn) <= max(height, 9)

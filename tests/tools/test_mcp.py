@@ -83,7 +83,7 @@ async def test_kf_g09_arguments_are_checked_before_the_call_and_results_after_it
         assert "tools/call" not in record.read_text(encoding="utf-8"), "the server never saw it"
         lied = await pipeline.call(offered[0], {"path": "a"})
         assert lied.is_error
-        assert "breaks its own word" in lied.text
+        assert "breaks its own schema" in lied.text
         assert '$.size: "big" is not of type "integer"' in lied.text
 
 
@@ -191,7 +191,7 @@ async def test_a_result_becomes_one_text(result: Any, expected: str) -> None:
     ("result", "why"),
     [
         ({"content": [{"type": "text", "text": "disk full"}], "isError": True}, "^disk full$"),
-        ({"content": [], "isError": True}, "the tool 't' failed and said nothing"),
+        ({"content": [], "isError": True}, "the tool 't' failed without a message"),
         ({"content": "nonsense"}, "answered 't' with what is no result of a tool"),
         ({"content": [{"type": "hologram"}]}, "answered 't' with what is no result of a tool"),
         ("nonsense", "did not answer 't' within"),

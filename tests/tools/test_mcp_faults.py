@@ -79,7 +79,7 @@ async def test_a_hanging_call_can_be_left_at_once_though_the_server_reads_nothin
         ({"never_ends": True}, "it was not ready within 1 s"),
         (
             {"die_at": "initialize", "error_output": "no such\nmodule\n"},
-            "the server ended, its last words were 'module'",
+            "the server ended, its last output was 'module'",
         ),
         ({"die_at": "tools/list"}, "the server ended$"),
         ({"tools": [{"name": "t"}]}, "what it answered is not what the Model Context Protocol allows"),
@@ -166,5 +166,5 @@ async def test_audit_g21_no_pattern_of_a_server_hangs_a_call(part: dict[str, Any
             await called(by_tool(offered)["in"], a=EVIL)
         with pytest.raises(ValueError, match=r"^\$"):
             await called(by_tool(offered)["keys"], **{EVIL: 1})
-        with pytest.raises(RuntimeError, match="breaks its own word"):
+        with pytest.raises(RuntimeError, match="breaks its own schema"):
             await called(by_tool(offered)["out"])

@@ -114,7 +114,7 @@ async def test_a_server_that_greets_on_its_output_is_understood_all_the_same(
 async def test_credentials_that_a_server_repeats_are_masked_in_errors() -> None:
     plan = {"die_at": "initialize", "error_output": "bad token t-geheim"}
     server = McpServer.stdio("raw", sys.executable, SERVERS / "raw.py", json.dumps(plan), env={"TOKEN": "t-geheim"})
-    with pytest.raises(ConnectionError, match=r"its last words were 'bad token \[secret\]'"):
+    with pytest.raises(ConnectionError, match=r"its last output was 'bad token \[secret\]'"):
         async with server.connect():
             raise AssertionError("it is not to be connected")
 

@@ -144,7 +144,7 @@ REFUSALS: Mapping[str, tuple[Callable[[Calls], tuple[ToolPipeline, Tool]], str]]
         "only tools that read may be used while planning; 'simple' is a write tool",
     ),
     "rule-7": (lambda calls: (pipeline(guard=Guard(DENY), calls=calls), simple(never)), "not you"),
-    "permission-guard": (asks, "this needs the approval of a human, and nobody can be asked: it costs money"),
+    "permission-guard": (asks, "this needs the approval of a human, and the run has no gate: it costs money"),
     "policy": (
         lambda calls: (pipeline(Policy(PRE, answer=GuardrailDecision.deny("bad words")), calls=calls), simple(never)),
         "bad words",

@@ -117,7 +117,7 @@ async def test_what_a_tool_raises_is_told() -> None:
     calls = [("fail", {"how": how}) for how in ("retry", "failed", "approval", "deferred", "")]
     _, read = await asked(toolset, calls, permissions=kt.ToolPermissions(breaker=CircuitBreaker(failures=9)))
     assert read[:2] == ["look closer", "no such file"]
-    assert all("waits for somebody's approval" in text for text in read[2:4])
+    assert all("waits for an approval" in text for text in read[2:4])
     assert read[4] == "ZeroDivisionError: by zero"
 
 
