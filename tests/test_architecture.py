@@ -53,7 +53,7 @@ MODULES = {
     "engine": """attempts board budget_split constraints dispatcher ending enforced_end event_bus function_agent
         lone_agent member_model planning preflight questions records run_handle run_services runtime steering task_pool
         task_run team_run timers work_context""",
-    "engine/records": "journal task_records",
+    "engine/records": "journal plan_records",
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
         pydantic_ai_messages team_agent wrapped""",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kairo_team.engine.board import Entry
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.task_records import TaskRecords
-from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRecord, TaskState, check_move
+from kairo_team.engine.records.plan_records import PlanRecords
+from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState, check_move
 from kairo_team.errors import IllegalMove
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import Task, TaskStatus
@@ -103,8 +103,8 @@ def test_a_task_that_never_started_is_never_cancelled_or_accepted_and_never_wait
     assert not {TaskState.CANCELLED, TaskState.COMPLETED, TaskState.SUSPENDED} & TASK_MOVES[TaskState.PENDING]
 
 
-def make_record() -> TaskRecord:
-    return TaskRecord(Entry(Task("t", "do"), 0, ()), TaskRecords(MemoryJournal(), 0, replaying=False))
+def make_record() -> TaskRun:
+    return TaskRun(Entry(Task("t", "do"), 0, ()), PlanRecords(MemoryJournal(), 0, replaying=False))
 
 
 @given(st.lists(st.sampled_from(TaskState)))

@@ -13,8 +13,8 @@ from kairo_team.budget import HaltReason, Usage
 from kairo_team.engine.board import Entry
 from kairo_team.engine.ending import Ending, RunFacts, decide_status
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.task_records import TaskRecords
-from kairo_team.engine.task_run import TaskRecord, TaskState
+from kairo_team.engine.records.plan_records import PlanRecords
+from kairo_team.engine.task_run import TaskRun, TaskState
 from kairo_team.errors import HaltError, PlanRefused, PlanRejected, TeamAborted
 from kairo_team.results import Artifact, TeamStatus
 from kairo_team.tasks import Task
@@ -94,15 +94,15 @@ def test_the_cases_people_ask_about(facts: RunFacts, status: TeamStatus) -> None
 
 PASS = EvaluationVerdict.passed(1.0)
 LEFT_OPEN = EvaluationVerdict.escalate(Cause.UNDECIDED, "nobody knows")
-NO_STEPS = TaskRecords(MemoryJournal(), 0, replaying=False)
+NO_STEPS = PlanRecords(MemoryJournal(), 0, replaying=False)
 
 
-def record(state: TaskState, *, dispensable: bool = False, **fields: Any) -> TaskRecord:
+def record(state: TaskState, *, dispensable: bool = False, **fields: Any) -> TaskRun:
     """Make a task that ended like this; a dispensable one has a dependent that did without it."""
     entry = Entry(Task("t", "do"), 0, ("m",), accepted=state is TaskState.COMPLETED)
     if dispensable:
         entry.dependents.append(Entry(Task("after", "do"), 1, ("m",), needed=1, accepted_needs=1))
-    made = TaskRecord(entry, NO_STEPS)
+    made = TaskRun(entry, NO_STEPS)
     made.state = state
     for name, given in fields.items():
         setattr(made, name, given)
@@ -111,7 +111,7 @@ def record(state: TaskState, *, dispensable: bool = False, **fields: Any) -> Tas
 
 COMPLETED, FAILED, SKIPPED = TaskState.COMPLETED, TaskState.FAILED, TaskState.SKIPPED
 TEXT, PART = Artifact("text"), Artifact("text", partial=True)
-ENDS: Final[Sequence[tuple[TaskRecord, TaskEnd]]] = [
+ENDS: Final[Sequence[tuple[TaskRun, TaskEnd]]] = [
     (record(COMPLETED, artifact=TEXT), TaskEnd("completed")),
     (record(COMPLETED, artifact=TEXT, verdict=PASS), TaskEnd("completed")),
     (record(COMPLETED, artifact=TEXT, verdict=LEFT_OPEN), TaskEnd("completed", unpassed=True)),
@@ -153,7 +153,7 @@ MOST: Final = 4
 """Different ends in one mix: one that was accepted, one each that was needed and was not, and one that waits."""
 
 
-def mixes() -> Iterator[tuple[tuple[TaskRecord, TaskEnd], ...]]:
+def mixes() -> Iterator[tuple[tuple[TaskRun, TaskEnd], ...]]:
     return chain.from_iterable(combinations(ENDS, size) for size in range(MOST + 1))
 
 

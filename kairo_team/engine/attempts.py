@@ -16,7 +16,7 @@ from kairo_team.budget import HaltReason, Usage, difference
 from kairo_team.engine.budget_split import EVALUATE
 from kairo_team.engine.enforced_end import BLOCKING, Within
 from kairo_team.engine.function_agent import FunctionAgent
-from kairo_team.engine.records.task_records import MISSING, CutShort, TaskCancelled
+from kairo_team.engine.records.plan_records import MISSING, Cancellation, CutShort
 from kairo_team.engine.task_run import GENERATING, TaskState, upstream_of
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.planning import Planning
     from kairo_team.engine.run_services import Services
     from kairo_team.engine.steering import Steering
-    from kairo_team.engine.task_run import TaskRecord
+    from kairo_team.engine.task_run import TaskRun
     from kairo_team.engine.timers import Timeouts
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.scope import GovernorScope
@@ -357,7 +357,7 @@ _NOTHING: Final = ()
 _REVIEWER: Final = Role(EVALUATE)
 
 
-class Tries:
+class AttemptRunner:
     """Makes the attempts and reviews of one run."""
 
     def __init__(
@@ -391,7 +391,7 @@ class Tries:
 
     async def attempt(
         self,
-        record: TaskRecord,
+        record: TaskRun,
         number: int,
         artifact_number: int,
         previous: Artifact | None,
@@ -419,7 +419,7 @@ class Tries:
 
     async def _make(
         self,
-        record: TaskRecord,
+        record: TaskRun,
         key: str,
         number: int,
         artifact_number: int,
@@ -445,14 +445,14 @@ class Tries:
             self._dispatcher.release_lease(record)
         return attempt
 
-    async def _wait_for_lease(self, record: TaskRecord, member: str) -> None:
+    async def _wait_for_lease(self, record: TaskRun, member: str) -> None:
         with anyio.CancelScope() as record.wait:
             await self._dispatcher.lease(record, member)
         record.wait = None
 
     def _run(
         self,
-        record: TaskRecord,
+        record: TaskRun,
         key: str,
         number: int,
         artifact_number: int,
@@ -469,7 +469,7 @@ class Tries:
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
 
-    def _context(self, record: TaskRecord, worker: Worker, governor: Governor, key: str) -> WorkContext:
+    def _context(self, record: TaskRun, worker: Worker, governor: Governor, key: str) -> WorkContext:
         task, member = record.task, worker.member
         spent = record.usage if record.before is None else difference(record.usage, record.before, 0.0)
         # by position: keywords cost as much as all the rest of it
@@ -478,7 +478,7 @@ class Tries:
             context.output_type = self._team.output_types[task.output_type]
         return context
 
-    def _told(self, record: TaskRecord, key: str) -> int:
+    def _told(self, record: TaskRun, key: str) -> int:
         """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
         steps, told = record.steps, len(self._steering.directives)
         if steps.recall(key) is not MISSING:
@@ -488,7 +488,7 @@ class Tries:
         return told
 
     def _assignment(
-        self, record: TaskRecord, number: int, previous: Artifact | None, findings: Sequence[Finding], told: int
+        self, record: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], told: int
     ) -> Assignment:
         task, request = record.task, self._request
         upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else EMPTY
@@ -497,7 +497,7 @@ class Tries:
             task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
         )
 
-    async def _replay(self, record: TaskRecord, key: str) -> Any:
+    async def _replay(self, record: TaskRun, key: str) -> Any:
         """Take a recorded attempt; `MISSING` when it is to be made, or made anew: what it waited for is there.
 
         Where the recorded run came to an early end, the task stays as it was then.
@@ -517,7 +517,7 @@ class Tries:
             await self._dispatcher.stay(record)
         return MISSING if anew else recorded
 
-    def _is_to_be_made_anew(self, record: TaskRecord, recorded: Attempt | CutShort) -> bool:
+    def _is_to_be_made_anew(self, record: TaskRun, recorded: Attempt | CutShort) -> bool:
         """Say whether what interrupted an attempt is over: its question is answered, or its run goes on."""
         if isinstance(recorded, CutShort):
             return True
@@ -526,7 +526,7 @@ class Tries:
             return False
         return record.steps.cancelled(record.task.id) is None and self._services.is_answered(question)
 
-    def _take_over(self, record: TaskRecord, attempt: Attempt) -> None:
+    def _take_over(self, record: TaskRun, attempt: Attempt) -> None:
         """Book what an attempt brought."""
         own = self._own_usage(record, attempt.usage)
         record.trying = None
@@ -541,12 +541,12 @@ class Tries:
         status = attempt.output.status if attempt.output else "failed"
         self._emit(events.AttemptFinished, record.task.id, record.member, attempt.number, status, own, attempt.error)
 
-    def _tell_cut(self, record: TaskRecord, number: int, reason: str | None) -> None:
+    def _tell_cut(self, record: TaskRun, number: int, reason: str | None) -> None:
         """Emit the end of an attempt that the end of its task cuts short."""
         own, status = self._own_usage(record, record.cut_short().usage), AgentStatus.HALTED.value
         self._emit(events.AttemptFinished, record.task.id, record.member, number, status, own, reason)
 
-    def _own_usage(self, record: TaskRecord, spent: Usage) -> Usage:
+    def _own_usage(self, record: TaskRun, spent: Usage) -> Usage:
         """Return what of `spent` is this try's: all of the first, and of a later one what came since it began."""
         began = None if record.trying is None else record.trying[1]
         return spent if began is None else difference(spent, record.usage, self._timeouts.clock() - began)
@@ -554,7 +554,7 @@ class Tries:
     # ------------------------------------------------------------------ reviews
 
     async def review(
-        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
+        self, record: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
     ) -> EvaluationVerdict:
         """Have an attempt's artifact reviewed; see `TeamRun.review`."""
         task, steps = record.task, record.steps
@@ -575,7 +575,7 @@ class Tries:
             steps.put(key, verdict)
         elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
             self._earlier.book(self._carving.purpose(EVALUATE), verdict.usage)
-        if isinstance(verdict, TaskCancelled):
+        if isinstance(verdict, Cancellation):
             record.interrupted = verdict.reason
             raise Interrupted(verdict.reason)
         record.verdict = verdict
@@ -584,8 +584,8 @@ class Tries:
         return made
 
     async def _judge(
-        self, record: TaskRecord, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
-    ) -> EvaluationVerdict | TaskCancelled:
+        self, record: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
+    ) -> EvaluationVerdict | Cancellation:
         task, work = record.task, self._review_context(record, evaluator, key)
         account = None if work is None or not getattr(evaluator, "models", None) else work.governor
         if attempt.artifact is None:
@@ -610,9 +610,9 @@ class Tries:
         finally:
             if account is not None:
                 account.close()
-        return TaskCancelled(str(record.interrupted))
+        return Cancellation(str(record.interrupted))
 
-    def _review_context(self, record: TaskRecord, evaluator: Any, key: str) -> WorkContext | None:
+    def _review_context(self, record: TaskRun, evaluator: Any, key: str) -> WorkContext | None:
         """Return governed models for a review; None for an evaluator that is known to ask none.
 
         One that is known to ask some has an account of its own for each review.
@@ -630,7 +630,7 @@ async def review_artifact(
     context: EvaluationContext,
     timeout: float | None,
     leashes: Leashes,
-    record: TaskRecord,
+    record: TaskRun,
     tracebacks: Tracebacks,
 ) -> EvaluationVerdict:
     """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
@@ -667,7 +667,7 @@ async def review_artifact(
     return verdict
 
 
-def _changed_criteria(evaluator: Any, record: TaskRecord) -> str | None:
+def _changed_criteria(evaluator: Any, record: TaskRun) -> str | None:
     """Say that an evaluator judges by other criteria than at the task's first review; None where it does not."""
     now = criteria_digest(evaluator)
     first = record.criteria = record.criteria or now

@@ -19,7 +19,7 @@ from kairo_team.engine.task_run import (
     IN_FLIGHT,
     PENDING,
     SUSPENDED,
-    TaskRecord,
+    TaskRun,
     TaskState,
 )
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
@@ -28,7 +28,7 @@ from kairo_team.governance.ledger import DIMENSIONS, NOTHING
 
 if TYPE_CHECKING:
     from kairo_team.engine.board import Entry, TaskBoard
-    from kairo_team.engine.records.task_records import TaskRecords
+    from kairo_team.engine.records.plan_records import PlanRecords
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
     from kairo_team.tasks import Task
@@ -65,18 +65,18 @@ class Dispatcher:
         governors: Mapping[str, Governor],
         config: TeamConfig,
         emit: Emit,
-        recorded: TaskRecords,
+        recorded: PlanRecords,
     ) -> None:
         """Take the members' governors by name."""
         self.board = board
-        self.records = {task_id: TaskRecord(entry, recorded) for task_id, entry in board.entries.items()}
+        self.records = {task_id: TaskRun(entry, recorded) for task_id, entry in board.entries.items()}
         self.active = 0
         """Tasks dispatched and not ended."""
         self._stuck: set[str] = set()
         """Of those, the ones that a replay leaves as they were when the recorded run was cut short."""
         self.over: Callable[[], None] = _nothing
         """Called when no task can start any more."""
-        self.on_cut: Callable[[TaskRecord, int, str | None], None] | None = None
+        self.on_cut: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
         self._governors = governors
         self._emit = emit
@@ -90,7 +90,7 @@ class Dispatcher:
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
         self._slot_waiters: deque[anyio.Event] = deque()
-        self._short: deque[TaskRecord] = deque()
+        self._short: deque[TaskRun] = deque()
         """Ready tasks for which there was no budget."""
         self._resting = 0
         """Tasks that stay as they are until the run ends: suspended, or held back by a replay."""
@@ -124,7 +124,7 @@ class Dispatcher:
         await checkpoint_if_cancelled()  # where that was the end, nothing behind the loop is reached
         raise StopAsyncIteration
 
-    def _next(self) -> TaskRecord | None:
+    def _next(self) -> TaskRun | None:
         while not self._stopped and (self._slots is None or self._slots_taken < self._slots):
             taken = self.board.take()
             if taken is None:
@@ -138,7 +138,7 @@ class Dispatcher:
                 return record
         return None
 
-    def _start(self, record: TaskRecord, member: str) -> bool:
+    def _start(self, record: TaskRun, member: str) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
         replaying = record.steps.replaying
         unpaid = record.steps.unpaid(record.task.id) if replaying else None
@@ -175,7 +175,7 @@ class Dispatcher:
             self._requeue(1)
         return True
 
-    def _carve(self, record: TaskRecord, member: str, *, free: bool) -> Units | InsufficientBudget:
+    def _carve(self, record: TaskRun, member: str, *, free: bool) -> Units | InsufficientBudget:
         """Set the task's budget aside with a member: its guarantee, or what is lacking.
 
         One that has not started gets at least what it is expected to need. It gets less only when nothing is in flight
@@ -194,7 +194,7 @@ class Dispatcher:
             got = self._carve_part(record, member, 0.0, NOTHING)
         return got
 
-    def _carve_part(self, record: TaskRecord, member: str, part: float, least: Units) -> Units | InsufficientBudget:
+    def _carve_part(self, record: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
         ceiling = record.task.budget if record.spent_by is None else record.ceiling_with(member)
         try:
             record.governor, guarantee = self._governors[member].carve_share(
@@ -204,7 +204,7 @@ class Dispatcher:
             return short.with_traceback(None)  # which holds this very frame
         return guarantee
 
-    def _fail_unpaid(self, record: TaskRecord, error: str, *, halted: bool) -> None:
+    def _fail_unpaid(self, record: TaskRun, error: str, *, halted: bool) -> None:
         record.for_halt = halted
         self.end(record, FAILED, error)
 
@@ -214,7 +214,7 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ over
 
-    def hand_over(self, record: TaskRecord, member: str, *, free: bool) -> bool:
+    def hand_over(self, record: TaskRun, member: str, *, free: bool) -> bool:
         """Give a task in flight to another member, with a budget from that one's; False when there is none.
 
         What the first did not use comes back before. A task that cannot be handed over stays with its member, with a
@@ -245,7 +245,7 @@ class Dispatcher:
             if cancelled is not None and not cancelled.started:
                 self.end(record, TaskState.SKIPPED, cancelled.reason)
 
-    def replace(self, replaced: Collection[str], tasks: Sequence[Task], bound: Bound, recorded: TaskRecords) -> None:
+    def replace(self, replaced: Collection[str], tasks: Sequence[Task], bound: Bound, recorded: PlanRecords) -> None:
         """Put new tasks in the place of some that have not started."""
         for task_id in replaced:
             record = self.records[task_id]
@@ -256,7 +256,7 @@ class Dispatcher:
         self._short = deque(record for record in self._short if not record.superseded)
         added = self.board.extend(tasks, recorded.bound(bound))
         for entry in added:
-            self.records[entry.task.id] = TaskRecord(entry, recorded)
+            self.records[entry.task.id] = TaskRun(entry, recorded)
             self._weight_left += entry.task.weight
         for entry in added:
             lost = None if entry.ended else self.board.lost_need(entry)
@@ -301,14 +301,14 @@ class Dispatcher:
         if all(task_id in self.records and self._is_as_far(self.records[task_id]) for task_id in early.unended):
             self.over()
 
-    def _is_as_far(self, record: TaskRecord) -> bool:
+    def _is_as_far(self, record: TaskRun) -> bool:
         """Say whether a task that had not ended in the recorded run has come as far as it did there."""
         suspended = record.state is SUSPENDED
         return suspended or record.task.id in self._stuck or not record.steps.was_tried(record.task.id)
 
     # ------------------------------------------------------------------ back
 
-    def end(self, record: TaskRecord, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
+    def end(self, record: TaskRun, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
         """Book a task's end: give everything back, tell, skip what can no longer start, and wake the ready loop."""
         in_flight, pending = record.in_flight, record.state is PENDING
         if record.trying is not None:
@@ -328,7 +328,7 @@ class Dispatcher:
             self.look_for_end()
         self.wake()
 
-    def cut(self, record: TaskRecord, reason: str | None) -> None:
+    def cut(self, record: TaskRun, reason: str | None) -> None:
         """Emit the end of the attempt that is cut short, if one was begun."""
         if record.trying is not None and self.on_cut is not None:
             self.on_cut(record, record.trying[0], reason)
@@ -346,7 +346,7 @@ class Dispatcher:
         needs = f"it needs {entry.needed} of its {len(found)} dependencies"
         return f"{needs}, and {left} can be accepted: {', '.join(lost[:_NAMED])}{more} were not"
 
-    def suspend(self, record: TaskRecord, reason: str) -> None:
+    def suspend(self, record: TaskRun, reason: str) -> None:
         """Let a task wait for a person: it gives everything back, and its dependents wait with it."""
         record.move(SUSPENDED)
         record.error = reason
@@ -354,7 +354,7 @@ class Dispatcher:
         self._resting += 1
         self.wake()
 
-    def tell_end(self, record: TaskRecord, verdict: str | None = None) -> None:
+    def tell_end(self, record: TaskRun, verdict: str | None = None) -> None:
         """Emit a task's last event."""
         task_id, member, attempts = record.task.id, record.member, record.attempts
         if record.state is COMPLETED:
@@ -369,7 +369,7 @@ class Dispatcher:
         self._weight_left -= record.task.weight
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
 
-    def _give_back(self, record: TaskRecord, to: TaskState) -> None:
+    def _give_back(self, record: TaskRun, to: TaskState) -> None:
         if record.leased is not None:
             self.release_lease(record)
         if record.governor is not None:
@@ -383,7 +383,7 @@ class Dispatcher:
         if record.has_slot:
             self._release_slot(record)
 
-    def _tell_return(self, record: TaskRecord) -> None:
+    def _tell_return(self, record: TaskRun) -> None:
         """Tell that a task's budget came back, also to those that wait for some."""
         self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
         self.budget_came_back()
@@ -403,7 +403,7 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ leases and slots
 
-    async def lease(self, record: TaskRecord, member: str) -> None:
+    async def lease(self, record: TaskRun, member: str) -> None:
         """Take a lease of the member for an attempt; waits while all are taken."""
         if record.leased == member:
             return
@@ -418,14 +418,14 @@ class Dispatcher:
                 raise
         record.leased = member
 
-    def release_lease(self, record: TaskRecord) -> None:
+    def release_lease(self, record: TaskRun) -> None:
         """Give the task's lease back, if it has one."""
         if record.leased is not None:
             self.board.release(record.leased)
             record.leased = None
             self.wake()
 
-    async def top_up(self, record: TaskRecord, halt: HaltReason, origin: str | None) -> bool:
+    async def top_up(self, record: TaskRun, halt: HaltReason, origin: str | None) -> bool:
         """Set more aside for a task that `origin` left short of something, once some of it has come back.
 
         Waits, without a slot, as long as others in flight may give back; False when nothing more will come.
@@ -457,7 +457,7 @@ class Dispatcher:
         finally:
             self._returns.remove(returned)
 
-    async def without_slot(self, record: TaskRecord, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+    async def without_slot(self, record: TaskRun, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """Await something for a task without its slot: what is ready may use it meanwhile.
 
         None when the task was cancelled while it waited.
@@ -471,7 +471,7 @@ class Dispatcher:
         record.wait = None
         return waited
 
-    async def wait_for(self, record: TaskRecord, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+    async def wait_for(self, record: TaskRun, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """Await the recorded step `key` of a task without its slot, in a replay no further than the recorded run."""
         await self.reach(record, key)
         no_slot = f"{key}:cut"
@@ -485,7 +485,7 @@ class Dispatcher:
             record.steps.put(no_slot, True)
             raise
 
-    async def _take_slot(self, record: TaskRecord) -> None:
+    async def _take_slot(self, record: TaskRun) -> None:
         if self._slots is not None and self._slots_taken >= self._slots:
             turn = anyio.Event()
             self._slot_waiters.append(turn)
@@ -501,7 +501,7 @@ class Dispatcher:
             self._slots_taken += 1
         record.has_slot = True
 
-    def _release_slot(self, record: TaskRecord) -> None:
+    def _release_slot(self, record: TaskRun) -> None:
         record.has_slot = False
         self._pass_slot_on()
 
@@ -511,18 +511,18 @@ class Dispatcher:
         else:
             self._slots_taken -= 1
 
-    async def reach(self, record: TaskRecord, key: str) -> None:
+    async def reach(self, record: TaskRun, key: str) -> None:
         """In a replay, go no further with a task than the recorded run, if that ended before it made the step `key`."""
         if record.steps.was_never(key):
             await self.stay(record)
 
-    async def stay(self, record: TaskRecord) -> NoReturn:
+    async def stay(self, record: TaskRun) -> NoReturn:
         """Leave a task in flight as it is until the end: the recorded run ended there."""
         self.leave(record)
         await anyio.sleep_forever()
         raise AssertionError("the end interrupts it")
 
-    def leave(self, record: TaskRecord) -> None:
+    def leave(self, record: TaskRun) -> None:
         """Put a task in flight out of the others' way: a replay leaves it as it is."""
         if record.task.id in self._stuck:
             return

@@ -14,9 +14,9 @@ from kairo_team.budget import HaltReason
 from kairo_team.engine.board import Entry, TaskBoard
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.task_records import EarlyEnd, TaskRecords
+from kairo_team.engine.records.plan_records import EarlyEnd, PlanRecords
 from kairo_team.engine.run_services import passed_limits
-from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRecord, TaskState
+from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.plugin_calls import failure_of, words_of
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
@@ -49,7 +49,7 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
 _make_result: Final = maker(TeamResult)
 """Makes a result of values that were checked before."""
 
-_NO_STEPS: Final = TaskRecords(MemoryJournal(), 0, replaying=False)
+_NO_STEPS: Final = PlanRecords(MemoryJournal(), 0, replaying=False)
 
 
 def _is_a_failure(raised: BaseException) -> bool:
@@ -167,7 +167,7 @@ class Ending:
         return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *noticed, *of_tasks, *lost]))
 
     def status(
-        self, halt: HaltReason | None, records: Sequence[TaskRecord], config: TeamConfig, *, waiting: bool
+        self, halt: HaltReason | None, records: Sequence[TaskRun], config: TeamConfig, *, waiting: bool
     ) -> TeamStatus:
         """Decide the status; `waiting`: a person is to decide something."""
         accepted = [record for record in records if record.state is COMPLETED]
@@ -190,7 +190,7 @@ class Ending:
         return decide_status(facts)
 
 
-def _is_dispensable(record: TaskRecord) -> bool:
+def _is_dispensable(record: TaskRun) -> bool:
     """Say whether it has dependents, and all of them met their needs without it, or a later plan does without it."""
     dependents = record.entry.dependents
     return record.superseded or (
@@ -198,19 +198,19 @@ def _is_dispensable(record: TaskRecord) -> bool:
     )
 
 
-def _is_blemished(record: TaskRecord) -> bool:
+def _is_blemished(record: TaskRun) -> bool:
     passed = record.verdict is not None and record.verdict.outcome is VerdictOutcome.PASS
     partial = record.artifact is not None and record.artifact.partial
     return not passed and (record.verdict is not None or partial)
 
 
-def join_output(records: Sequence[TaskRecord]) -> Artifact | None:
+def join_output(records: Sequence[TaskRun]) -> Artifact | None:
     """Return the accepted tasks without an accepted dependent, in plan order, each under its id if several."""
     ends = [record for record in records if record.entry.accepted and not _led_on(record.entry)]
     return _join([(record.task.id, record.artifact) for record in ends if record.artifact is not None])
 
 
-def join_partial(records: Sequence[TaskRecord], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
+def join_partial(records: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
     """Return what there is: as `join_output`, with the artifacts of tasks that were not accepted."""
     both = zip(records, outcomes, strict=True)
     there = [one for record, one in both if not (record.entry.accepted and _led_on(record.entry))]
@@ -233,9 +233,9 @@ def _led_on(entry: Entry) -> bool:
     return False
 
 
-def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRecord]:
+def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRun]:
     """Skip every task of a plan, if there is one, that was never bound."""
-    records = [TaskRecord(Entry(task, index, ()), _NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
+    records = [TaskRun(Entry(task, index, ()), _NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
     for record in records:
         record.move(TaskState.SKIPPED)
         record.error = "the run ended before it started"
@@ -252,7 +252,7 @@ def _catch_up(
         dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
     if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
         return dispatcher, graph
-    steps = TaskRecords(run.journal, 0, replaying=False, earlier=earlier.outcomes)
+    steps = PlanRecords(run.journal, 0, replaying=False, earlier=earlier.outcomes)
     nobody: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
         return Dispatcher(TaskBoard(plan, nobody, {}), {}, run.config, run.emit, steps), plan
@@ -281,7 +281,7 @@ def finish(
     usage = run.governor.usage
     status = ending.status(halt, records, run.config, waiting=waiting)
     run.governor.close()
-    outcomes = tuple(map(TaskRecord.outcome, records))
+    outcomes = tuple(map(TaskRun.outcome, records))
     error = artifact = partial = None
     if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
         artifact = run.output or join_output(records)
@@ -364,7 +364,7 @@ def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None
     ending.called_off = called_off
 
 
-def _end_of(record: TaskRecord, ending: Ending, reason: str) -> tuple[TaskState, str | None]:
+def _end_of(record: TaskRun, ending: Ending, reason: str) -> tuple[TaskState, str | None]:
     """Return how a task ends that the run's end interrupts; one that had ended in an earlier session: as it did."""
     earlier = record.earlier
     over = earlier is not None and earlier.status is not TaskStatus.SUSPENDED

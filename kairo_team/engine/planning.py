@@ -13,7 +13,7 @@ from kairo_team.budget import Usage
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
-from kairo_team.engine.records.task_records import MISSING, Added, EarlyEnd, PlanFailed, TaskRecords
+from kairo_team.engine.records.plan_records import MISSING, Added, EarlyEnd, PlanFailed, PlanRecords
 from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
 from kairo_team.plugin_calls import CALLING, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.dispatcher import Bound, Dispatcher
     from kairo_team.engine.enforced_end import Leashes
     from kairo_team.engine.run_services import Services
-    from kairo_team.engine.task_run import TaskRecord
+    from kairo_team.engine.task_run import TaskRun
     from kairo_team.engine.team_run import TeamRun
 
 Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
@@ -62,7 +62,7 @@ class Planning:
         """The plan as it stands."""
         self.number = 0
         """How many plans were asked for; 0 before the first."""
-        self.recorded = TaskRecords(run.journal, 0, replaying=False)
+        self.recorded = PlanRecords(run.journal, 0, replaying=False)
         """The recorded steps of the tasks of the last plan."""
         self._run = run
         self._carving = carving
@@ -116,7 +116,7 @@ class Planning:
 
     async def replan(
         self,
-        failing: TaskRecord,
+        failing: TaskRun,
         dispatcher: Dispatcher,
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> TaskGraph | None:
@@ -135,7 +135,7 @@ class Planning:
 
     async def _replan(
         self,
-        failing: TaskRecord,
+        failing: TaskRun,
         dispatcher: Dispatcher,
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> TaskGraph | None:
@@ -152,7 +152,7 @@ class Planning:
         dispatcher.replace(change.replaced, new, bind(change.graph, self._run.team), self.recorded)
         return graph
 
-    async def add(self, by: TaskRecord | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
+    async def add(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
         """Add tasks to the plan that stands; see `TeamRun.add`."""
         who = "" if by is None else by.task.id
         self._asked[who] = nth = self._asked.get(who, 0) + 1
@@ -215,7 +215,7 @@ class Planning:
         if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
             return
         earlier = self._earlier.outcomes
-        steps = TaskRecords(run.journal, change.plan, replaying=replaying, earlier=earlier)
+        steps = PlanRecords(run.journal, change.plan, replaying=replaying, earlier=earlier)
         self._added.add(number)
         self._grow(number, change.tasks)
         dispatcher.replace((), change.tasks, bind(change.tasks, run.team), steps)
@@ -260,7 +260,7 @@ class Planning:
         run, key = self._run, f"plan:{self.number}"
         earlier = self._spent(f"plan:{self.number}")
         made: object = run.journal.get(key, MISSING)
-        self.recorded = TaskRecords(
+        self.recorded = PlanRecords(
             run.journal, self.number, replaying=made is not MISSING, earlier=self._earlier.outcomes
         )
         if made is MISSING:
@@ -314,7 +314,7 @@ class Planning:
 
     async def _ask_anew(
         self,
-        failing: TaskRecord,
+        failing: TaskRun,
         dispatcher: Dispatcher,
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> Replan:
@@ -340,7 +340,7 @@ class Planning:
 
 
 def _replan_problems(
-    graph: TaskGraph, started: Sequence[Task], records: Mapping[str, TaskRecord], failing: str
+    graph: TaskGraph, started: Sequence[Task], records: Mapping[str, TaskRun], failing: str
 ) -> list[str]:
     """Say what is wrong with a plan that is to take the place of what has not started."""
     kept = {task.id: task for task in started}
@@ -365,7 +365,7 @@ def _tasks_of(given: Any) -> tuple[Task, ...]:
     return tasks
 
 
-def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[str, TaskRecord]) -> list[str]:
+def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[str, TaskRun]) -> list[str]:
     """Say what is wrong with tasks that are to be added to a plan."""
     if not new:
         return ["there is no task to add"]

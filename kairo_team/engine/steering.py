@@ -16,7 +16,7 @@ from kairo_team.tasks import TaskStatus
 if TYPE_CHECKING:
     from kairo_team.contracts import Journal
     from kairo_team.engine.dispatcher import Dispatcher
-    from kairo_team.engine.task_run import TaskRecord
+    from kairo_team.engine.task_run import TaskRun
     from kairo_team.governance.governor import Governor
 
 _WARN_AT: Final = 0.8
@@ -114,9 +114,9 @@ class Steering:
         if self._governor.closed:
             raise RunFinished(self._run_id)
 
-    def _open_task(self, task_id: str) -> TaskRecord:
+    def _open_task(self, task_id: str) -> TaskRun:
         """Return a task that has not ended; `Misuse` for any other."""
-        records: Mapping[str, TaskRecord] = self._dispatcher.records if self._dispatcher is not None else {}
+        records: Mapping[str, TaskRun] = self._dispatcher.records if self._dispatcher is not None else {}
         if task_id not in records:
             raise Misuse(f"no task {task_id!r} in this run's plan; it has {known(records)}")
         record = records[task_id]

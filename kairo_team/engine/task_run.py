@@ -1,4 +1,4 @@
-"""What a run remembers of one task while it works on it."""
+"""One task in a run: its states, and what the run remembers of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason, Usage, left_of
-from kairo_team.engine.records.task_records import MISSING, CutShort
+from kairo_team.engine.records.plan_records import MISSING, CutShort
 from kairo_team.errors import IllegalMove
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.tasks import TaskStatus
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.engine.board import Entry
     from kairo_team.engine.enforced_end import Within
-    from kairo_team.engine.records.task_records import TaskRecords
+    from kairo_team.engine.records.plan_records import PlanRecords
     from kairo_team.engine.work_context import WorkContext
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
@@ -137,11 +137,11 @@ _STATUS = {status.value: status for status in TaskStatus}
 
 
 @dataclass(slots=True, eq=False)
-class TaskRecord:
-    """One task's state, tries and outcome."""
+class TaskRun:
+    """One task in a run: its state, attempts and outcome."""
 
     entry: Entry
-    steps: TaskRecords
+    steps: PlanRecords
     """The recorded steps of the plan it is part of."""
     task: Task = field(init=False)
     state: str = PENDING
@@ -298,7 +298,7 @@ class TaskRecord:
         )  # fmt: skip
 
 
-def upstream_of(task: Task, records: Mapping[str, TaskRecord]) -> Mapping[str, Artifact]:
+def upstream_of(task: Task, records: Mapping[str, TaskRun]) -> Mapping[str, Artifact]:
     """Return the accepted artifacts of a task's dependencies, by task id, in the order of `depends_on`."""
     return FrozenDict(
         {

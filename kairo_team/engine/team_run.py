@@ -16,7 +16,7 @@ from kairo_team import events
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
 from kairo_team.budget import Usage
-from kairo_team.engine.attempts import Tries
+from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.board import TaskBoard
 from kairo_team.engine.budget_split import Carving, Earlier, open_governor, root_budget
 from kairo_team.engine.dispatcher import Dispatcher
@@ -26,13 +26,13 @@ from kairo_team.engine.planning import Planning
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
-from kairo_team.engine.records.task_records import MISSING, EarlyEnd
+from kairo_team.engine.records.plan_records import MISSING, EarlyEnd
 from kairo_team.engine.run_handle import Suspension
 from kairo_team.engine.run_services import begun_with, interruptible, open_services
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.steering import Steering
 from kairo_team.engine.task_pool import Runners, beside
-from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRecord, TaskState, check_move
+from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState, check_move
 from kairo_team.engine.timers import Timeouts
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, TeamAborted
@@ -100,8 +100,8 @@ class TeamRun:
         parts = (self._carving, self._services, self._leashes, self._earlier, self._unfunded)
         self._planning = Planning(self, *parts, self._end_early)
         self._dispatcher: Dispatcher | None = None
-        self._tries: Tries | None = None
-        self._records: Mapping[str, TaskRecord] = {}
+        self._attempts: AttemptRunner | None = None
+        self._records: Mapping[str, TaskRun] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._runners: Runners | None = None
         self._places = Places()
@@ -360,7 +360,7 @@ class TeamRun:
         self._records = self._dispatcher.records
         self._steering.begin(self._dispatcher)
         parts = (self._services, self._dispatcher, self._steering, self._carving, self._earlier, self.emit)
-        self._tries = Tries(self.request, self.team, *parts, self._timeouts, self._leashes, self._planning)
+        self._attempts = AttemptRunner(self.request, self.team, *parts, self._timeouts, self._leashes, self._planning)
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph
@@ -422,7 +422,7 @@ class TeamRun:
                 return
         raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 
-    async def _run_body(self, record: TaskRecord, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+    async def _run_body(self, record: TaskRun, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
         enter_body(record)
         try:
             await body(*args)
@@ -455,8 +455,8 @@ class TeamRun:
         `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
         `previous` is the last one and `findings` what a review wants changed.
         """
-        assert self._tries is not None, "a task comes from `ready`"
-        return self._tries.attempt(self._record(task), number, artifact_number, previous, findings)
+        assert self._attempts is not None, "a task comes from `ready`"
+        return self._attempts.attempt(self._record(task), number, artifact_number, previous, findings)
 
     def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
@@ -465,8 +465,8 @@ class TeamRun:
 
         Raises nothing but cancellation, and `Interrupted`, to be let pass, when the task was cancelled meanwhile.
         """
-        assert self._tries is not None, "a task comes from `ready`"
-        return self._tries.review(self._record(task), attempt, evaluator, prior)
+        assert self._attempts is not None, "a task comes from `ready`"
+        return self._attempts.review(self._record(task), attempt, evaluator, prior)
 
     async def top_up(self, task: Task, attempt: Attempt) -> bool:
         """Set more aside for a task whose attempt ran short; say whether another try makes sense. Recorded.
@@ -551,7 +551,7 @@ class TeamRun:
         """End a task without trying it."""
         self._end(self._record(task), TaskState.SKIPPED, reason)
 
-    def _end(self, record: TaskRecord, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
+    def _end(self, record: TaskRun, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
@@ -574,7 +574,7 @@ class TeamRun:
             raise Misuse(f"there is no task {task_id!r}: plan first")
         return graph[task_id]
 
-    def _record(self, task: Task) -> TaskRecord:
+    def _record(self, task: Task) -> TaskRun:
         try:
             return self._records[task.id]
         except KeyError:
@@ -586,7 +586,7 @@ def _is_told(attempt: Attempt) -> bool:
     return attempt.output is not None and attempt.output.status is AgentStatus.GRACEFUL_EXIT and bool(attempt.warnings)
 
 
-def _record_here() -> TaskRecord | None:
+def _record_here() -> TaskRun | None:
     """Return the task whose body runs here; None outside of any."""
     body = body_here()
-    return body if isinstance(body, TaskRecord) else None
+    return body if isinstance(body, TaskRun) else None

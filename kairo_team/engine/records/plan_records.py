@@ -43,7 +43,7 @@ class PlanFailed(NamedTuple):
     refused: bool
 
 
-class TaskCancelled(NamedTuple):
+class Cancellation(NamedTuple):
     """A task was cancelled; a recorded step."""
 
     reason: str
@@ -76,7 +76,7 @@ class Added(NamedTuple):
     tasks: tuple[Task, ...]
 
 
-class TaskRecords:
+class PlanRecords:
     """The recorded steps of one plan's tasks. Without `replaying` there are none yet, and none is looked for."""
 
     __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced", "replaying")
@@ -166,14 +166,14 @@ class TaskRecords:
         """Record that the task could not be paid for."""
         self.put(self._task_key("unpaid", task_id), Unpaid(error, halted))
 
-    def cancelled(self, task_id: str) -> TaskCancelled | None:
+    def cancelled(self, task_id: str) -> Cancellation | None:
         """Return why the task was cancelled, if that is recorded."""
         found = self.recall(self._task_key("cancelled", task_id))
-        return found if isinstance(found, TaskCancelled) else None
+        return found if isinstance(found, Cancellation) else None
 
     def put_cancelled(self, task_id: str, reason: str, *, started: bool) -> None:
         """Record that the task was cancelled."""
-        self.put(self._task_key("cancelled", task_id), TaskCancelled(reason, started))
+        self.put(self._task_key("cancelled", task_id), Cancellation(reason, started))
 
     def _task_key(self, kind: str, task_id: str) -> str:
         return f"{kind}:{self._plan}:{task_id}"
