@@ -3,13 +3,13 @@
     python examples/bring_your_agent.py          # offline, on the model inside this process
     kairo run examples/bring_your_agent.py
 
-The team puts up the notice on the day's high water. Each of the four is written as its own library wants it, and none
-knows of the others: the wrappers see to it that every model request and every tool call is held, counted and allowed
-by the same governor. The two foreign libraries bring their own clients; these speak to the embedded model by its
-address (`local_address`), as they would to any server with OpenAI's interface.
+The team puts up the notice on the day's high water. Each of the four is written in the style of its own library, and
+none depends on the others: the wrappers make sure that every model request and every tool call is held, counted and
+allowed by the same governor. The two foreign libraries bring their own clients, which reach the embedded model by its
+address (`local_address`), like any server with OpenAI's interface.
 
-That model is very small. It reads a line of a log and turns a sentence, but it calls no tools: what tool the graph
-uses is decided by the graph, and the pydantic-ai agent has its dependencies in its instructions and in its validator.
+That model is very small. It reads a line of a log and rephrases a sentence, but it calls no tools: the graph itself
+decides which tool it uses, and the pydantic-ai agent uses its dependencies in its instructions and in its validator.
 """
 
 import sys

@@ -1,13 +1,13 @@
 """Expert team: a model plans, members work on the plan, and plain code reviews every piece until it is right.
 
     python examples/expert_team.py               # on the model inside this process
-    python examples/expert_team.py --offline     # a script plays the model
+    python examples/expert_team.py --offline     # a script in place of the model
     kairo run examples/expert_team.py "Put up a notice on the fog and the waves."
 
 The planner, a model of 135 million parameters, turns the goal into tasks: a notice, and a sentence on each subject of
 it. The writer, the same model, writes a sentence from the harbour's record. The rubric counts: words that are not in
-the record, or are missing, come back as findings. The editor, a function, joins the accepted sentences. When no plan
-can be had one task takes its place, the editor copies the record, and the run is DEGRADED.
+the record, or are missing, come back as findings. The editor, a function, joins the accepted sentences. When no
+plan can be made, one task replaces it, the editor copies the record, and the run is DEGRADED.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def watch(event: kt.events.Event) -> None:
 
 
 def tell(result: kt.TeamResult) -> str:
-    """Write down the plan, the notice, what went wrong, and the status."""
+    """Print the plan, the notice, the errors, and the status."""
     tasks = result.plan.tasks if result.plan else ()
     plan = [f"{task.id:8} {task.member or '':7} {' '.join(task.depends_on)}".rstrip() for task in tasks]
     cost = f"{result.status.value.upper()}, {result.usage}"

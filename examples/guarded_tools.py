@@ -1,10 +1,11 @@
 """Guarded tools: the guards between a model that tries everything and the files, commands and secrets of a desk.
 
-    python examples/guarded_tools.py          # offline: a script plays the model, so that it does try everything
+    python examples/guarded_tools.py          # offline: a script replaces the model, so that it does try everything
 
 The tools are plain methods. Rules keep them inside a workspace, a guardrail redacts what they read, a secret is masked
-wherever it stands, the budget pays for four calls, and in plan mode there is only reading. What is refused the model
-reads as a result, and goes on. Afterwards every call is told, with what came of it and why.
+wherever it occurs, the budget allows four calls, and in plan mode tools may only read. After a refusal the model
+receives the reason as the result of its call, and goes on. At the end every call is printed, with its outcome and the
+reason.
 """
 
 from __future__ import annotations

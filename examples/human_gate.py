@@ -1,11 +1,11 @@
 """A loan desk in which a person decides: whether the letter may go out, and whether the money may be paid.
 
-    python examples/human_gate.py # asks at the terminal kairo run examples/human_gate.py # the same, with the live
-    view, which steps aside for the questions python examples/human_gate.py --defer # no person: the run waits, is
-    answered, and goes on
+    python examples/human_gate.py             # asks at the terminal
+    kairo run examples/human_gate.py          # the same, with the live view, which disappears for the questions
+    python examples/human_gate.py --defer     # no person: the run waits, is answered, and goes on
 
-The members are plain functions, so it runs offline. Letters about large loans go to a person whatever the review says
-of them, and a tool that moves money is asked about before it is called. What depends on neither is done meanwhile.
+The members are plain functions, so it runs offline. Letters about large loans always go to a person, and the tool that
+moves money needs an approval before it is called. Work that depends on neither is done in the meantime.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """How far may a judge decide by itself? Labelled examples, a rubric, and a judge to calibrate.
 
 The texts are made here, with planted defects, so that the human's answer for each is known: a text with a word that a
-child does not know is sent back. The judge replaces a model, so that the example needs none: it treats long words for
+child does not know is sent back. The judge replaces a model, so that the example needs none: it treats long words as
 hard ones, which is often right. It misses short hard words, and long plain ones mislead it.
 
     kairo judge calibrate examples/judge_calibration_data/labelled.jsonl \
         --judge examples/judge_calibration.py:judge --rubric examples/judge_calibration.py
 
-    python examples/judge_calibration.py # prints the labelled examples again
+    python examples/judge_calibration.py        # prints the labelled examples again
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Map and reduce: 200 documents, a task with a budget of its own for each, and a reduce that does without the hopeless.
+"""Map and reduce: 200 documents, a task with its own budget for each, and a reduce that does not need all of them.
 
     python examples/map_reduce.py
     kairo run examples/map_reduce.py
 
-Each document is a harbour's report on the day's high water. A reader is to take harbour and height out of it, as a
-`Reading`; each may spend 180 tokens, and the team 25,000. Some documents are blank, some are garbage, one is endless:
-what they cost is bounded by their own budgets. The reduce `needs` 190 readings of the 200, so it starts when all
-documents have ended and at least 190 of them well, and the run is DEGRADED, with a reason for each that is missing.
-Plain code plays the model, so it all takes a second or two; `build("openai:gpt-5-mini")` has a real one read.
+Each document is a harbour's report on the day's high water. A reader extracts harbour and height, as a `Reading`; each
+may spend 180 tokens, and the team 25,000. Some documents are blank, some are garbage, one is endless: their own budgets
+limit their cost. The reduce `needs` 190 readings of the 200, so it starts when all documents have ended and at least 190
+were accepted, and the run is DEGRADED, with a reason for each missing one. Plain code replaces the model, so the example
+takes a second or two; `build("openai:gpt-5-mini")` uses a real one.
 """
 
 from __future__ import annotations

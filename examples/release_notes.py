@@ -1,11 +1,11 @@
-"""Release notes from a git history: a small model writes, plain code judges, and nothing untrue is printed.
+"""Release notes from a git history: a small model writes, plain code judges, and nothing false is printed.
 
     kairo demo                        # the repository around you, on the model inside this process
     kairo demo --repo ../other --model openai:gpt-5-mini
 
-One `write-N` task per commit has the writer turn the commit's subject into a sentence. The rubric sends a bad one back
-with findings, three times at most; what never passes is not used. `notes` starts when every writer has ended and at
-least half of them were accepted; a missing sentence is replaced by the commit's own subject, marked.
+In one `write-N` task per commit the writer turns the commit's subject into a sentence. The rubric sends a bad sentence
+back with findings, three times at most; a sentence that never passes is not used. `notes` starts when every writer has
+ended and at least half of them were accepted; a missing sentence is replaced by the commit's own subject, marked.
 """
 
 from __future__ import annotations

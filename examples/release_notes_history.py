@@ -1,4 +1,4 @@
-"""Which commits of a repository its users want to read about: `git log`, sifted by plain rules.
+"""The commits of a repository that concern its users: `git log`, filtered by plain rules.
 
 A commit is picked when its subject begins with a verb of `KINDS`, after the usual decorations (`feat(cli): ...`,
 `gh-1234: ...`, `... (#567)`) are removed, and no word in `NOISE` shows that it is about the project's internals.

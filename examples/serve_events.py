@@ -4,19 +4,22 @@
     curl -s -X POST localhost:8000/runs -H 'Authorization: Bearer sesame' -d '{"goal": "Tell what the sea is like."}'
     curl -N localhost:8000/runs/RUN_ID/events?token=sesame
 
-| request | what it does | |---|---| | `POST /runs` with `{"goal": ...}` | starts a run, and returns the addresses of
-its events and its result | | `GET /runs/ID/events` | its events from the first, or after `Last-Event-ID`, then live | |
-`POST /runs/ID/steer` with `{"directive": ...}` | sends it to all members, or with a `task_id` to those of one task | |
-`POST /runs/ID/cancel`, with or without `{"task_id": ...}` | ends the run, or one task of it | | `GET /runs/ID/result` |
-waits for the end and returns the result |
+| request | what it does |
+|---|---|
+| `POST /runs` with `{"goal": ...}` | starts a run, and returns the addresses of its events and its result |
+| `GET /runs/ID/events` | its events from the first, or after `Last-Event-ID`, then live |
+| `POST /runs/ID/steer` with `{"directive": ...}` | sends it to all members, or with a `task_id` to those of one task |
+| `POST /runs/ID/cancel`, with or without `{"task_id": ...}` | ends the run, or one task of it |
+| `GET /runs/ID/result` | waits for the end and returns the result |
 
-The events' numbers are their ids, so a browser's `EventSource` that lost its connection asks for what it has not seen,
-and gets every event once. Members are plain functions that take their time: no model is asked. Needs starlette and
-uvicorn.
+The events' numbers are their ids, so a browser's `EventSource` that lost its connection asks for the events it has not
+seen, and receives every event once. Members are plain functions that take some time; no model is used. Needs starlette
+and uvicorn.
 
 Every request needs the token, as a bearer or, for an `EventSource`, which sends no headers of its own, in the address.
-Without TOKEN the server makes one and prints it. It listens on this machine alone, answers to no other name (a page
-elsewhere whose name was made to lead here) and to no other origin, and reads bodies of 64 kB, without nesting.
+Without TOKEN the server makes one and prints it. It listens on this machine only. It refuses requests for another host
+name (such as a foreign page's name that was pointed here) or from another origin. Bodies have at most 64 kB, without
+nesting.
 """
 
 from __future__ import annotations

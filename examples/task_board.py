@@ -9,9 +9,9 @@
                        |               |
     lighthouse --------+- compare - drift
 
-The file of the lighthouse never came. Its task fails after two retries, what depends on it is skipped with the cause,
-the other branches finish, and the report, which `needs` three of its four dependencies, comes without the fourth. The
-run is DEGRADED, with the reason. No model is used: a function is an agent like any other.
+The file of the lighthouse is missing. Its task fails after two retries, its dependents are skipped with the cause, the
+other branches finish, and the report, which `needs` three of its four dependencies, is made without the fourth. The run
+is DEGRADED, with the reason. No model is used: a function is an agent like any other.
 """
 
 from __future__ import annotations

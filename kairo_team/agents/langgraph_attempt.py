@@ -48,7 +48,7 @@ _WRAP: Final = "build the graph with governed(model) to let it"
 
 
 class GraphAttempt:
-    """One run of a graph. Its task group ends with it, whatever the graph left behind."""
+    """One run of a graph. Its task group ends with it, even if the graph left tasks running."""
 
     def __init__(self, context: MemberContext) -> None:
         self.context = context
@@ -63,7 +63,7 @@ class GraphAttempt:
         self._portal: BlockingPortal
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Await the graph; raise the first thing that ended it, whatever the graph made of it."""
+        """Await the graph; raise the first error that ended it, even if the graph converted it."""
         results: list[T] = []
         trouble: Exception | None = None
         async with anyio.create_task_group() as self._tasks, BlockingPortal() as self._portal:
@@ -147,7 +147,7 @@ class GraphAttempt:
             raise call.error
 
     def end_with(self, error: KairoError) -> None:
-        """End the graph at once: whatever catches the error, nothing it makes would count."""
+        """End the graph at once: a result after the error would not count, even if something catches it."""
         if self._ending.error is None:
             self._ending.note(error)
             self._tasks.cancel_scope.cancel()
@@ -225,7 +225,7 @@ class Followed(ABC):
 
     @abstractmethod
     async def walk(self, attempt: GraphAttempt) -> None:
-        """Go the governed path, with `pass_on` in the place of the call."""
+        """Go the governed path, with `pass_on` in place of the call."""
         raise NotImplementedError
 
     async def pass_on(self) -> Any:

@@ -45,7 +45,7 @@ _EVENT_HOOKS: Final = ("_stream_chat_model_events", "_astream_chat_model_events"
 Ask = Callable[[Any, Sequence[Any], dict[str, Any]], Awaitable[Any]]
 """Calls a model itself with messages and options."""
 Make = Callable[[int | None, Sequence[Any]], Awaitable[Any]]
-"""Calls the model itself, with at most so many tokens of reply, and messages."""
+"""Calls the model itself, with a limit of reply tokens, and messages."""
 
 
 def is_governed(details: Mapping[str, Any]) -> bool:

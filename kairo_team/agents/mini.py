@@ -158,7 +158,7 @@ class _Conversation:
         self._invalid: str | None = None
         """The errors of the last structured reply."""
         self._dearest = Decimal(0)
-        """Dollars of the dearest turn so far."""
+        """The highest cost of a turn so far, in dollars."""
         self._longest = 0
         """Tokens of the longest reply so far."""
         self._text = ""

@@ -80,7 +80,7 @@ class GovernedNativeModel(Model):
         return call.native(await self._run.ask(call))
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """Answer one call; nothing is yielded before the whole reply was looked at."""
+        """Answer one call; nothing is yielded before the whole reply was checked."""
         call = OneCall(self.native, _call(args, kwargs), streamed=True)
         reply = call.native(await self._run.ask(call))
         for event in call.events_of(reply):

@@ -56,7 +56,7 @@ class GovernedRun:
         """Model calls answered, those of nested runs included."""
         self.usage = Usage()
         self.ending = Ending()
-        """The first error of ours, which the agents library must not keep to itself."""
+        """The first error of the governor or its guards, which the agents library must not hide."""
         self.text = ""
         """The last text of the outermost run."""
         self.cut = False

@@ -168,7 +168,7 @@ class _Call:
         self._arguments = arguments
         self._failed = False
         self.error: Exception | None = None
-        """What the tool raised and the library is to hear of."""
+        """The tool's exception that the library must receive."""
 
     async def make(self, arguments: Mapping[str, Any]) -> Any:
         """Run the tool with the arguments as they passed; a failure that is returned as text counts as an error."""

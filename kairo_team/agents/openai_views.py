@@ -181,13 +181,13 @@ def _with_message(item: Item, message: Message, old: Message) -> Item:
 
 
 def _parts(item: Item) -> list[Any]:
-    """Return what an item's content is made of; one string is one part."""
+    """Return the parts of an item's content; one string is one part."""
     content = item.get("output" if item.get("type") == "function_call_output" else "content")
     return _list(content) if isinstance(content, list) else [content]
 
 
 def _list(content: Any) -> list[Any]:
-    return content  # type: ignore[no-any-return]  # it was looked at
+    return content  # type: ignore[no-any-return]  # it was checked
 
 
 def _text(content: Any) -> str:

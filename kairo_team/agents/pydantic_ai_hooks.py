@@ -79,7 +79,7 @@ class Session:
         return call.outcome(result)
 
     def check_was_asked(self, requests: int, reply: native.ModelResponse) -> None:
-        """Raise unless a request was made since there were `requests`; what went past the governor is booked first."""
+        """Raise unless a request was made since there were `requests`; an ungoverned reply is booked first."""
         if self.requests > requests:
             return
         used = usage_of(reply) or Usage()
@@ -200,7 +200,7 @@ class _ToolCall:
 
     def __init__(self, tool: ToolsetTool[Any], arguments: dict[str, Any], run: Callable[..., Awaitable[Any]]) -> None:
         self.ran = False
-        """The tool was called, whatever came of it."""
+        """The tool was called, with any outcome."""
         self._tool = tool
         self._run = run
         self._arguments = arguments

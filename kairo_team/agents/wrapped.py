@@ -86,7 +86,7 @@ class WrappedAgent(ABC):
 
 
 class Ending:
-    """Keeps the first error of ours that leaves a call: nothing begins after it, whatever the library makes of it."""
+    """Keeps the first governing error of a call: nothing begins after it, even if the library converts it."""
 
     def __init__(self) -> None:
         self.error: KairoError | None = None

@@ -1,4 +1,4 @@
-"""The result for people: what came out, how each task ended, where the budget went, and the status in plain words."""
+"""The result for people: the output, the end of each task, the budget tree, and the status in plain words."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TASK_LOOKS: Final = {
     TaskStatus.PENDING: (".", "dim", "waits"),
 }
 _MOST_TASKS: Final = 60
-"""Tasks of a run up to which each is listed; beyond, only those in which something went wrong are."""
+"""Up to this number of tasks each is listed; beyond it, only those in which something failed."""
 _BESIDE_ID: Final = 64
 """Columns that a task's line needs beside its id."""
 _MOST_NODES: Final = 80

@@ -81,7 +81,7 @@ def silence(stream: IO[str] | None) -> None:
 
 
 def claim_stdout(what: str) -> Callable[[str], None]:
-    """Keep stdout for one document and return how to write it; whatever else is printed there goes to stderr.
+    """Keep stdout for one document and return how to write it; all other output there goes to stderr.
 
     That holds for the rest of the process, for native code and child processes too: an abandoned thread may still print
     after the document. `what` begins the sentence that stdout is closed.

@@ -72,7 +72,7 @@ class Fallback:
         return await call(last)
 
     def resolved(self, resolve: Callable[[str | ChatModel], ChatModel]) -> Fallback:
-        """Return the same with a model in the place of each name; raises what `resolve` raises."""
+        """Return the same with a model in place of each name; raises what `resolve` raises."""
         first, *others = map(resolve, self.alternatives)
         made = Fallback(first, *others)
         made.on = self.on

@@ -198,7 +198,7 @@ class Gate:
         return 0.0 if last is None else last.at + _MINUTE - now
 
     def _last_in_the_way(self, tokens: int) -> Turn | None:
-        """Return the last of those begun that must be a minute old before a call of so many tokens may begin."""
+        """Return the last started call that must be a minute old before a call of this many tokens may begin."""
         limit, last = self._limit, None
         if limit.per_minute is not None and len(self._begun) >= limit.per_minute:
             last = self._begun[len(self._begun) - limit.per_minute]

@@ -13,7 +13,7 @@ class CircuitBreaker:
     """When a tool is left alone, and for how long."""
 
     failures: int = 3
-    """So many in a row open the circuit: exceptions and timeouts, neither cancellations nor refusals."""
+    """Failures in a row that open the circuit: exceptions and timeouts, not cancellations and not refusals."""
     pause: float = 30.0
     """Seconds it stays open; then one call may try, and its success closes it."""
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final
 
 LONGEST: Final = 20_000
-"""Characters of a command that is looked at; a longer one is in doubt."""
+"""The longest command, in characters, that is examined; a longer one counts as undecided."""
 
 _SPECIAL: Final = re.compile(r"[;&|`$<>(){}\x00-\x08\x7f]|[^\S \t]")
 """Characters that can join commands, redirect them, or expand to other text; rare spaces too."""

@@ -204,7 +204,7 @@ def _refused_together(
     tool: str, rules: Sequence[_Fitted], texts: Sequence[_Text], root: str
 ) -> Iterator[PermissionDecision]:
     """Yield the refusal of strings that may be one command, such as a program and its arguments."""
-    if len(texts) < 2:  # noqa: PLR2004 - one is looked at by itself
+    if len(texts) < 2:  # noqa: PLR2004 - a single one is checked by itself
         return
     together = _Text(Command(" ".join(text.command.text for text in texts)), root)
     for fitted in rules:

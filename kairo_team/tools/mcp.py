@@ -45,7 +45,7 @@ class McpServer:
     transport: StdioTransport | HttpTransport
     """How it is reached."""
     max_concurrent_calls: int = 10
-    """Calls under way at once; later ones wait in order."""
+    """Calls in flight at once; later ones wait in order."""
     request_timeout: float = 30.0
     """Seconds for the server to answer one call, from the moment it is sent, and to be connected, from its start to its
     last tool listed. Set more when the command first downloads the server."""

@@ -52,7 +52,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StdioTransport:
-    """A process of ours: started when connected, ended with the connection."""
+    """A child process: started when connected, ended with the connection."""
 
     command: str
     args: tuple[str, ...] = ()

@@ -23,7 +23,8 @@ class Node:
 
     id: str
     who: str
-    """The member, else the role, else the capabilities it needs; then the able members when their names say more."""
+    """The member, else the role, else the capabilities it needs; then the able members when their names add
+    something."""
     remark: str
     """Its evaluator, its output type and its `needs`; empty when it has none of them."""
     description: str

@@ -58,7 +58,7 @@ class TaskRow:
     booked: int = 0
     """Tokens of its finished attempts."""
     flying: int = 0
-    """Tokens of the calls made in the attempt under way."""
+    """Tokens of the calls in the current attempt."""
     last: str = ""
     """What happened last, in words."""
     changed: int = 0
