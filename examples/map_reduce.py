@@ -5,9 +5,9 @@
 
 Each document is a harbour's report on the day's high water. A reader extracts harbour and height, as a `Reading`; each
 may spend 180 tokens, and the team 25,000. Some documents are blank, some are garbage, one is endless: their own budgets
-limit their cost. The reduce `needs` 190 readings of the 200, so it starts when all documents have ended and at least 190
-were accepted, and the run is DEGRADED, with a reason for each missing one. Plain code replaces the model, so the example
-takes a second or two; `build("openai:gpt-5-mini")` uses a real one.
+limit their cost. The reduce `needs` 190 readings of the 200, so it starts when all documents have ended and at least
+190 were accepted, and the run is DEGRADED, with a reason for each missing one. Plain code replaces the model, so the
+example takes a second or two; `build("openai:gpt-5-mini")` uses a real one.
 """
 
 from __future__ import annotations
