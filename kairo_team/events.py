@@ -89,7 +89,7 @@ class TeamCompleted(TeamEnded):
 
 
 @dataclass(frozen=True, slots=True)
-class TeamFailed(TeamEnded):
+class TeamRunFailed(TeamEnded):
     """The run ended FAILED."""
 
     type: ClassVar[str] = "team.failed"

@@ -11,7 +11,7 @@ import pytest
 
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.engine.board import Entry
-from kairo_team.engine.ending import Ending, RunFacts, decide_status
+from kairo_team.engine.ending import RunEnd, RunFacts, decide_status
 from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.engine.records.plan_records import PlanRecords
 from kairo_team.engine.task_run import TaskRun, TaskState
@@ -164,8 +164,8 @@ def test_audit_g14_what_a_run_was_ended_without_counts_as_if_it_had_not_been_pla
         off = [record(state) for state in (SKIPPED, TaskState.CANCELLED, FAILED)]
         for one in off:
             one.task = Task("off", "do")
-        ending = Ending(tolerate_failures=False, concluded="enough", called_off={"off"})
-        plain = Ending(tolerate_failures=False)
+        ending = RunEnd(tolerate_failures=False, concluded="enough", called_off={"off"})
+        plain = RunEnd(tolerate_failures=False)
         assert ending.status(None, [*kept, *off], config, waiting=False) is plain.status(
             None, kept, config, waiting=False
         )
@@ -180,7 +180,7 @@ def test_every_way_a_run_can_end_has_the_status_the_design_says() -> None:
         records, ends = [one for one, _ in mix], tuple(end for _, end in mix)
         asleep = any(end.status == "suspended" for end in ends)
         for (halt, known, seen), config, tolerant, fallback, plan_waits in rest:
-            ending = Ending(tolerate_failures=tolerant, makeshift=fallback, **known)
+            ending = RunEnd(tolerate_failures=tolerant, makeshift=fallback, **known)
             status = ending.status(halt, records, config, waiting=plan_waits or asleep)
             risk = config.risk_profile.value
             story = Story(ends, plan_waits=plan_waits, fallback=fallback, risk=risk, tolerant=tolerant, **seen)

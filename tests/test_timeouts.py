@@ -10,7 +10,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.budget import Budget, HaltReason
-from kairo_team.engine.task_pool import beside
+from kairo_team.engine.task_pool import background
 from kairo_team.engine.team_run import TeamRun
 from kairo_team.engine.timers import Timeouts
 from kairo_team.errors import HaltError
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def watched() -> AsyncGenerator[Timeouts]:
     timeouts = Timeouts(anyio.current_time)
-    async with beside(timeouts.watch):
+    async with background(timeouts.watch):
         yield timeouts
 
 

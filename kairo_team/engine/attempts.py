@@ -14,7 +14,7 @@ from kairo_team import events
 from kairo_team._util.frozen import EMPTY, maker, plain_text
 from kairo_team.budget import HaltReason, Usage, difference
 from kairo_team.engine.budget_split import EVALUATE
-from kairo_team.engine.enforced_end import BLOCKING, Within
+from kairo_team.engine.enforced_end import BLOCKING, ScopeStopper
 from kairo_team.engine.function_agent import FunctionAgent
 from kairo_team.engine.records.plan_records import MISSING, Cancellation, CutShort
 from kairo_team.engine.task_run import GENERATING, TaskState, upstream_of
@@ -44,11 +44,11 @@ from kairo_team.team import Role
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 if TYPE_CHECKING:
-    from kairo_team.engine.budget_split import Carving, Earlier
+    from kairo_team.engine.budget_split import BudgetSplit, EarlierSessions
     from kairo_team.engine.dispatcher import Dispatcher
-    from kairo_team.engine.enforced_end import Leashes
-    from kairo_team.engine.planning import Planning
-    from kairo_team.engine.run_services import Services
+    from kairo_team.engine.enforced_end import CallSupervisor
+    from kairo_team.engine.planning import RunPlan
+    from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.steering import Steering
     from kairo_team.engine.task_run import TaskRun
     from kairo_team.engine.timers import Timeouts
@@ -101,7 +101,7 @@ async def run_attempt(
     number: int,
     timeout: float | None,
     timeouts: Timeouts,
-    leashes: Leashes,
+    supervisor: CallSupervisor,
 ) -> Attempt:
     """Call the agent and turn every end but cancellation into an `Attempt`; `timeout` is in seconds."""
     governor, constraints, clock = context.governor, context.constraints, timeouts.clock
@@ -115,12 +115,12 @@ async def run_attempt(
             began = clock()
             context.scope = scope
             if constraints is None:
-                raw, rest = leashes.begin(worker.invoke(assignment, context), worker.name, scope)
+                raw, rest = supervisor.begin(worker.invoke(assignment, context), worker.name, scope)
                 took = clock() - began
                 if took > BLOCKING:
-                    leashes.note_blocking(worker.name, took)
+                    supervisor.note_blocking(worker.name, took)
             else:
-                rest = constraints.around(partial(_hold, worker, assignment, context, leashes, scope))
+                rest = constraints.around(partial(_hold, worker, assignment, context, supervisor, scope))
             if rest is not None:
                 if timeout is not None:
                     timeouts.start(scope, timeout, began)
@@ -158,10 +158,10 @@ def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exc
 
 
 def _hold(
-    worker: Worker, assignment: Assignment, context: WorkContext, leashes: Leashes, scope: GovernorScope
+    worker: Worker, assignment: Assignment, context: WorkContext, supervisor: CallSupervisor, scope: GovernorScope
 ) -> Awaitable[Any]:
     """Call the agent inside what stands around it."""
-    return leashes.hold(worker.invoke(assignment, context), worker.name, scope)
+    return supervisor.run(worker.invoke(assignment, context), worker.name, scope)
 
 
 def cancelled_attempt(
@@ -364,17 +364,17 @@ class AttemptRunner:
         self,
         request: TeamExecutionRequest,
         team: Team,
-        services: Services,
+        services: RunServices,
         dispatcher: Dispatcher,
         steering: Steering,
-        carving: Carving,
-        earlier: Earlier,
+        budgets: BudgetSplit,
+        earlier: EarlierSessions,
         emit: Callable[..., None],
         timeouts: Timeouts,
-        leashes: Leashes,
-        planning: Planning,
+        supervisor: CallSupervisor,
+        planning: RunPlan,
     ) -> None:
-        self._planning = planning
+        self._plan = planning
         self._request = request
         self._config = request.config
         self._team = team
@@ -382,10 +382,10 @@ class AttemptRunner:
         self._emit = emit
         self._dispatcher = dispatcher
         self._steering = steering
-        self._carving = carving
+        self._budgets = budgets
         self._earlier = earlier
         self._timeouts = timeouts
-        self._leashes = leashes
+        self._supervisor = supervisor
         dispatcher.on_cut = self._tell_cut
         self._workers = {member.id: Worker.of(member) for member in team.everyone}
 
@@ -464,10 +464,10 @@ class AttemptRunner:
         told = self._told(record, key) if self._steering.directives else 0
         assignment = self._assignment(record, artifact_number, previous, findings, told)
         record.context = context = self._context(record, worker, governor, key)
-        context.told = told
-        context.foreign = context.foreign or task.id in self._planning.foreign
+        context.directives_seen = told
+        context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
-        return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._leashes)
+        return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
 
     def _context(self, record: TaskRun, worker: Worker, governor: Governor, key: str) -> WorkContext:
         task, member = record.task, worker.member
@@ -574,7 +574,7 @@ class AttemptRunner:
                 raise
             steps.put(key, verdict)
         elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
-            self._earlier.book(self._carving.purpose(EVALUATE), verdict.usage)
+            self._earlier.book(self._budgets.purpose(EVALUATE), verdict.usage)
         if isinstance(verdict, Cancellation):
             record.interrupted = verdict.reason
             raise Interrupted(verdict.reason)
@@ -603,7 +603,7 @@ class AttemptRunner:
         try:
             if record.interrupted is None:
                 timeout, tracebacks = self._config.review_timeout, self._services.tracebacks
-                verdict = await review_artifact(evaluator, context, timeout, self._leashes, record, tracebacks)
+                verdict = await review_artifact(evaluator, context, timeout, self._supervisor, record, tracebacks)
                 record.wait = None
                 if record.interrupted is None:
                     return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
@@ -620,7 +620,7 @@ class AttemptRunner:
         models = getattr(evaluator, "models", None)
         if models is not None and not models:
             return None
-        governor = self._carving.purpose(EVALUATE, set_aside=bool(models))
+        governor = self._budgets.purpose(EVALUATE, set_aside=bool(models))
         governor = governor.carve(record.task.id) if models else governor
         return WorkContext(self._services, governor, _REVIEWER, key, record.task.id, None)
 
@@ -629,7 +629,7 @@ async def review_artifact(
     evaluator: Any,
     context: EvaluationContext,
     timeout: float | None,
-    leashes: Leashes,
+    supervisor: CallSupervisor,
     record: TaskRun,
     tracebacks: Tracebacks,
 ) -> EvaluationVerdict:
@@ -645,8 +645,8 @@ async def review_artifact(
         if (changed := _changed_criteria(evaluator, record)) is not None:
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {changed}")
         with anyio.move_on_after(timeout) as scope, tracebacks.here():
-            record.wait = within = Within(scope)
-            verdict = await leashes.hold(evaluator.evaluate(context), name, within)
+            record.wait = within = ScopeStopper(scope)
+            verdict = await supervisor.run(evaluator.evaluate(context), name, within)
             late = anyio.current_time() > scope.deadline  # nothing could cancel it while it blocked the event loop
     except (HaltError, InsufficientBudget) as short:
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))

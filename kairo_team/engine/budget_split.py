@@ -51,7 +51,7 @@ def open_governor(
         return governor, f"the runtime's budget does not cover this run: {short}"
 
 
-class Carving:
+class BudgetSplit:
     """The governors of one run below its root: one for each member and one for each purpose."""
 
     def __init__(self, root: Governor, policy: BudgetPolicy, emit: Callable[..., None]) -> None:
@@ -66,7 +66,7 @@ class Carving:
         """What was spent with each member, by name."""
         return {member: governor.usage for member, governor in self.members.items()}
 
-    def set_aside(self, team: Team, earlier: Earlier) -> None:
+    def set_aside(self, team: Team, earlier: EarlierSessions) -> None:
         """Carve the members' governors: a budget of their own is theirs from now on."""
         for member in team.everyone:
             if member.id in self.members:
@@ -126,7 +126,7 @@ class Carving:
         self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
 
 
-class Earlier:
+class EarlierSessions:
     """What earlier sessions of a run came to and have spent.
 
     It is booked on the run, or on a member with a budget of its own, until it is known on which task.

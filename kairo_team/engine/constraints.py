@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import HaltReason
 from kairo_team.constraints import AgentState, ResourceAction, ResourceContext
-from kairo_team.engine.task_pool import beside
+from kairo_team.engine.task_pool import background
 from kairo_team.errors import ConstraintExit
 from kairo_team.events import ConstraintViolated
 from kairo_team.governance.constraint_chain import ConstraintChain
@@ -89,7 +89,7 @@ class RunConstraints:
         violation = await self._of_all.watch(position)
         if violation is None:
             return
-        self._emit(ConstraintViolated, None, None, *told(violation))
+        self._emit(ConstraintViolated, None, None, *violation_fields(violation))
         if violation.action is ResourceAction.EMERGENCY_STOP:
             self.stop(violation)
             return
@@ -103,8 +103,8 @@ _ENDS_OF_OTHERS: Final = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET
 """Reasons for which the run was about to end before a constraint stopped it."""
 
 
-def told(violation: Violation) -> tuple[Any, ...]:
-    """Return what a `ConstraintViolated` tells of a violation."""
+def violation_fields(violation: Violation) -> tuple[Any, ...]:
+    """Return the own fields of a `ConstraintViolated`."""
     return violation.constraint, violation.action.value, violation.reason, violation.validation.metrics
 
 
@@ -154,7 +154,7 @@ class AttemptConstraints:
         positions = [one for one in self._chain.watched if not self._of_run.is_of_all(one)]
         if not positions:
             return await call()
-        async with beside(*(partial(self._watch, position) for position in positions)):
+        async with background(*(partial(self._watch, position) for position in positions)):
             return await call()
 
     async def begin_turn(self, request: ModelRequest) -> int:
@@ -204,8 +204,8 @@ class AttemptConstraints:
             self._take(violation)
 
     def _take(self, violation: Violation) -> None:
-        """Tell of a violation and do what it asks for."""
-        self._emit(ConstraintViolated, self._task_id, self._member, *told(violation))
+        """Emit a violation and do what it asks for."""
+        self._emit(ConstraintViolated, self._task_id, self._member, *violation_fields(violation))
         if violation.action is ResourceAction.EMERGENCY_STOP:
             self.stopped_by = self.stopped_by or violation
             if self._of_run.is_of_all(violation.position):

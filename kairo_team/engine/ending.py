@@ -27,7 +27,7 @@ from kairo_team.verdicts import VerdictOutcome
 if TYPE_CHECKING:
     import anyio
 
-    from kairo_team.engine.budget_split import Earlier
+    from kairo_team.engine.budget_split import EarlierSessions
     from kairo_team.engine.team_run import TeamRun
     from kairo_team.human import HumanRequest
     from kairo_team.team import TeamConfig
@@ -38,7 +38,7 @@ _logger = logging.getLogger("kairo_team")
 LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
     TeamStatus.COMPLETED: events.TeamCompleted,
     TeamStatus.DEGRADED: events.TeamCompleted,
-    TeamStatus.FAILED: events.TeamFailed,
+    TeamStatus.FAILED: events.TeamRunFailed,
     TeamStatus.TIMEOUT: events.TeamTimedOut,
     TeamStatus.CANCELLED: events.TeamCancelled,
     TeamStatus.SUSPENDED: events.TeamSuspended,
@@ -57,7 +57,7 @@ def _is_a_failure(raised: BaseException) -> bool:
 
 
 @dataclass(slots=True)
-class Ending:
+class RunEnd:
     """What brought a run to its end."""
 
     tolerate_failures: bool
@@ -244,7 +244,7 @@ def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[Tas
 
 
 def _catch_up(
-    run: TeamRun, dispatcher: Dispatcher | None, earlier: Earlier
+    run: TeamRun, dispatcher: Dispatcher | None, earlier: EarlierSessions
 ) -> tuple[Dispatcher | None, TaskGraph | None]:
     """Take in what an earlier session worked on and this one ends before it came to; return the plan with it."""
     plan, graph = earlier.plan, run.graph
@@ -265,7 +265,7 @@ def _catch_up(
 
 
 def finish(
-    run: TeamRun, ending: Ending, dispatcher: Dispatcher | None, noticed: Sequence[str], earlier: Earlier
+    run: TeamRun, ending: RunEnd, dispatcher: Dispatcher | None, noticed: Sequence[str], earlier: EarlierSessions
 ) -> TeamResult:
     """End every task, decide the status, and put the result together."""
     halt = _final_halt(run, ending, dispatcher)
@@ -315,7 +315,7 @@ def log_end(result: TeamResult, team: str) -> None:
         _logger.error("run %r of team %r %s: %s%s", *said, extra={"result": result})
 
 
-def _final_halt(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None) -> HaltReason | None:
+def _final_halt(run: TeamRun, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
     """Return why the run's governor stopped; recorded, for a replay spends nothing and nobody kills it."""
     governor, error, journal = run.governor, ending.error, run.journal
     early: Any = journal.get("end", None)
@@ -343,7 +343,7 @@ def _final_halt(run: TeamRun, ending: Ending, dispatcher: Dispatcher | None) -> 
     return halt or cast("HaltReason | None", journal.get("halt", None))
 
 
-def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None, *, waiting: bool) -> None:
+def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None, *, waiting: bool) -> None:
     """End what has not ended: never started is SKIPPED, in flight is cut short; remember what was called off.
 
     When the run waits for a person, what waits and what depends on it stays as it is.
@@ -364,7 +364,7 @@ def _end_tasks(dispatcher: Dispatcher, ending: Ending, halted: HaltReason | None
     ending.called_off = called_off
 
 
-def _end_of(record: TaskRun, ending: Ending, reason: str) -> tuple[TaskState, str | None]:
+def _end_of(record: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:
     """Return how a task ends that the run's end interrupts; one that had ended in an earlier session: as it did."""
     earlier = record.earlier
     over = earlier is not None and earlier.status is not TaskStatus.SUSPENDED
@@ -379,7 +379,7 @@ def _end_of(record: TaskRun, ending: Ending, reason: str) -> tuple[TaskState, st
     return (TaskState.SKIPPED if record.state is PENDING else ending.end_of_cut_short()), reason
 
 
-def end_early(run: TeamRun, ending: Ending, group: anyio.abc.TaskGroup | None) -> None:
+def end_early(run: TeamRun, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:
     """End a replay where the recorded run was cut short."""
     early: Any = run.journal.get("end", None)
     if not isinstance(early, EarlyEnd):

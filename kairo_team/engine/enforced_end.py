@@ -25,7 +25,7 @@ _TURNS: Final = 100
 """Turns of the event loop that an orderly end may take, grace or no grace."""
 BLOCKING: Final = 1.0
 """Seconds without an await after which whoever takes them is warned of: meanwhile nothing else runs."""
-_AGAIN: Final = 0.01
+_RECHECK: Final = 0.01
 """Seconds after which it is looked again whether the runs inside what is to be closed have ended."""
 
 
@@ -46,7 +46,7 @@ class Stopper(Protocol):
         ...
 
 
-class Within:
+class ScopeStopper:
     """An anyio scope as a `Stopper`; to be cancelled through this."""
 
     __slots__ = ("_scope", "inside", "on_stop")
@@ -71,12 +71,14 @@ class Within:
             self.on_stop()
 
 
-class _Leash:
-    """What is known of one coroutine that is held."""
+class _SupervisedCall:
+    """One supervised coroutine: where it is, and what was done to end it."""
 
-    __slots__ = ("_nurseries", "_turns", "closed", "owner", "pulled", "stopper", "task", "unreached", "waits_for")
+    __slots__ = ("_nurseries", "_turns", "closed", "owner", "stopper", "task", "unreached", "waits_for", "woken")
 
-    def __init__(self, owner: Leashes, stopper: Stopper | None, task: object, nurseries: int, waits_for: Any) -> None:
+    def __init__(
+        self, owner: CallSupervisor, stopper: Stopper | None, task: object, nurseries: int, waits_for: Any
+    ) -> None:
         self.owner = owner
         self.stopper = stopper
         self.task = task
@@ -84,7 +86,7 @@ class _Leash:
         self._turns = _TURNS
         self.waits_for = waits_for
         """What it gave the event loop to wait for."""
-        self.pulled = False
+        self.woken = False
         self.unreached = False
         """It should have been closed, and could not be."""
         self.closed = False
@@ -92,7 +94,7 @@ class _Leash:
     @property
     def running(self) -> bool:
         """Whether it is held."""
-        return self in self.owner.held
+        return self in self.owner.open_calls
 
     def start_grace(self) -> None:
         """Have it looked at when the grace after its stop is over."""
@@ -106,9 +108,9 @@ class _Leash:
             self._turns -= 1
             self.owner.graces.start(self, 0.0)
         elif self.inside:
-            self.owner.graces.start(self, _AGAIN)
+            self.owner.graces.start(self, _RECHECK)
         else:
-            _pull(self)
+            _wake(self)
 
     @property
     def inside(self) -> int:
@@ -116,7 +118,7 @@ class _Leash:
         return 0 if self.stopper is None else self.stopper.inside
 
     @property
-    def childless(self) -> bool:
+    def without_children(self) -> bool:
         """Nothing is open in it: closing would leave children without a parent, which corrupts trio."""
         return not self.inside and _count_nurseries(self.task) == self._nurseries
 
@@ -125,34 +127,34 @@ def _count_nurseries(task: Any) -> int:
     return 0 if task is None else len(task.child_nurseries)
 
 
-class Leashes:
+class CallSupervisor:
     """Everything of one run that is held. `clock` is the event loop's; `grace` are seconds of clean-up after an end.
 
     A coroutine that swallows every cancellation, or shields itself from it, would keep its task, and so the whole run,
     alive for ever: structured concurrency waits for it. It is closed, which throws `GeneratorExit` into it at the
     place where it waits; so is one whose attempt or review alone is to end. Out of reach are tasks it started itself
     and shielded: on asyncio they stay behind until the event loop ends, on trio they are waited for. What has runs
-    inside is closed after they have ended, which they do by leashes of their own.
+    inside is closed after they have ended, which they do by supervisor of their own.
     """
 
-    __slots__ = ("_blocking", "_calm", "_clock", "_task", "ending", "grace", "graces", "held", "stubborn")
+    __slots__ = ("_all_ended", "_blocking", "_clock", "_task", "ending", "grace", "graces", "open_calls", "warnings")
 
     def __init__(self, clock: Callable[[], float], grace: float) -> None:
         self._clock = clock
         self.grace = grace
-        self.held: set[_Leash] = set()
+        self.open_calls: set[_SupervisedCall] = set()
         self.graces = Timeouts(clock)
         """When what was stopped, while the run goes on, has had its grace."""
-        self._calm = anyio.Event()
+        self._all_ended = anyio.Event()
         self._task = _task_getter()
         self.ending = False
         """Everything is to end, whoever wants it: a deadline, a kill, or the caller's cancellation."""
-        self.stubborn: list[str] = []
+        self.warnings: list[str] = []
         """Warnings of what did not end in time, or kept the event loop to itself."""
         self._blocking: set[str] = set()
         """Who was warned of for that."""
 
-    async def hold(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
+    async def run(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
         """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself.
 
         What it raises is its own failure, an `Exception`, unless it is the caller's; see `borders`.
@@ -166,7 +168,7 @@ class Leashes:
     def begin(
         self, work: Awaitable[T] | None, name: str, stopper: Stopper | None
     ) -> tuple[T | None, Awaitable[T] | None]:
-        """Do the first step of what `hold` does: return what was made, or else what is to be awaited at once.
+        """Do the first step of what `run` does: return what was made, or else what is to be awaited at once.
 
         What never waits for anything needs no coroutine around it. How long the step took is the caller's to note.
         """
@@ -186,7 +188,7 @@ class Leashes:
         except BaseException:  # no `with` around it all: that would cost more than the step does
             with AWAITING:
                 raise
-        return None, self._drive(coroutine, _Leash(self, stopper, task, nurseries, waits_for), name)
+        return None, self._drive(coroutine, _SupervisedCall(self, stopper, task, nurseries, waits_for), name)
 
     def note_blocking(self, name: str, seconds: float) -> None:
         """Warn, once, of who kept the event loop to itself for so long."""
@@ -194,38 +196,38 @@ class Leashes:
             return
         self._blocking.add(name)
         how = "use await, or a plain function, which gets a thread of its own"
-        self.stubborn.append(f"{name!r} blocked the event loop for {seconds:.1f} seconds; nothing else ran: {how}")
-        _logger.warning("%s", self.stubborn[-1])
+        self.warnings.append(f"{name!r} blocked the event loop for {seconds:.1f} seconds; nothing else ran: {how}")
+        _logger.warning("%s", self.warnings[-1])
 
-    def _attend(self, leash: _Leash) -> None:
+    def _watch_stop(self, call: _SupervisedCall) -> None:
         """Have it looked at when the grace after its stop is over, whatever will stop it, or has."""
-        self.held.add(leash)
-        stopper = leash.stopper
+        self.open_calls.add(call)
+        stopper = call.stopper
         if stopper is None:
             return
         if stopper.is_stopped():
-            leash.start_grace()
+            call.start_grace()
             return
-        stopper.on_stop = leash.start_grace
-        self.expect_end(leash)
+        stopper.on_stop = call.start_grace
+        self.expect_end(call)
 
-    def _let_go(self, leash: _Leash, name: str) -> None:
+    def _release(self, call: _SupervisedCall, name: str) -> None:
         """Forget what has ended, and warn of what ended because it was closed, or was waited for."""
-        self.held.discard(leash)
-        if leash.stopper is not None:
-            leash.stopper.on_stop = None
-        if leash.closed or leash.unreached:
-            end = "was closed" if leash.closed else "could not be closed either: it was waited for"
-            self.stubborn.append(f"{name!r} did not end when it was cancelled and {end}")
-            _logger.warning("%s", self.stubborn[-1])
-        if self.ending and not self.held:
-            self._calm.set()
+        self.open_calls.discard(call)
+        if call.stopper is not None:
+            call.stopper.on_stop = None
+        if call.closed or call.unreached:
+            end = "was closed" if call.closed else "could not be closed either: it was waited for"
+            self.warnings.append(f"{name!r} did not end when it was cancelled and {end}")
+            _logger.warning("%s", self.warnings[-1])
+        if self.ending and not self.open_calls:
+            self._all_ended.set()
 
-    def expect_end(self, leash: _Leash) -> None:
+    def expect_end(self, call: _SupervisedCall) -> None:
         """Have it looked at when the grace after its deadline is over."""
-        left = math.inf if leash.stopper is None else leash.stopper.seconds_left()
+        left = math.inf if call.stopper is None else call.stopper.seconds_left()
         if left < math.inf:
-            self.graces.start(leash, max(0.0, left) + self.grace)
+            self.graces.start(call, max(0.0, left) + self.grace)
 
     async def watch(self) -> None:
         """See to what was stopped; notice by its own cancellation that everything is to end, and see to that."""
@@ -235,41 +237,41 @@ class Leashes:
             self.ending = True
             with anyio.CancelScope(shield=True):
                 await self._let_end()
-                await self._pull_all()
+                await self._wake_all()
 
     async def _let_end(self) -> None:
         """Wait for the grace, and some turns of the event loop in any case."""
         with anyio.move_on_after(self.grace):
-            while self.held:
-                await self._calm.wait()
+            while self.open_calls:
+                await self._all_ended.wait()
         for _ in range(_TURNS):
-            if not self.held:
+            if not self.open_calls:
                 return
             await checkpoint()
 
-    async def _pull_all(self) -> None:
+    async def _wake_all(self) -> None:
         """Pull what is left; what has runs inside once these have ended."""
         while True:
-            for leash in tuple(self.held):
-                if not leash.inside and not leash.pulled:
-                    _pull(leash)
-            if not any(leash.inside for leash in self.held):
+            for call in tuple(self.open_calls):
+                if not call.inside and not call.woken:
+                    _wake(call)
+            if not any(call.inside for call in self.open_calls):
                 return
-            await anyio.sleep(_AGAIN)
+            await anyio.sleep(_RECHECK)
 
     @types.coroutine
-    def _drive(self, coroutine: Coroutine[Any, Any, Any], leash: _Leash, name: str) -> Generator[Any, Any, Any]:
+    def _drive(self, coroutine: Coroutine[Any, Any, Any], call: _SupervisedCall, name: str) -> Generator[Any, Any, Any]:
         """Go on from the first step; one that does nothing but swallow is closed before the grace is over."""
-        clock, stopper = self._clock, leash.stopper
+        clock, stopper = self._clock, call.stopper
         since: float | None = None
         swallowed = 0
-        self._attend(leash)
+        self._watch_stop(call)
         try:
             while True:
                 sent: Any = None
                 error: BaseException | None = None
                 try:
-                    sent = yield leash.waits_for
+                    sent = yield call.waits_for
                 except GeneratorExit:
                     coroutine.close()
                     raise
@@ -281,13 +283,13 @@ class Leashes:
                     cancelled = error is not None or isinstance(wrapped, BaseException)
                     swallowed += cancelled
                     late = cancelled and (swallowed > _PATIENCE or clock() - since > self.grace)
-                    if (leash.pulled or late) and leash.childless:
-                        leash.closed = True
+                    if (call.woken or late) and call.without_children:
+                        call.closed = True
                         _close(coroutine)
                         break
                 began = clock()
                 try:
-                    leash.waits_for = coroutine.send(sent) if error is None else coroutine.throw(error)
+                    call.waits_for = coroutine.send(sent) if error is None else coroutine.throw(error)
                 except StopIteration as end:
                     return end.value
                 finally:
@@ -297,7 +299,7 @@ class Leashes:
             with AWAITING:
                 raise
         finally:
-            self._let_go(leash, name)
+            self._release(call, name)
         return (yield from anyio.sleep_forever().__await__())  # now the cancellation meets somebody who heeds it
 
 
@@ -307,29 +309,29 @@ async def _await(work: Awaitable[T]) -> T:
 
 
 def _task_getter() -> Callable[[], object] | None:
-    """Return how the running task is found where `_pull` needs it: on trio."""
+    """Return how the running task is found where `_wake` needs it: on trio."""
     if hasattr(current_token().native_token, "call_soon"):
         return None
     getter: Callable[[], object] = sys.modules["trio"].lowlevel.current_task
     return getter
 
 
-def _pull(leash: _Leash) -> None:
+def _wake(call: _SupervisedCall) -> None:
     """Wake the coroutine out of whatever it waits for, shielded or not."""
-    leash.pulled = True
-    if not leash.childless:
-        leash.unreached = True
+    call.woken = True
+    if not call.without_children:
+        call.unreached = True
         return
-    if leash.task is None:
-        cancel: Callable[[], object] = getattr(leash.waits_for, "cancel", lambda: None)
+    if call.task is None:
+        cancel: Callable[[], object] = getattr(call.waits_for, "cancel", lambda: None)
         cancel()  # a future; None is a bare yield, which goes on by itself
         return
     trio = sys.modules["trio"]
-    if getattr(leash.task, "_next_send_fn", None) is not None:
+    if getattr(call.task, "_next_send_fn", None) is not None:
         return  # on its way already
-    abort: Callable[[Callable[[], None]], object] | None = getattr(leash.waits_for, "abort_func", None)
+    abort: Callable[[Callable[[], None]], object] | None = getattr(call.waits_for, "abort_func", None)
     if abort is not None and abort(lambda: None) is trio.lowlevel.Abort.SUCCEEDED:
-        trio.lowlevel.reschedule(leash.task)
+        trio.lowlevel.reschedule(call.task)
 
 
 def _close(coroutine: Coroutine[Any, Any, Any]) -> None:

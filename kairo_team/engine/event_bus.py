@@ -139,7 +139,7 @@ class EventLog:
     def put(self, event: Event) -> None:
         """Keep an event; the watchers see it at their next turn."""
         self._events.append(event)
-        self._tell()
+        self._wake_readers()
 
     def open(self) -> None:
         """Go on: the run was resumed."""
@@ -148,7 +148,7 @@ class EventLog:
     def close(self) -> None:
         """Let the watchers end once they have seen everything."""
         self.closed = True
-        self._tell()
+        self._wake_readers()
 
     def read(self, after: int) -> AsyncIterator[Event]:
         """Go through the events above number `after`, and wait for more until the log is closed."""
@@ -163,7 +163,7 @@ class EventLog:
             await self._news.wait()
         return self._events[place]
 
-    def _tell(self) -> None:
+    def _wake_readers(self) -> None:
         if self._news is not None:
             self._news.set()
             self._news = None
@@ -198,7 +198,7 @@ class Bus:
         """Go on from event number `seq`; `log` keeps every event."""
         self.run_id = run_id
         self.seq = seq
-        self.told: frozenset[str | None] = frozenset()
+        self.ended_before: frozenset[str | None] = frozenset()
         """Tasks whose end was told in an earlier session: of them there is nothing more to say."""
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
@@ -206,7 +206,7 @@ class Bus:
         self._listeners: list[Listener] = [*logs, *(mailbox.put for mailbox in self._mailboxes), *plain]
         self._waiting: deque[Event] = deque()
         """Events not yet told: more than one when a listener emits while it is told of one."""
-        self._telling = False
+        self._delivering = False
         self._tick = -inf
         self._at = datetime.now(UTC)
         """The wall clock's time at `_tick` of the monotonic clock."""
@@ -214,7 +214,7 @@ class Bus:
 
     def emit(self, kind: type[Event], *own: Any) -> None:
         """Give an event its number and deliver it before returning; nothing follows once the bus is closed."""
-        if self.closed or (self.told and own and issubclass(kind, WorkEvent) and own[0] in self.told):
+        if self.closed or (self.ended_before and own and issubclass(kind, WorkEvent) and own[0] in self.ended_before):
             return
         self.seq += 1
         if not self._listeners:
@@ -225,12 +225,12 @@ class Bus:
         waiting = self._waiting
         make = _MAKERS.get(kind) or _maker(kind)
         event = make(self.run_id, self.seq, self._at, own)
-        if self._telling or waiting:  # an emit from inside a subscriber waits its turn, so order holds
+        if self._delivering or waiting:  # an emit from inside a subscriber waits its turn, so order holds
             waiting.append(event)
-            if self._telling:
+            if self._delivering:
                 return
             event = waiting.popleft()
-        self._telling = True
+        self._delivering = True
         try:
             while True:
                 for listener in self._listeners:
@@ -242,7 +242,7 @@ class Bus:
                     return
                 event = waiting.popleft()
         finally:
-            self._telling = False
+            self._delivering = False
 
     def keep(self, log: EventLog) -> None:
         """Keep every event from now on."""

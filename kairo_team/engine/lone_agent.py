@@ -15,8 +15,8 @@ from kairo_team.budget import Budget
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.constraints import RunConstraints
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.run_services import Services
-from kairo_team.engine.task_pool import beside
+from kairo_team.engine.run_services import RunServices
+from kairo_team.engine.task_pool import background
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, PlanRefused, innermost
 from kairo_team.governance.governor import Governor
@@ -72,12 +72,12 @@ async def run_alone(
     services = _services(LoopClock(), permissions=permissions, guardrails=rails)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     if guards:
-        parts = (governor, services.clock, (), {role.id: guards}, tell_nobody, tell_nobody, tell_nobody)
+        parts = (governor, services.clock, (), {role.id: guards}, discard_event, discard_event, discard_event)
         services.constraints = RunConstraints(*parts)
     context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
     context.output_type = output_type
     try:
-        async with beside(*services.watches):
+        async with background(*services.watches):
             return await _run_in_scope(agent, assignment, context)
     except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends that an output can report
         cause = innermost(error)
@@ -105,7 +105,7 @@ async def work_alone(
     services = _services(LoopClock(), models)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     try:
-        async with beside(*services.watches), governor.scope():
+        async with background(*services.watches), governor.scope():
             yield WorkContext(services, governor, role, step=role.id, task_id=None, member=None)
     except Exception as error:  # noqa: BLE001 - raised again, without the task group's wrapping
         raise innermost(error) from None
@@ -134,16 +134,16 @@ def _services(
     *,
     permissions: ToolPermissions | None = None,
     guardrails: Sequence[GuardrailPolicy] = (),
-) -> Services:
+) -> RunServices:
     """Make what a run would have, for work that is in none."""
-    return Services(
+    return RunServices(
         uuid.uuid4().hex,
         models=ModelResolver(models),
         prices=PriceBook(),
         prompts=Prompts(),
         journal=MemoryJournal(),
         clock=clock,
-        emit=tell_nobody,
+        emit=discard_event,
         permissions=permissions,
         guardrails=guardrails,
     )
@@ -196,5 +196,5 @@ def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) ->
 _ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}
 
 
-def tell_nobody(*_event: object) -> None:
+def discard_event(*_event: object) -> None:
     """Drop an event: there is no subscriber."""

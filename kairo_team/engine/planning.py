@@ -19,10 +19,10 @@ from kairo_team.plugin_calls import CALLING, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.engine.budget_split import Carving, Earlier
+    from kairo_team.engine.budget_split import BudgetSplit, EarlierSessions
     from kairo_team.engine.dispatcher import Bound, Dispatcher
-    from kairo_team.engine.enforced_end import Leashes
-    from kairo_team.engine.run_services import Services
+    from kairo_team.engine.enforced_end import CallSupervisor
+    from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.task_run import TaskRun
     from kairo_team.engine.team_run import TeamRun
 
@@ -44,20 +44,20 @@ class Replan(NamedTuple):
     """The how many-th change of the plan it was."""
 
 
-class Planning:
+class RunPlan:
     """Makes the plans of one run."""
 
     def __init__(
         self,
         run: TeamRun,
-        carving: Carving,
-        services: Services,
-        leashes: Leashes,
-        earlier: Earlier,
-        unfunded: str | None,
+        budgets: BudgetSplit,
+        services: RunServices,
+        supervisor: CallSupervisor,
+        earlier: EarlierSessions,
+        budget_problem: str | None,
         over: Callable[[], None],
     ) -> None:
-        """`unfunded` says why the run has no budget, if so; `over` ends a replay like the recorded run."""
+        """`budget_problem` says why the run has no budget, if so; `over` ends a replay like the recorded run."""
         self.graph: TaskGraph | None = run.request.plan
         """The plan as it stands."""
         self.number = 0
@@ -65,11 +65,11 @@ class Planning:
         self.recorded = PlanRecords(run.journal, 0, replaying=False)
         """The recorded steps of the tasks of the last plan."""
         self._run = run
-        self._carving = carving
+        self._budgets = budgets
         self._services = services
-        self._leashes = leashes
+        self._supervisor = supervisor
         self._earlier = earlier
-        self._unfunded = unfunded
+        self._budget_problem = budget_problem
         self.foreign: frozenset[str] = frozenset()
         """Ids of the tasks that a model may have written."""
         self._over = over
@@ -85,21 +85,21 @@ class Planning:
         self._asked: dict[str, int] = {}
         """How many additions were asked for, by the id of the task in flight, or "" where there was none."""
 
-    async def plan(self, make: Make) -> tuple[TaskGraph, Bound]:
+    async def make(self, make: Make) -> tuple[TaskGraph, Bound]:
         """Make a plan and bind it; `PlanRefused` says what is wrong with it, the team, or the budget."""
         run = self._run
         self._earlier.book(run.governor, self._spent(f"plan:{self.number + 1}"))
         await self.reach(f"plan:{self.number + 1}")
         problems = team_problems(run.team, run.config, self._services.models, self._services.prices)
-        if self._unfunded or problems:
-            raise PlanRefused([*([self._unfunded] if self._unfunded else []), *problems])
-        self._carving.set_aside(run.team, self._earlier)
+        if self._budget_problem or problems:
+            raise PlanRefused([*([self._budget_problem] if self._budget_problem else []), *problems])
+        self._budgets.set_aside(run.team, self._earlier)
         self.number += 1
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
         if not self.recorded.replaying:  # a plan nobody has seen may bring back what was cancelled in the last one
-            run.bus.told = frozenset()
+            run.bus.ended_before = frozenset()
         bound = bind(graph, run.team)
         problems = plan_problems(graph, run.team, bound)
         if problems:
@@ -183,7 +183,7 @@ class Planning:
         try:
             return await self._make(key, lambda: self._ask_for_tasks(dispatcher, make))
         finally:
-            more = self._carving.close_purpose(PLAN)
+            more = self._budgets.close_purpose(PLAN)
             if more != Usage():
                 self._run.journal.put(f"{key}:usage", spent + more)
 
@@ -191,7 +191,7 @@ class Planning:
         with CALLING:
             given: Any = make()
         if inspect.isawaitable(given):
-            given = await self._leashes.hold(given, "who adds tasks")
+            given = await self._supervisor.run(given, "who adds tasks")
         new = _tasks_of(given)
         assert self.graph is not None
         problems = _addition_problems(new, self.graph, dispatcher.records)
@@ -268,7 +268,7 @@ class Planning:
             try:
                 made = await self._make(key, make)
             finally:
-                spent = self._carving.close_purpose(PLAN)
+                spent = self._budgets.close_purpose(PLAN)
                 if spent != Usage():
                     run.journal.put(f"{key}:usage", earlier + spent)
         if isinstance(made, PlanFailed):
@@ -307,7 +307,7 @@ class Planning:
             made = make()
         graph: Any = made
         if inspect.isawaitable(made):
-            graph = await self._leashes.hold(made, "the planner")
+            graph = await self._supervisor.run(made, "the planner")
         if not isinstance(graph, TaskGraph):
             raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
         return graph

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Budget, BudgetNode
-from kairo_team.engine.budget_split import EVALUATE, PLAN, Carving, Earlier, root_budget
-from kairo_team.engine.lone_agent import tell_nobody
+from kairo_team.engine.budget_split import EVALUATE, PLAN, BudgetSplit, EarlierSessions, root_budget
+from kairo_team.engine.lone_agent import discard_event
 from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -295,36 +295,36 @@ def _split(
     judged: bool,
 ) -> PlanCheck:
     policy, root_limit = request.config.budget_policy, root_budget(request.config)
-    carving = _carve_team(root_limit, policy, team, planned=plan is not None, judged=judged)
-    problems = () if plan is None else _carve_tasks(carving, policy, plan, bound)
-    carving.hold_back(policy.reserve)
+    budgets = _carve_team(root_limit, policy, team, planned=plan is not None, judged=judged)
+    problems = () if plan is None else _carve_tasks(budgets, policy, plan, bound)
+    budgets.hold_back(policy.reserve)
     carries: int | None = None
     notes: tuple[str, ...] = ()
     if plan is not None and not problems:
         anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
         carries, notes = _count_carried(anew, policy, plan, bound)
-    return PlanCheck(not problems, problems, carving.root.tree(), carries, notes)
+    return PlanCheck(not problems, problems, budgets.root.tree(), carries, notes)
 
 
-def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: bool, judged: bool) -> Carving:
+def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: bool, judged: bool) -> BudgetSplit:
     """Carve what is set aside before the first task."""
-    carving = Carving(Governor(limit, name=team.name, clock=_at_rest), policy, tell_nobody)
-    carving.set_aside(team, Earlier(carving.root, None))
+    budgets = BudgetSplit(Governor(limit, name=team.name, clock=_at_rest), policy, discard_event)
+    budgets.set_aside(team, EarlierSessions(budgets.root, None))
     for purpose, wired in ((PLAN, not planned), (EVALUATE, judged)):
         if wired:
-            carving.purpose(purpose)
-    return carving
+            budgets.purpose(purpose)
+    return budgets
 
 
 def _count_carried(
-    carving: Carving, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
+    budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
 ) -> tuple[int, tuple[str, ...]]:
     """Return how many tasks get to their end if each takes what is expected, and say so if these are not all."""
     carried, scarce = 0, ""
     for task in plan.tasks:
         expected = policy.expect if task.budget is None else _least(policy.expect, task.budget)
         try:
-            carving.members[bound[task.id][0]].carve(task.id, guarantee=expected)
+            budgets.members[bound[task.id][0]].carve(task.id, guarantee=expected)
             carried += 1
         except InsufficientBudget as short:
             scarce = scarce or short.dimension
@@ -343,14 +343,14 @@ def _least(one: Budget, other: Budget) -> Budget:
 
 
 def _carve_tasks(
-    carving: Carving, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
+    budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """Carve for all tasks as if they were dispatched one after another; say so if not one could be paid for."""
     weight = sum(task.weight for task in plan.tasks)
     paid, lacking = 0, ""
     for task in plan.tasks:
         try:
-            carving.members[bound[task.id][0]].carve_share(task.id, task.budget, task.weight / weight, policy.reserve)
+            budgets.members[bound[task.id][0]].carve_share(task.id, task.budget, task.weight / weight, policy.reserve)
             paid += 1
         except InsufficientBudget as short:
             lacking = lacking or f"task {task.id!r}: {short}"

@@ -16,7 +16,7 @@ from kairo_team.plugin_calls import failure_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import HumanGate, Journal
-    from kairo_team.engine.enforced_end import Leashes
+    from kairo_team.engine.enforced_end import CallSupervisor
 
 _logger = logging.getLogger("kairo_team")
 
@@ -80,7 +80,7 @@ class Questions:
         gate: HumanGate | None,
         inbox: Inbox,
         journal: Journal,
-        leashes: Leashes,
+        supervisor: CallSupervisor,
         emit: Callable[..., None],
     ) -> None:
         """Take the run's gate; None: nobody can be asked."""
@@ -88,7 +88,7 @@ class Questions:
         self.gate = gate
         self.inbox = inbox
         self._journal = journal
-        self._leashes = leashes
+        self._supervisor = supervisor
         self._emit = emit
 
     async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
@@ -119,7 +119,7 @@ class Questions:
         """Ask the gate; one that fails has decided nothing."""
         name = type(gate).__name__
         try:
-            decision: Any = await self._leashes.hold(gate.decide(question), name)
+            decision: Any = await self._supervisor.run(gate.decide(question), name)
         except BaseException as raised:
             if failure_of(raised) is None:
                 raise

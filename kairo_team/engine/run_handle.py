@@ -179,7 +179,7 @@ class Run:
         bus = Bus(self.run_id, subscribers, seq=earlier.seq if earlier else 0, log=self.log)
         if earlier is not None:
             waiting = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
-            bus.told = frozenset(name for name, one in earlier.outcomes.items() if one.status not in waiting)
+            bus.ended_before = frozenset(name for name, one in earlier.outcomes.items() if one.status not in waiting)
         return bus
 
     def begin(self, control: TeamRun) -> None:

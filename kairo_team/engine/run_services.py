@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Emit = Callable[..., None]
 
 
-class Services:
+class RunServices:
     """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Services:
         self.journal = journal
         self.clock = clock
         self.around = around
-        outer: Services | None = None if around is None else around.services
+        outer: RunServices | None = None if around is None else around.services
         self.permissions: ToolPermissions | None = (
             permissions if outer is None else joint_permissions(outer.permissions, permissions)
         )
@@ -190,10 +190,10 @@ def _build_chains(
 
 def open_services(
     run: TeamRun, runtime: Runtime, prompts: Prompts, questions: Questions, steering: Steering
-) -> Services:
+) -> RunServices:
     """Return what every piece of work of the run shares, with the constraints of runtime and team in force."""
     team, request = run.team, run.request
-    services = Services(
+    services = RunServices(
         request.run_id,
         models=runtime.models,
         prices=runtime.prices.under(request.config.budget_policy),

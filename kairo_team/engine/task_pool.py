@@ -15,12 +15,12 @@ from kairo_team.plugin_calls import clear_cancellation, disown, own_task
 Body = Callable[[], Awaitable[None]]
 
 _MOST: Final = 8
-"""Runners opened at once, at most, while bodies wait."""
+"""TaskPool opened at once, at most, while bodies wait."""
 _TURNS: Final = 64
 """Bodies a runner finishes in a row before it lets the event loop turn."""
 
 
-class Runners:
+class TaskPool:
     """A pool that grows whenever a body has to wait for something.
 
     A runner takes the next body as soon as its own is done. As long as bodies wait in the queue some runner is about
@@ -35,7 +35,7 @@ class Runners:
         self._bodies: deque[Body] = deque()
         self._starting = 0
         self._batch = 1
-        """Runners to open next: one, and twice as many whenever one that was opened found a body."""
+        """TaskPool to open next: one, and twice as many whenever one that was opened found a body."""
         self.running = 0
 
     @property
@@ -78,7 +78,7 @@ class Runners:
 
 
 @asynccontextmanager
-async def beside(*watches: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
+async def background(*watches: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
     """Let each of the `watches` run as long as the block; they end by being cancelled."""
     async with anyio.create_task_group() as group:
         for watch in watches:

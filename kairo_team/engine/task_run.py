@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import Budget
     from kairo_team.engine.board import Entry
-    from kairo_team.engine.enforced_end import Within
+    from kairo_team.engine.enforced_end import ScopeStopper
     from kairo_team.engine.records.plan_records import PlanRecords
     from kairo_team.engine.work_context import WorkContext
     from kairo_team.governance.governor import Governor
@@ -172,7 +172,7 @@ class TaskRun:
     spent_by: dict[str, Usage] | None = None
     """The same, by member."""
     has_slot: bool = False
-    wait: anyio.CancelScope | Within | None = None
+    wait: anyio.CancelScope | ScopeStopper | None = None
     """Around what the task waits for between its attempts, such as a review."""
     interrupted: str | HumanRequest | None = None
     """Why it was cancelled, or the question whose answer it waits for."""

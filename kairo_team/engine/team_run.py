@@ -18,11 +18,11 @@ from kairo_team._util.frozen import check_kind
 from kairo_team.budget import Usage
 from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.board import TaskBoard
-from kairo_team.engine.budget_split import Carving, Earlier, open_governor, root_budget
+from kairo_team.engine.budget_split import BudgetSplit, EarlierSessions, open_governor, root_budget
 from kairo_team.engine.dispatcher import Dispatcher
-from kairo_team.engine.ending import LAST_EVENT, Ending, end_early, finish, log_end
-from kairo_team.engine.enforced_end import Leashes
-from kairo_team.engine.planning import Planning
+from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
+from kairo_team.engine.enforced_end import CallSupervisor
+from kairo_team.engine.planning import RunPlan
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
@@ -31,7 +31,7 @@ from kairo_team.engine.run_handle import Suspension
 from kairo_team.engine.run_services import begun_with, interruptible, open_services
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.steering import Steering
-from kairo_team.engine.task_pool import Runners, beside
+from kairo_team.engine.task_pool import TaskPool, background
 from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState, check_move
 from kairo_team.engine.timers import Timeouts
 from kairo_team.engine.work_context import WorkContext
@@ -81,29 +81,29 @@ class TeamRun:
         self.started = self.clock()
         self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
         budget, spent = (root_budget(self.config), Usage()) if earlier is None else (earlier.budget, earlier.usage)
-        self.governor, self._unfunded = open_governor(runtime.governor, team.name, budget, self.clock, spent)
+        self.governor, self._budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
         self._masker = runtime.masker
         self.emit: Callable[..., None] = self._emit_masked if self._masker else self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._handle = handle
-        self._earlier = Earlier(self.governor, earlier)
-        self._leashes = Leashes(self.clock.read, min(self.config.cancel_grace, runtime.grace))
+        self._earlier = EarlierSessions(self.governor, earlier)
+        self._supervisor = CallSupervisor(self.clock.read, min(self.config.cancel_grace, runtime.grace))
         self._steering = Steering(request.run_id, self.governor, self.journal, self.emit)
         inbox = earlier.inbox if earlier else Inbox()
-        self._questions = Questions(request.run_id, gate, inbox, self.journal, self._leashes, self.emit)
+        self._questions = Questions(request.run_id, gate, inbox, self.journal, self._supervisor, self.emit)
         self._services = open_services(self, runtime, prompts, self._questions, self._steering)
         self._timeouts = Timeouts(self.clock.read)
-        self._carving = Carving(self.governor, self.config.budget_policy, self.emit)
+        self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
-        self._ending = Ending(tolerate_failures=tolerate_failures)
-        parts = (self._carving, self._services, self._leashes, self._earlier, self._unfunded)
-        self._planning = Planning(self, *parts, self._end_early)
+        self._ending = RunEnd(tolerate_failures=tolerate_failures)
+        parts = (self._budgets, self._services, self._supervisor, self._earlier, self._budget_problem)
+        self._plan = RunPlan(self, *parts, self._end_early)
         self._dispatcher: Dispatcher | None = None
         self._attempts: AttemptRunner | None = None
         self._records: Mapping[str, TaskRun] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._runners: Runners | None = None
+        self._pool: TaskPool | None = None
         self._places = Places()
         self._output: Artifact | None = None
         self._result: TeamResult | None = None
@@ -148,10 +148,10 @@ class TeamRun:
                         run._begin()
                         async with (
                             interruptible(run.governor),
-                            beside(run._leashes.watch, run._timeouts.watch, *run._services.watches),
+                            background(run._supervisor.watch, run._timeouts.watch, *run._services.watches),
                             anyio.create_task_group() as group,
                         ):
-                            run._group, run._runners = group, Runners(group)
+                            run._group, run._pool = group, TaskPool(group)
                             with AWAITING:  # the task group would take a stray cancellation for one of its own
                                 yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
@@ -169,7 +169,7 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
-        noticed = (*self._leashes.stubborn, *self._services.overshoots.warnings)
+        noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings)
         result = finish(self, self._ending, self._dispatcher, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = self._masker.value(result)
@@ -185,7 +185,7 @@ class TeamRun:
         """Return what the run goes on from."""
         inbox, usage, budget = self._questions.inbox, self.governor.usage, self.governor.budget
         same, stood = begun_with(self.request, self.team), {outcome.task_id: outcome for outcome in result.outcomes}
-        end = (self.bus.seq + 1, inbox, stood, result.plan, self._carving.spent_by)
+        end = (self.bus.seq + 1, inbox, stood, result.plan, self._budgets.spent_by)
         return Suspension(self.request, same, self.journal, usage, budget, *end)
 
     def _end_early(self) -> None:
@@ -193,7 +193,7 @@ class TeamRun:
 
     def _end_loop(self) -> None:
         """End a replay where no task can start any more, unless tasks are still to be added."""
-        if not self._planning.grows_further:
+        if not self._plan.grows_further:
             self._end_early()
 
     def _move(self, to: RunState) -> None:
@@ -263,7 +263,7 @@ class TeamRun:
     @property
     def graph(self) -> TaskGraph | None:
         """The plan as it stands; None before there is one."""
-        return self._planning.graph
+        return self._plan.graph
 
     @property
     def gated(self) -> bool:
@@ -325,8 +325,8 @@ class TeamRun:
         whole block, by `Interrupted`, to be let pass: the run ends SUSPENDED once everything independent is done.
         """
         if question.task_id is None:
-            key = f"human:{self._planning.number}:plan"
-            await self._planning.reach(key)
+            key = f"human:{self._plan.number}:plan"
+            await self._plan.reach(key)
             decision = await self._questions.ask(key, question)
             if decision is not None and decision.action == "defer":
                 self._ending.question = question
@@ -353,14 +353,14 @@ class TeamRun:
         await checkpoint()
         if self._history[-1] != RunState.PLANNING:
             self._move(RunState.PLANNING)
-        graph, bound = await self._planning.plan(make)
-        steps = self._planning.recorded
+        graph, bound = await self._plan.make(make)
+        steps = self._plan.recorded
         board = TaskBoard(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
-        self._dispatcher = Dispatcher(board, self._carving.members, self.config, self.emit, steps)
+        self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
         self._records = self._dispatcher.records
         self._steering.begin(self._dispatcher)
-        parts = (self._services, self._dispatcher, self._steering, self._carving, self._earlier, self.emit)
-        self._attempts = AttemptRunner(self.request, self.team, *parts, self._timeouts, self._leashes, self._planning)
+        parts = (self._services, self._dispatcher, self._steering, self._budgets, self._earlier, self.emit)
+        self._attempts = AttemptRunner(self.request, self.team, *parts, self._timeouts, self._supervisor, self._plan)
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph
@@ -375,7 +375,7 @@ class TeamRun:
         or the one that was made cannot be run: then everything stays as it is, and a warning says why.
         """
         assert self._dispatcher is not None
-        return await self._planning.replan(self._record(failing), self._dispatcher, make)
+        return await self._plan.replan(self._record(failing), self._dispatcher, make)
 
     async def add(self, make: Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]) -> TaskGraph:
         """Add tasks to the plan while the run goes on, behind those it has, and return the whole plan. Recorded.
@@ -390,13 +390,13 @@ class TeamRun:
         record = _record_here()
         if record is not None and not record.in_flight:
             raise Misuse(f"task {record.task.id!r} is {record.state}: add tasks before it ends")
-        graph = await self._planning.add(record, dispatcher, make)
+        graph = await self._plan.add(record, dispatcher, make)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
-        governor, step = self._carving.purpose(purpose), self._places.name(purpose)
+        governor, step = self._budgets.purpose(purpose), self._places.name(purpose)
         return WorkContext(self._services, governor, Role(purpose), step=step, task_id=None, member=None)
 
     # ------------------------------------------------------------------ tasks
@@ -406,19 +406,19 @@ class TeamRun:
 
         What `add` adds on the way is among them; after the end, iterate again over the plan that it returns.
         """
-        if self._dispatcher is None or graph is not self._planning.graph:
+        if self._dispatcher is None or graph is not self._plan.graph:
             raise Misuse("plan first: `ready` takes the graph that `plan`, or `add`, returned last")
         if self._history[-1] != RunState.RUNNING:
             self._move(RunState.RUNNING)
-            self._planning.hold_back(self._dispatcher)
+            self._plan.hold_back(self._dispatcher)
             self._dispatcher.over = self._end_loop
         return self._dispatcher
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""
         for task in args:
-            if isinstance(task, Task) and self._runners is not None:
-                self._runners.add(partial(self._run_body, self._record(task), body, args))
+            if isinstance(task, Task) and self._pool is not None:
+                self._pool.add(partial(self._run_body, self._record(task), body, args))
                 return
         raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 
@@ -569,7 +569,7 @@ class TeamRun:
         self._steering.warn_of_budget()
 
     def _task(self, task_id: str) -> Task:
-        graph = self._planning.graph
+        graph = self._plan.graph
         if graph is None:
             raise Misuse(f"there is no task {task_id!r}: plan first")
         return graph[task_id]

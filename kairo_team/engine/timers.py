@@ -14,7 +14,7 @@ _FEW: Final = 64
 """Timeouts of ended attempts that may be kept whatever the others are."""
 
 
-class Ending(Protocol):
+class Cancellable(Protocol):
     """What a timeout may end, such as a scope."""
 
     @property
@@ -36,7 +36,7 @@ class Timeouts:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._pending: list[tuple[float, int, Ending]] = []
+        self._pending: list[tuple[float, int, Cancellable]] = []
         """A heap: those of what has ended are dropped when they come up, or when they are too many."""
         self._many = _FEW
         self._order = count()
@@ -44,7 +44,7 @@ class Timeouts:
         """When the watch wakes by itself."""
         self._news = anyio.Event()
 
-    def start(self, scope: Ending, seconds: float, since: float | None = None) -> None:
+    def start(self, scope: Cancellable, seconds: float, since: float | None = None) -> None:
         """Cancel it `seconds` after `since` (by default now), unless it has ended by then."""
         due = (self.clock() if since is None else since) + seconds
         pending = self._pending
@@ -70,7 +70,7 @@ class Timeouts:
             with anyio.CancelScope(deadline=self._due):
                 await self._news.wait()
             now = self.clock()
-            due: list[Ending] = []
+            due: list[Cancellable] = []
             while self._pending and (self._pending[0][0] <= now or not self._pending[0][2].running):
                 due.append(heappop(self._pending)[2])
             for one in due:  # which may start another timeout, due at once

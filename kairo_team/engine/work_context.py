@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel, GovernedChatModel, GuardrailPolicy, ToolSource
     from kairo_team.engine.member_model import AskedModel
-    from kairo_team.engine.run_services import Services
+    from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
     from kairo_team.errors import GuardrailDenied
     from kairo_team.governance.governor import Governor
@@ -56,14 +56,14 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_step", "_uses", "constraints", "denied", "foreign",
-        "governor", "interrupted", "kept", "member", "output_type", "raised", "role", "scope", "services",
-        "spent_before", "task_id", "told", "turns",
+        "_brought", "_calls", "_pipeline", "_step", "_uses", "constraints", "denied", "directives_seen",
+        "foreign", "governor", "interrupted", "kept", "member", "output_type", "raised", "role", "scope", "services",
+        "spent_before", "task_id", "turns",
     )  # fmt: skip
 
     def __init__(
         self,
-        services: Services,
+        services: RunServices,
         governor: Governor,
         role: Role,
         step: str,
@@ -86,7 +86,7 @@ class WorkContext:
         self.raised: Exception | None = None
         """What made the work fail, with its traceback."""
         self.spent_before = spent_before
-        self.told = 0 if services.steering is None else len(services.steering.directives)
+        self.directives_seen = 0 if services.steering is None else len(services.steering.directives)
         """How many directives the prompt has already."""
         self.foreign = services.around is not None
         """A model may have written the goal or the task: another team's member asks, or a planner did."""
@@ -137,9 +137,9 @@ class WorkContext:
     def directives(self) -> Sequence[str]:
         """What whoever steers the run asked for since this work began, oldest first."""
         steering = self.services.steering
-        if steering is None or len(steering.directives) == self.told:
+        if steering is None or len(steering.directives) == self.directives_seen:
             return ()
-        return steering.directives_for(self.task_id, after=self.told)
+        return steering.directives_for(self.task_id, after=self.directives_seen)
 
     @property
     def metadata(self) -> Mapping[str, Any]:

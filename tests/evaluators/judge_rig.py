@@ -11,7 +11,7 @@ from typing import Any
 import kairo_team as kt
 from kairo_team._util.frozen import EMPTY
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.run_services import Services
+from kairo_team.engine.run_services import RunServices
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.governance import Governor
 from kairo_team.governance.pricing import PriceBook
@@ -72,7 +72,7 @@ def reviewed(
 ) -> kt.EvaluationContext:
     """What a strategy is given for an artifact, with governed models; needs a running event loop."""
     governor = Governor(budget or kt.Budget(), name="evaluate")
-    services = Services(
+    services = RunServices(
         uuid.uuid4().hex,
         models=ModelResolver({} if model is None else {"test:judge": model}),
         prices=PriceBook(),

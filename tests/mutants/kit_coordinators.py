@@ -187,7 +187,7 @@ class FailsBeforeItBegins(Honest):
 
 class _Twice(Telling):
     def tell(self, event: Event) -> Sequence[Event]:
-        twice = isinstance(event, events.TeamFailed)
+        twice = isinstance(event, events.TeamRunFailed)
         return [event, replace(event, seq=event.seq + 1)] if twice else [event]
 
 
@@ -202,7 +202,7 @@ class _DegradedIsFailed(Telling):
     def tell(self, event: Event) -> Sequence[Event]:
         if isinstance(event, events.TeamCompleted) and event.status is kt.TeamStatus.DEGRADED:
             fields = (event.run_id, event.seq, event.at, event.status, event.duration, event.usage, event.error)
-            return [events.TeamFailed(*fields)]
+            return [events.TeamRunFailed(*fields)]
         return [event]
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.enforced_end import Leashes
-from kairo_team.engine.task_pool import beside
+from kairo_team.engine.enforced_end import CallSupervisor
+from kairo_team.engine.task_pool import background
 from kairo_team.testing import EventRecorder
 
 GRACE = 2.0
@@ -240,9 +240,9 @@ async def test_what_is_held_behaves_as_if_it_were_not() -> None:
         await anyio.sleep(1)
         raise LookupError("lost")
 
-    leashes = Leashes(anyio.current_time, 1.0)
-    async with beside(leashes.watch):
-        assert await leashes.hold(work(), "work") == [0]
+    supervisor = CallSupervisor(anyio.current_time, 1.0)
+    async with background(supervisor.watch):
+        assert await supervisor.run(work(), "work") == [0]
         with pytest.raises(LookupError, match="lost"):
-            await leashes.hold(fail(), "fail")
-    assert leashes.stubborn == []
+            await supervisor.run(fail(), "fail")
+    assert supervisor.warnings == []
