@@ -475,6 +475,7 @@ class TwoRounds(Debate):
             await run.conclude("the debate is decided")
 
 
+@pytest.mark.exhaustive
 class TestTwoRounds(TeamCoordinatorTCK):
     """A coordinator whose runs grow, and end when it says so, keeps its contract."""
 

@@ -216,7 +216,14 @@ def calls_of_a_run(tasks: list[kt.Task], **limits: Any) -> int:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    "limits", [{}, {"max_parallel_tasks": 7}, {"member": 3}, {"budget": kt.Budget(tokens=10**9, loops=10**6)}], ids=str
+    "limits",
+    [
+        {},
+        {"budget": kt.Budget(tokens=10**9, loops=10**6)},
+        pytest.param({"max_parallel_tasks": 7}, marks=pytest.mark.exhaustive),
+        pytest.param({"member": 3}, marks=pytest.mark.exhaustive),
+    ],
+    ids=str,
 )
 def test_kf_t30_three_times_the_tasks_cost_three_times_the_calls(shape: str, limits: dict[str, Any]) -> None:
     """T30: three times the nodes, sixteen times the seconds."""

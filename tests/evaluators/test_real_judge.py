@@ -16,6 +16,7 @@ from kairo_team.testing import EventRecorder
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.local_model,
+    pytest.mark.exhaustive,
     pytest.mark.parametrize("anyio_backend", [("asyncio", {})]),
 ]
 
@@ -59,7 +60,6 @@ def check_verdict(verdict: kt.EvaluationVerdict) -> None:
         assert verdict.findings
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TEXTS)
 async def test_whatever_it_says_there_is_a_verdict_from_the_menu_paid_by_the_reviews(name: str) -> None:
     recorder = EventRecorder()

@@ -28,12 +28,14 @@ class TestMiniAgent(AgentTCK):
         return kt.MiniAgent(model, tools=[tool])
 
 
+@pytest.mark.exhaustive
 class TestStreamingMiniAgent(TestMiniAgent):
     @classmethod
     def make_agent(cls, model: ChatModel) -> kt.MiniAgent:
         return kt.MiniAgent(model, stream=True)
 
 
+@pytest.mark.exhaustive
 class TestFunctionWithoutModel(AgentTCK):
     uses_models = False
 
@@ -45,6 +47,7 @@ class TestFunctionWithoutModel(AgentTCK):
         return write
 
 
+@pytest.mark.exhaustive
 class TestPlainFunction(AgentTCK):
     """It runs in a thread, in real time."""
 

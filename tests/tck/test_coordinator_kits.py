@@ -152,6 +152,7 @@ class Logged:
         return await self.inner.execute(request, team)
 
 
+@pytest.mark.exhaustive
 class TestCoordinatorInsideAnother(TestExpertTeam):
     @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:

@@ -11,6 +11,7 @@ from tests.mutants.reviewing import Reviewing, ReviewingTCK
 from tests.tck.test_coordinator_kits import TestExpertTeam as _ExpertTeam
 
 
+@pytest.mark.exhaustive
 class TestReviewing(ReviewingTCK):
     """What the mutants change passes unchanged."""
 

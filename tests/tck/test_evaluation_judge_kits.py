@@ -111,6 +111,7 @@ class TestAnyOfJudged(OfAJudge):
 # ---------------------------------------------------------------- calibrated
 
 
+@pytest.mark.exhaustive
 class TestCalibrated(OfAJudge):
     @classmethod
     def make_judged_strategy(cls, judge: kt.ChatModel) -> kt.EvaluationStrategy:

@@ -29,6 +29,13 @@ MCP_MARKS = [
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
+ONE_LOOP = pytest.mark.parametrize(
+    "anyio_backend",
+    [("asyncio", {}), pytest.param(("trio", {}), marks=pytest.mark.exhaustive)],
+    ids=["asyncio", "trio"],
+)
+"""On a test whose many cases do not differ by event loop: `make test` runs them on one."""
+
 SERVERS = Path(__file__).parent / "mcp_servers"
 PATIENCE = 120.0
 """Seconds that nothing here needs, also on a busy machine."""
