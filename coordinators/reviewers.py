@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.engine.budget_split import EVALUATE
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Team, TeamConfig
 
 _PLAIN = SimpleEvaluationStrategy()
+_named_by: Callable[[Task], str | None] = attrgetter("evaluator")
 
 
 def default_evaluator(judge: Any) -> EvaluationStrategy:
@@ -71,23 +73,29 @@ class Reviewers:
         return list(dict.fromkeys(found))
 
     def _unreviewable(self, graph: TaskGraph, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
+        lacking = {name: list(self._lacks(name, gated=gated, risk=risk)) for name in _names(graph)}
         for task in graph.tasks:
-            reviewer = self.of(task)
-            ask = getattr(reviewer, "preflight", None)
-            lacking: list[str] = [] if ask is None else ask(gate=gated)
-            yield from (f"task {task.id!r} cannot be reviewed: {problem}" for problem in lacking)
-            if risk is RiskProfile.HIGH and getattr(reviewer, "vacuous", False):
-                yield (
-                    f"task {task.id!r} would only be checked for being blank, which is no review under HIGH risk: give "
-                    "the coordinator or the task an evaluator"
-                )
+            for problem in lacking[task.evaluator]:
+                yield f"task {task.id!r} {problem}"
         if self._judge is not None and not any(model is self._judge for model in self.models(graph)):
             yield "a judge is wired, and no criterion asks for one: say by='judge', or leave the judge out"
+
+    def _lacks(self, name: str | None, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
+        """Say why tasks that name this evaluator cannot be reviewed as they are to be."""
+        reviewer = self._reviewer(name)
+        ask = getattr(reviewer, "preflight", None)
+        lacking: list[str] = [] if ask is None else ask(gate=gated)
+        yield from (f"cannot be reviewed: {problem}" for problem in lacking)
+        if risk is RiskProfile.HIGH and getattr(reviewer, "vacuous", False):
+            yield (
+                "would only be checked for being blank, which is no review under HIGH risk: give the coordinator or "
+                "the task an evaluator"
+            )
 
     def models(self, graph: TaskGraph) -> tuple[Any, ...]:
         """Return the judges that reviews of a plan's tasks ask, each once."""
         found: list[Any] = []
-        for name in dict.fromkeys(task.evaluator for task in graph.tasks):
+        for name in _names(graph):
             for model in getattr(self._reviewer(name), "models", None) or ():
                 if not any(model is other for other in found):
                     found.append(model)
@@ -98,6 +106,11 @@ class Reviewers:
         if self._judge is not None and isinstance(evaluator, Rubric) and evaluator.decided_by("judge"):
             return AgentEvaluationStrategy(self._judge, evaluator)
         return evaluator
+
+
+def _names(graph: TaskGraph) -> Iterable[str | None]:
+    """Return the evaluators that a plan's tasks name, each once; None for tasks that name none."""
+    return dict.fromkeys(map(_named_by, graph.tasks))
 
 
 def named_evaluator(team: Team, name: str) -> EvaluationStrategy:

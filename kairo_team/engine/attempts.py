@@ -409,41 +409,29 @@ class AttemptRunner:
         self._emit(events.AttemptStarted, task.id, member, number)
         attempt: Any = await self._replay(record, key) if steps.replaying else MISSING
         if attempt is MISSING:
-            attempt = await self._make(record, key, number, artifact_number, previous, findings)
+            try:
+                if record.interrupted is None and record.leased != member:
+                    await self._wait_for_lease(record, member)
+                if record.interrupted is None:
+                    attempt = await self._run(record, key, number, artifact_number, previous, findings)
+                    if record.before is not None:
+                        attempt = attempt._replace(usage=record.before + attempt.usage)
+                else:
+                    spent = record.cut_short().usage
+                    attempt = cancelled_attempt(task.id, number, member, record.interrupted, spent)
+            except Exception:
+                raise
+            except BaseException:
+                steps.put(key, record.cut_short())
+                raise
+            finally:
+                self._dispatcher.release_lease(record)
             steps.put(key, attempt)
         else:
             self._dispatcher.release_lease(record)
         made: Attempt = attempt
         self._take_over(record, made)
         return made
-
-    async def _make(
-        self,
-        record: TaskRun,
-        key: str,
-        number: int,
-        artifact_number: int,
-        previous: Artifact | None,
-        findings: Sequence[Finding],
-    ) -> Attempt:
-        """Make a new attempt; one that the end of the run cuts short is recorded as that."""
-        member = record.member or ""
-        try:
-            if record.interrupted is None and record.leased != member:
-                await self._wait_for_lease(record, member)
-            if record.interrupted is not None:
-                return cancelled_attempt(record.task.id, number, member, record.interrupted, record.cut_short().usage)
-            attempt = await self._run(record, key, number, artifact_number, previous, findings)
-            if record.before is not None:
-                attempt = attempt._replace(usage=record.before + attempt.usage)
-        except Exception:
-            raise
-        except BaseException:
-            record.steps.put(key, record.cut_short())
-            raise
-        finally:
-            self._dispatcher.release_lease(record)
-        return attempt
 
     async def _wait_for_lease(self, record: TaskRun, member: str) -> None:
         with anyio.CancelScope() as record.wait:

@@ -239,10 +239,13 @@ class Needs:
             if not self._governors[member].limited:
                 return
             taken = self._taken[member] = [0, 0, 0, 0, 0]
+        tokens, picos, loops, tool_calls = took
         times = 2 if ran_out else 1
         taken[0] += 1
-        for dim, amount in enumerate(took, 1):
-            taken[dim] += times * amount
+        taken[1] += times * tokens
+        taken[2] += times * picos
+        taken[3] += times * loops
+        taken[4] += times * tool_calls
 
     def _find_aside(self, governor: Governor) -> Limits:
         unspent, free = governor.unspent, governor.allottable(self._policy.reserve)

@@ -12,8 +12,6 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.plugin_calls import clear_cancellation, disown, own_task
 
-Body = Callable[[], Awaitable[None]]
-
 _MOST: Final = 8
 """TaskPool opened at once, at most, while bodies wait."""
 _TURNS: Final = 64
@@ -28,11 +26,13 @@ class TaskPool:
     times cheaper than a loop task each.
     """
 
-    __slots__ = ("_batch", "_bodies", "_group", "_starting", "running")
+    __slots__ = ("_batch", "_bodies", "_group", "_run_body", "_starting", "running")
 
-    def __init__(self, group: anyio.abc.TaskGroup) -> None:
+    def __init__(self, group: anyio.abc.TaskGroup, run_body: Callable[..., Awaitable[None]]) -> None:
         self._group = group
-        self._bodies: deque[Body] = deque()
+        self._run_body = run_body
+        self._bodies: deque[tuple[Any, ...]] = deque()
+        """What `run_body` is called with, for each body that waits."""
         self._starting = 0
         self._batch = 1
         """TaskPool to open next: one, and twice as many whenever one that was opened found a body."""
@@ -43,7 +43,7 @@ class TaskPool:
         """No body runs or waits."""
         return not self.running and not self._bodies
 
-    def add(self, body: Body) -> None:
+    def add(self, *body: Any) -> None:
         """Run a body soon."""
         self._bodies.append(body)
         if not self._starting:
@@ -60,12 +60,12 @@ class TaskPool:
         turns, task = 0, own_task()
         try:
             while self._bodies:
-                body: Any = self._bodies.popleft()
+                body = self._bodies.popleft()
                 if self._bodies and not self._starting:
                     self._open(min(len(self._bodies), self._batch))
                 self.running += 1
                 try:
-                    await body()
+                    await self._run_body(*body)
                 finally:
                     self.running -= 1
                 if task is not None and task.cancelling():

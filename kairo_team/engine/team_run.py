@@ -6,7 +6,6 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import anyio
@@ -151,7 +150,7 @@ class TeamRun:
                             background(run._supervisor.watch, run._timeouts.watch, *run._services.watches),
                             anyio.create_task_group() as group,
                         ):
-                            run._group, run._pool = group, TaskPool(group)
+                            run._group, run._pool = group, TaskPool(group, run._run_body)
                             with AWAITING:  # the task group would take a stray cancellation for one of its own
                                 yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
@@ -418,7 +417,7 @@ class TeamRun:
         """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""
         for task in args:
             if isinstance(task, Task) and self._pool is not None:
-                self._pool.add(partial(self._run_body, self._record(task), body, args))
+                self._pool.add(self._record(task), body, args)
                 return
         raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 

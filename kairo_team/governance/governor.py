@@ -106,10 +106,11 @@ class Governor:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
             for limited in node.limited:
-                tokens, dollars, _, _ = limited.limit
                 spent = limited.cells
-                if (tokens is not None and 0 < spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
-                    halts.check_spent(node)
+                if spent[TOKENS] or spent[DOLLARS]:
+                    tokens, dollars, _, _ = limited.limit
+                    if (tokens is not None and 0 < spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
+                        halts.check_spent(node)
             if not node.claim(LOOPS, 1):
                 halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
                 raise node.insufficient(LOOPS, 1)
