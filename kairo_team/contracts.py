@@ -71,7 +71,7 @@ class ChatModel(Protocol):
 
 
 class GovernedChatModel(Protocol):
-    """A chat model as a member gets it: every call is held, clamped, settled and recorded.
+    """A chat model as a member gets it: every call is held, capped, settled and recorded.
 
     Optional: `async count_tokens(request) -> int | None`, the model's own count of the prompt's tokens; None without.
     """

@@ -279,7 +279,7 @@ def _artifact(state: Any, kind: Any) -> Artifact:
 
 
 def _json(found: Any) -> Any:
-    """Return it as JSON values; None where it has none."""
+    """Return it as JSON values; None when it has none."""
     try:
         return freeze_json({"it": adapter(Any).dump_python(found, mode="json")})["it"]
     except (ValueError, TypeError):

@@ -35,12 +35,12 @@ from kairo_team.models.client_errors import call_error
 from kairo_team.models.resolver import modules_of, refuse_real
 
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "num_predict", "max_new_tokens")
-"""What the integrations call the most tokens of a reply."""
+"""The integrations' names for the most tokens of a reply."""
 _LIMIT: Final = "__kairo_limit__"
 _MARK: Final = ("kairo_team", uuid.uuid4().hex)
 """A word in a governed model's metadata that is unknown outside this process."""
 _EVENT_HOOKS: Final = ("_stream_chat_model_events", "_astream_chat_model_events")
-"""Where a model has them LangChain streams through them, past `_stream` and `_astream`."""
+"""When a model has them, LangChain streams through them and not through `_stream` and `_astream`."""
 
 Ask = Callable[[Any, Sequence[Any], dict[str, Any]], Awaitable[Any]]
 """Calls a model itself with messages and options."""
@@ -79,7 +79,7 @@ class _Call:
     messages: Sequence[Any]
     make: Make
     modules: Sequence[str]
-    """Where the model's class is written."""
+    """The modules of the model's class."""
     reply: AIMessage | None = None
     error: Exception | None = None
     """The library's own, of the last try that failed."""
@@ -89,7 +89,7 @@ class _Call:
         self.name = self.view.name
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Call the model with what guardrails left of the messages; `ModelCallError` where no answer came."""
+        """Call the model with the messages as guardrails left them; `ModelCallError` when no answer came."""
         refuse_real(self.name, self.modules)
         messages = self._changed(request)
         try:
@@ -139,7 +139,7 @@ def _with_words(message: Any, changed: Message) -> Any:
 
 @functools.cache
 def _governed_class(kind: Any, limit: str) -> Any:
-    """Make the governed kind of a class of chat models: where there is an attempt, calls go its way."""
+    """Make the governed kind of a class of chat models: inside an attempt, the attempt governs its calls."""
 
     class Governed(kind):  # type: ignore[misc]  # the class of the user's model, whichever it is
         async def _agenerate(
@@ -181,7 +181,7 @@ def _governed_class(kind: Any, limit: str) -> Any:
 
 
 def _manager(kind: Any, run_manager: Any) -> dict[str, Any]:
-    """Return it as an argument of the model's own methods, where they take it."""
+    """Return it as an argument of the model's own methods, when they take it."""
     takes = "run_manager" in inspect.signature(kind._generate).parameters  # noqa: SLF001 - LangChain asks the same
     return {"run_manager": run_manager} if takes else {}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kairo_team.tools.result import ToolResult
 
 STEERED: Final = "the tool steers the graph"
-"""What the pipeline sees of a tool that raises an interrupt or a command to the graph around it."""
+"""The result, for the pipeline, of a tool that raises an interrupt or a command to the graph around it."""
 _inside: ContextVar[tuple[str, str | None] | None] = ContextVar("kairo_team_governed_tool", default=None)
 """Name and id of the call that `run_governed` makes."""
 
@@ -122,7 +122,7 @@ def _tool(name: str, description: str, metadata: Mapping[str, Any], call: Callab
 
 
 def _output_text(output: Any) -> str:
-    """Return what the pipeline is to look at."""
+    """Return the call for the pipeline."""
     if isinstance(output, ToolMessage):
         return text_of(output)
     if isinstance(output, Command):

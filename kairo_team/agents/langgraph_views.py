@@ -27,7 +27,7 @@ class View(NamedTuple):
     name: str
     """`provider:model`."""
     request: ModelRequest
-    """The text of it; `max_tokens` is what the model declares."""
+    """The request as text; `max_tokens` is the model's declared limit."""
     beyond: int
     """Bytes of the other content: pictures, files and the like, as they are in the messages."""
 
@@ -98,7 +98,7 @@ def with_calls(message: Any, calls: Sequence[ToolCall]) -> Any:
 
 
 def native_reply(response: ModelResponse, reply: Any) -> Any:
-    """Return LangChain's message of a response: `reply`, with what was changed; a new one where there is none."""
+    """Return LangChain's message of a response: `reply` with the changes, or a new one when there is none."""
     if reply is None:
         return _new_message(response)
     return with_text(with_calls(reply, response.tool_calls), response.text)

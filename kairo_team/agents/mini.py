@@ -192,7 +192,7 @@ class _Conversation:
             await self._run_tools(calls)
 
     def output(self, status: AgentStatus, turns: int, error: str | None) -> AgentOutput:
-        """Return what came of it; a structured reply that stayed invalid is not COMPLETED."""
+        """Return the output; a structured reply that stayed invalid is not COMPLETED."""
         if self._invalid is not None and status is AgentStatus.COMPLETED:
             status, error = AgentStatus.GRACEFUL_EXIT, self._invalid
         partial = not self.complete or self._invalid is not None
@@ -260,7 +260,7 @@ class _Conversation:
         return can_pay_another(left, need, self._dearest)
 
     async def _need_two(self, request: ModelRequest, left: int) -> int:
-        """Return the tokens that this turn and one more may need, by the model's own count where it has one.
+        """Return the tokens that this turn and one more may need, by the model's own count when it has one.
 
         Without one, and when tools may answer at any length, the conversation so far counts by its bytes, which are
         several times its tokens.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.tasks import Assignment
 
 Prompt = Callable[["Assignment", "MemberContext"], Any]
-"""Makes what the agent is asked: a text, or input items of the library's. It may be async."""
+"""Makes the agent's input: a text, or input items of the library. It may be async."""
 
 MAX_TURNS: Final = 10
 """Turns of one run; the agents library's own default."""

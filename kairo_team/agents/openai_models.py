@@ -95,7 +95,7 @@ class GovernedNativeModel(Model):
 
 
 class OneCall:
-    """One call of a native model as a `ChatModel`; it keeps what the library has to get back."""
+    """One call of a native model as a `ChatModel`; it keeps the reply for the library."""
 
     def __init__(self, native: Model, call: NativeCall, *, streamed: bool) -> None:
         self.name = model_name(native)
@@ -134,7 +134,7 @@ class OneCall:
         return self._before
 
     def native(self, response: ModelResponse) -> TheirReply:
-        """Return the library's reply for what came of the governed call."""
+        """Return the library's reply for the result of the governed call."""
         return rebuilt(self._reply, self._before, response)
 
     def events_of(self, reply: TheirReply) -> list[Any]:

@@ -70,7 +70,7 @@ class GovernedRun:
         self._loop = current_token()
 
     def one_by_one(self) -> Lock:
-        """Return what a tool that does more than read holds while it is at work."""
+        """Return the lock of a tool that does more than read."""
         return _frame().one_by_one
 
     # ------------------------------------------------------------ model calls
@@ -132,7 +132,7 @@ class GovernedRun:
         )
 
     def refresh(self, agent: Agent[Any]) -> None:
-        """Govern what a hook may have put into a governed copy since its last turn."""
+        """Govern the parts that a hook may have added to a governed copy since its last turn."""
         if agent.model is not None:
             agent.model = self._model(agent.model)
         if not all(isinstance(one, Handoff) for one in agent.handoffs):
@@ -328,7 +328,7 @@ def _inside(agent: Agent[Any], input: Any, options: dict[str, Any]) -> Generator
 
 
 def stand_in() -> None:
-    """Put the gate before the library's default runner, where it is not there yet."""
+    """Replace the library's default runner by the gate, when that has not been done."""
     runner = get_default_agent_runner()
     if not isinstance(runner, Gate):
         set_default_agent_runner(Gate(runner))  # type: ignore[arg-type]  # it does all a runner does

@@ -132,7 +132,7 @@ class ToolBinder:
         return found[1]
 
     async def invoke(self, tool: FunctionTool, context: ToolContext[Any], arguments: str) -> Any:
-        """Make one call; return what the tool returned, where nothing changed it, else the text for the model."""
+        """Make one call; return the tool's result when nothing changed it, else the text for the model."""
         call = _Call(self, tool, context, arguments)
         described = self._described(tool, call.make)
         alone = described.side_effect != "read" and not _runs_agent(tool)

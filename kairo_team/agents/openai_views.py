@@ -420,7 +420,7 @@ def _no_number(word: str) -> Any:
 
 
 def _written(call: ToolCall, before: Any) -> str:
-    """Return a call's arguments as text: the model's own where they are unchanged."""
+    """Return a call's arguments as text: the model's own when they are unchanged."""
     if isinstance(call.arguments, str):
         return call.arguments
     return (

@@ -116,7 +116,7 @@ class _Call:
         self._send = send
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Send the request, as guardrails left it; raises `ModelCallError` where no answer came."""
+        """Send the request as guardrails left it; raises `ModelCallError` when no answer came."""
         refuse_real(self.name, modules_of(_innermost(self._model)))
         try:
             self.answer = sound_reply(await self._send(_once(self._model, self.request.native(request))))
@@ -210,11 +210,11 @@ class _ToolCall:
         self._error: Exception | None = None
 
     def as_tool(self) -> Tool:
-        """Return what the pipeline is to call."""
+        """Return the tool for the pipeline."""
         return replace(described(self._tool.tool_def), call=self._call, check=self._check)
 
     def outcome(self, result: ToolResult) -> Any:
-        """Return or raise what the library is to see: what the tool did, but for what guardrails changed."""
+        """Return or raise the tool's outcome for the library, with the changes of guardrails."""
         if result.refused_by is not None:
             raise ToolFailed(result.text)
         if not self.ran:  # what came of it was on record

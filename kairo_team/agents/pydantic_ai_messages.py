@@ -211,7 +211,7 @@ def _spec(tool: ToolDefinition) -> ToolSpec:
 
 
 def _json_settings(settings: Settings) -> dict[str, Any]:
-    """Return the settings that are JSON values, without `max_tokens`: what a record and a guardrail can hold."""
+    """Return the settings that are JSON values, without `max_tokens`, for records and guardrails."""
     return {name: value for name, value in settings.items() if name != "max_tokens" and _is_json(value)}
 
 
@@ -228,7 +228,7 @@ def _is_json(value: object) -> bool:
 
 
 def _files(piece: Piece) -> int:
-    """Count what a piece holds beside text."""
+    """Count the content of a part that is no text."""
     match piece:
         case native.UserPromptPart():
             content = () if isinstance(piece.content, str) else piece.content

@@ -1,4 +1,4 @@
-"""What the wrappers of agents of other libraries have in common."""
+"""The common base of the wrappers of other libraries' agents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WrappedAgent(ABC):
 
     own_loop = True
     library: ClassVar[str]
-    """What the library is called in sentences."""
+    """The name of the library in messages."""
 
     def __init__(self, prompt: Make | None) -> None:
         check_function(f"{type(self).__name__}.prompt", prompt)
@@ -72,7 +72,7 @@ class WrappedAgent(ABC):
         return None
 
     async def _ask(self, assignment: Assignment, context: MemberContext, *, turns: int | None = None) -> Any:
-        """Return what the agent is asked: what `prompt` makes, or the rendered task."""
+        """Return the agent's input: the text of `prompt`, or the rendered task."""
         if self._prompt is not None:
             return await made(self._prompt, assignment, context)
         limits = await context.recorded("limits", lambda: describe_limits(turns, context))
@@ -116,7 +116,7 @@ def check_function(name: str, given: Any) -> None:
 
 
 async def made(function: Make, assignment: Assignment, context: MemberContext) -> Any:
-    """Return what a function, which may be async, makes for one run."""
+    """Return the value that a function, which may be async, makes for one run."""
     value = function(assignment, context)
     return await value if inspect.isawaitable(value) else value
 

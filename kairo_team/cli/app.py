@@ -1,4 +1,4 @@
-"""The commands of `kairo`, and the one place where a mistake becomes a sentence."""
+"""The commands of `kairo`, and the one place that turns an error into a sentence."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ UNWRITTEN: Final = 1
 
 
 class Desk:
-    """Where one command's output goes."""
+    """The output of one command."""
 
     def __init__(self) -> None:
         self._screen: Screen | None = None
@@ -39,7 +39,7 @@ class Desk:
 
     @property
     def screen(self) -> Screen:
-        """What a person reads."""
+        """The output for a person."""
         if self._screen is None:
             self._screen = Screen(to_stderr=self._write is not None)
         return self._screen
@@ -54,7 +54,7 @@ class Desk:
         self._write = claim_stdout("the chart goes to stdout")
 
     def run(self, job: Job) -> int:
-        """Run a job, show what came of it and return the exit code."""
+        """Run a job, show its result and return the exit code."""
         if job.note:
             self.screen.print_text(job.note)
         self._warn_of_unreplaced(job)

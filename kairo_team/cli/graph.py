@@ -60,7 +60,7 @@ def _listed(problems: Sequence[str]) -> str:
 
 
 def check_place(svg: Path, file: Path) -> None:
-    """Refuse a place where no picture can be, and the place of the team's own file."""
+    """Refuse a path that cannot be written, and the path of the team's own file."""
     try:
         if svg.is_dir():
             raise Refusal(f"--svg {str(svg)!r} is a directory: give the path of a file, such as plan.svg")

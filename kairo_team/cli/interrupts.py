@@ -17,7 +17,7 @@ from kairo_team.events import Event, TeamStarted
 
 NOTICE: Final = "stopping ... press Ctrl-C again to exit at once"
 LEFT_BY_SIGNAL: Final = 128
-"""What the exit code of a program that a signal ended is above: the rest is the signal's number."""
+"""Base of the exit code of a program that a signal ended: the signal's number is added."""
 LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT
 """Exit code of a program that was left by Ctrl-C."""
 PATIENCE: Final = 8.0

@@ -60,7 +60,7 @@ class Job:
     model: str | None = None
     """Takes the place of every model named in the team."""
     note: str | None = None
-    """What a reader should know about the input."""
+    """A remark on the input, for the reader."""
 
 
 def execute(job: Job, screen: Screen, *, keep_on: bool) -> tuple[TeamResult, int]:
@@ -104,7 +104,7 @@ def _run(job: Job, runtime: Runtime) -> TeamResult:
 
 
 def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
-    """Return a runtime for the run; what the team's own brings is kept."""
+    """Return a runtime for the run; the settings of the team's own are kept."""
     own: Runtime = job.team.runtime or Runtime()
     runtime = own.with_subscribers(subscribers)
     if job.model is None:

@@ -131,7 +131,7 @@ def _certificates(place: Path) -> list[Certificate]:
 def _ask(
     job: JudgeJob, ask: Callable[..., Coroutine[Any, Any, Found]], report_of: Callable[[Found], JudgeReport]
 ) -> Found:
-    """Ask the judges about all examples; `Refusal` where they cannot be asked, or their budget does not reach."""
+    """Ask the judges about all examples; `Refusal` when they cannot be asked, or their budget is too small."""
     try:
         with plain_log():
             found = anyio.run(partial(ask, repeats=job.repeats, budget=job.budget))

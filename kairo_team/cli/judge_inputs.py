@@ -102,7 +102,7 @@ def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path,
 
 
 def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None:
-    """Refuse a place where no file can be written, and that of a file that is read; inputs may be FILE.py:NAME."""
+    """Refuse a path that cannot be written, and the path of an input; inputs may be FILE.py:NAME."""
     if place is None:
         return
     if place.is_dir():

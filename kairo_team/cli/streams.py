@@ -1,4 +1,4 @@
-"""Where output goes: what people read to the screen, and with --json one document to stdout and nothing else."""
+"""The output streams: text for people to the screen, and with --json only one document to stdout."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def claim_stdout(what: str) -> Callable[[str], None]:
 
 
 def tolerate_narrow_encodings() -> None:
-    """Print a question mark for what the terminal's encoding does not have, instead of failing."""
+    """Print a question mark for a character that the terminal's encoding does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -44,7 +44,7 @@ OnText = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class CallRules:
-    """What the model calls of one program keep to."""
+    """The rules for the model calls of one program."""
 
     retry: ModelRetry = field(default_factory=ModelRetry)
     limits: ModelLimits = field(default_factory=ModelLimits)

@@ -28,7 +28,7 @@ _NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRef
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
-    """Return what a failed call means; None for an error that is not the provider's."""
+    """Convert the error of a failed call; None for an error that is not the provider's."""
     why = said_by(error)
     status = getattr(error, "status_code", None)
     if isinstance(status, int):

@@ -1,4 +1,4 @@
-"""`Fallback`: another model where one does not answer."""
+"""`Fallback`: another model when one does not answer."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Fallback:
 
 
 def single_models(model: ChatModel) -> Iterator[ChatModel]:
-    """Yield the models that may be called where this one is asked: itself, or those of a resolved `Fallback`."""
+    """Yield the models that a call of this one may use: itself, or those of a resolved `Fallback`."""
     if not isinstance(model, Fallback):
         yield model
         return

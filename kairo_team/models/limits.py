@@ -63,7 +63,7 @@ class ModelLimits:
         self._found: dict[str, Gate | None] = {}
 
     def gate(self, model: str) -> Gate | None:
-        """Return where calls of that model wait for their turn; None where they need not."""
+        """Return the gate at which calls of that model wait; None when they have no limit."""
         if not self._gates:
             return None
         if model not in self._found:

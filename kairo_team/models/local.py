@@ -50,7 +50,7 @@ FILE_VARIABLE: Final = "KAIRO_LOCAL_MODEL"
 
 @dataclass(frozen=True, slots=True)
 class _Packaged:
-    """Where a model file lies in an installed package."""
+    """The place of a model file in an installed package."""
 
     package: str
     project: str
@@ -96,7 +96,7 @@ class LocalModel:
         _model_file(self.name)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer the request; raises `ValueError` for an unknown setting, `ModelCallError` where no answer came."""
+        """Answer the request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
         self.check()
         call = _Call(self.name, _body(request))
         try:
@@ -331,7 +331,7 @@ _calls: weakref.WeakSet[_Call] = weakref.WeakSet()
 
 
 class _Native:
-    """How many threads are inside native code, where the end of the process must not find them."""
+    """How many threads are inside native code; they must have left it when the process ends."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

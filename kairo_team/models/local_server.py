@@ -9,7 +9,7 @@ from kairo_team.models import local
 
 @dataclass(frozen=True, slots=True)
 class LocalAddress:
-    """Where the embedded model answers on this machine, and the key that opens it."""
+    """The address of the embedded model on this machine, and its key."""
 
     base_url: str
     """Ends in `/v1`, as clients of OpenAI's interface want it."""

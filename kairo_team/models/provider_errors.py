@@ -28,7 +28,7 @@ _MOST_WORDS: Final = 500
 
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
-    """Return what a failed call means; None for an error that is not the provider's."""
+    """Convert the error of a failed call; None for an error that is not the provider's."""
     from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 
     if isinstance(error, ModelAPIError):
@@ -77,7 +77,7 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
 
 
 def kind_of_status(status: int) -> ModelErrorKind:
-    """Return what an HTTP status means."""
+    """Return the kind of error of an HTTP status."""
     return _BY_STATUS.get(status) or ("bad_request" if status in range(400, 500) else "unknown")
 
 

@@ -74,7 +74,7 @@ class ProviderModel:
         return f"{type(self).__name__}({self.name!r})"
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request; raises `ValueError` for an unknown setting, `ModelCallError` where no answer came."""
+        """Answer one request; raises `ValueError` for an unknown setting, `ModelCallError` when no answer came."""
         from pydantic_ai.direct import model_request
 
         asked = self._asked(request)
@@ -140,7 +140,7 @@ class ProviderModel:
         return cast("ModelSettings", settings)
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
-        """Ask for the schema by the provider's own means where it has them, in the prompt where not."""
+        """Ask for the schema by the provider's own feature when it has one, else in the prompt."""
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
 

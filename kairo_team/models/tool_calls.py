@@ -11,7 +11,7 @@ from kairo_team.messages import ToolCall
 
 
 def made_call(call_id: str, name: str, arguments: str | Mapping[str, Any] | None) -> ToolCall:
-    """Make a tool call of what a model wrote; arguments that are no JSON object stay the text they are."""
+    """Make a tool call from a model's text; arguments that are no JSON object stay a text."""
     call_id, name = sound(call_id), sound(name)
     if not arguments:
         return ToolCall(call_id, name)

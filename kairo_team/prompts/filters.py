@@ -14,7 +14,7 @@ from kairo_team.prompts.quoting import cap, fence, is_short_line, one_line
 
 @pass_context
 def fenced(context: Context, text: object) -> str:
-    """Fence what others wrote, on lines of its own."""
+    """Fence text of others, on lines of its own."""
     return fence(str(text), str(context["mark"]))
 
 

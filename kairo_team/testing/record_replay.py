@@ -58,7 +58,7 @@ class RecordReplayModel:
                 _put(self._answers.setdefault(line["request"], []), line["number"], _answer(line))
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request, from the record where it has the call."""
+        """Answer one request, from the record when it has the call."""
         key = _digest(request)
         asked, answers = self._asked.get(key, 0), self._answers.setdefault(key, [])
         if asked < len(answers):
@@ -125,13 +125,13 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._sound: int | None = None
-        """Bytes of whole lines, where the last one is cut off."""
+        """Bytes of the whole lines, when the last one is cut off."""
 
     def __str__(self) -> str:
         return str(self._path)
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the lines; none where there is no file."""
+        """Return the lines; none when there is no file."""
         data = self._path.read_bytes() if self._path.exists() else b""
         whole, _, rest = data.rpartition(b"\n")
         lines = list(self._parse(whole))

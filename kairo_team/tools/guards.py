@@ -169,7 +169,7 @@ class _Text:
 
 
 Subject = Path | _Text | None
-"""What a rule is asked about: a path, a command or another string, or a call that has none of them."""
+"""The subject of a rule: a path, a command or another string, or a call that has none of them."""
 
 
 class _Fitted:
@@ -224,7 +224,7 @@ def _decision(action: PermissionAction, by: str, tool: str, subject: Subject) ->
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names of arguments, by what they hold."""
+    """The names of arguments, by their kind."""
 
     paths: frozenset[str]
     commands: frozenset[str]
@@ -275,7 +275,7 @@ def _held(key: str, value: Any, role: _Role, names: _Names, root: str) -> Iterat
 
 
 def _name_of_value(key: str, name: str, role: _Role, root: str) -> Iterator[Path | _Text]:
-    """Yield the name of a value below an argument where it may be data: below a path, and where it is no plain name."""
+    """Yield the name of a value below an argument when it may be data: below a path, or when it is no plain name."""
     if role == "path":
         yield from as_path(name, root)
     elif not name.isidentifier():

@@ -121,7 +121,7 @@ class McpServer:
 
 @cache
 def _hush() -> None:
-    """Keep what the SDK logs off the terminal of a program that has set up no logging, as a library's log should be."""
+    """Keep the SDK's log off the terminal of a program without logging, as a library should."""
     logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 

@@ -1,4 +1,4 @@
-"""What an MCP server declares, taken at its word and then checked: schemas, names, results."""
+"""Check the declarations of an MCP server: schemas, names, results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def checked_arguments(schema: JsonSchema, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments as plain JSON values; raises `ValueError` for what the server's schema does not allow."""
+    """Return the arguments as plain JSON values; `ValueError` for those that do not fit the server's schema."""
     plain: dict[str, Any] = thaw(arguments)
     try:
         json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()

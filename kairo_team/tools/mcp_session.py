@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LEAVE_SECONDS: Final = 2.0
 """How long closing the session of a remote server may take."""
 NOT_FOUND: Final = 404
-"""What a server answers to a session that it has forgotten."""
+"""A server's answer to a session that it does not know any more."""
 
 _logger = logging.getLogger("kairo_team")
 
@@ -78,7 +78,7 @@ class McpSession:
             self._end(inside, error)
 
     async def call(self, tool: str, output: JsonSchema | None, arguments: Mapping[str, Any]) -> str:
-        """Call a tool and return its result as text; raises what the member is to read."""
+        """Call a tool and return its result as text; raises the error for the member."""
         async with self._slots:
             if self._client is None:
                 raise self._gone()
@@ -193,7 +193,7 @@ class McpSession:
         return answer
 
     def _failed(self, tool: str, error: MCPError) -> Exception:
-        """Return what a failed call raises."""
+        """Return the error of a failed call."""
         from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
 
         if error.code == REQUEST_TIMEOUT:
@@ -205,7 +205,7 @@ class McpSession:
         return RuntimeError(f"{self._name} did not do {tool!r}: {self._error_text(error)}")
 
     def _check_promise(self, tool: str, output: JsonSchema, result: wire.CallToolResult) -> None:
-        """Raise when a result is not what the server itself declares."""
+        """Raise when a result does not fit the server's own schema."""
         if result.structured_content is None and "structured_content" not in result.model_fields_set:
             faults = ["there is no structured content"]
         else:
@@ -220,7 +220,7 @@ class McpSession:
             )
 
     def _end(self, inside: list[BaseException | None], error: Exception | BaseExceptionGroup[Any]) -> None:
-        """Raise what the end of a connection comes to."""
+        """Raise the error for the end of a connection."""
         if not inside:
             raise ConnectionError(
                 self._masked(f"{self._name} ({self._place}) cannot be connected: {self._why(error)}")

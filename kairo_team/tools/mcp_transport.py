@@ -24,7 +24,7 @@ from kairo_team._util.frozen import EMPTY
 from kairo_team._util.masking import Masker
 
 Streams: TypeAlias = tuple[Any, Any]
-"""What the SDK's transports yield: messages from the server, messages to the server."""
+"""The streams of the SDK's transports: messages from the server, messages to the server."""
 
 MAX_EVENT_BYTES: Final = 64_000_000
 """Largest message over HTTP."""
@@ -42,7 +42,7 @@ class ConnectionLost(Exception):
 
 @dataclass(slots=True)
 class Notes:
-    """What a transport saw of its server beside the messages."""
+    """A transport's notes on its server: the other output beside the messages."""
 
     last_words: str = ""
     """The last line of its error output."""
@@ -62,7 +62,7 @@ class StdioTransport:
 
     @property
     def place(self) -> str:
-        """Where the server is, fit for an error message: arguments may hold credentials."""
+        """The server's place for error messages, without arguments, which may contain credentials."""
         return f"the command {self.command!r}"
 
     @property
@@ -107,7 +107,7 @@ class HttpTransport:
 
     @property
     def place(self) -> str:
-        """Where the server is, fit for an error message: without user, password, query and fragment."""
+        """The server's address for error messages, without user, password, query and fragment."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
@@ -204,7 +204,7 @@ async def _unless_closed(pump: Any, stream: Any) -> None:
 
 @asynccontextmanager
 async def _heard(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
-    """Yield where the server's error output goes: line by line to our log, and its last one into the notes."""
+    """Yield the stream for the server's error output: each line is logged, and the last one is kept in the notes."""
     if sys.platform == "win32":  # no pipe can be awaited there
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - the null device never blocks
             yield nowhere

@@ -1,4 +1,4 @@
-"""What a tool may raise that is not the tool's own failure: it ends the attempt, not just the call."""
+"""Errors of a tool that are not its own failure: they end the attempt, not only the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools may do: `ToolPermissions`, and what a permission guard answers."""
+"""`ToolPermissions`, and the decisions of a permission guard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class ToolPermissions:
-    """What the tools of a team may do, beyond what each role is allowed."""
+    """What the tools of a team may do, in addition to the roles' allowed tools."""
 
     guard: PermissionGuard | None = None
     """Asked before every call, of every tool; None allows them."""

@@ -48,7 +48,7 @@ OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 Approve = Callable[[str, str, Mapping[str, Any], str], Awaitable["HumanDecision | None"]]
 """Asks a person about a call: its name, the tool's, its arguments, and why it is asked. None is no answer."""
 Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | None]"]
-"""Names a call of a tool with these arguments, and finds its result where it was made before."""
+"""Names a call of a tool with these arguments, and returns its recorded result, if there is one."""
 
 MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
@@ -303,7 +303,7 @@ class ToolPipeline:
     async def _ask(
         self, tool: Tool, phase: GuardrailPhase, payload: Callable[[], GuardrailPayload]
     ) -> GuardrailOutcome | None:
-        """Ask the guardrails of a phase; None where none wants to know."""
+        """Ask the guardrails of a phase; None when there are none."""
         chain = self._guardrails if tool.server is None else self._chain_with_mcp()
         if chain is None or not chain.covers(phase):
             return None
@@ -338,7 +338,7 @@ class ToolPipeline:
 
 
 def _names(tool: Tool) -> tuple[str, ...]:
-    """Return what a list of allowed tools may call it; a tool of no server has its own name alone."""
+    """Return its names in a list of allowed tools; a tool of no server has only its own name."""
     return (tool.name,) if tool.server is None else (tool.name, f"{tool.server}/{tool.server_tool}")
 
 

@@ -44,7 +44,7 @@ class ToolsetSource:
 
     @property
     def name(self) -> str:
-        """The toolset's id; its kind and its number in memory where it has none."""
+        """The toolset's id; its kind and its number in memory when it has none."""
         return self.toolset.id or f"{type(self.toolset).__name__}-{id(self.toolset):x}"
 
     def connect(self) -> AbstractAsyncContextManager[Sequence[Tool]]:
@@ -128,7 +128,7 @@ async def check_by_function(tool: ToolsetTool[Any], context: RunContext[Any], ar
 
 
 def shown(value: Any) -> Any:
-    """Return what guardrails are shown of a result: its text and data, and of files what they are."""
+    """Return a result for guardrails: its text and data, and a description of its files."""
     match value:
         case ToolReturn():
             more = [] if value.content is None else [shown(value.content)]

@@ -1,4 +1,4 @@
-"""`ToolResult`: what came of a tool call, and how a value of any kind becomes text."""
+"""`ToolResult`: the result of a tool call, and how a value of any kind becomes text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kairo_team.plugin_calls import plain_failure_of
 @quick
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a member gets back from a tool call."""
+    """The result of a tool call for a member."""
 
     text: str
     is_error: bool = False

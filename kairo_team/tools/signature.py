@@ -207,7 +207,7 @@ def _fixed(function: Any) -> set[str]:
 
 
 def _annotation(owner: str, parameter: Parameter, inner: Any) -> Any:
-    """Return a parameter's type, Any where there is none; a string is looked up where the function was written."""
+    """Return a parameter's type, Any when there is none; a string is resolved in the function's module."""
     if parameter.annotation is Parameter.empty:
         return Any
     function = inspect.unwrap(inner)

@@ -50,7 +50,7 @@ _logger = logging.getLogger("kairo_team")
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """One attempt to connect, and what came of it."""
+    """One attempt to connect, and its result."""
 
     source: ToolSource
     settled: anyio.Event = field(default_factory=anyio.Event)
@@ -147,7 +147,7 @@ class Connections:
 
 
 def _checked(name: str, tools: Any) -> tuple[Tool, ...]:
-    """Return what a source yielded as a tuple; raises when it is no tools."""
+    """Return the tools of a source as a tuple; raises when they are no tools."""
     if not isinstance(tools, Iterable):
         raise TypeError(f"the tool source {name!r} must yield a sequence of Tool, not {tools!r:.200}")
     given = tuple(cast("Iterable[Any]", tools))  # type: ignore[redundant-cast]  # pyright needs it

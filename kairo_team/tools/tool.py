@@ -1,4 +1,4 @@
-"""`Tool`: what an agent may call, and how a typed function becomes one."""
+"""`Tool`: a function that an agent may call, and how a typed function becomes one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the boxes and arrows of a plan lie: layers by longest path, few crossings, nothing on top of a box.
+"""The places of the boxes and arrows of a plan: layers by longest path, few crossings, nothing on top of a box.
 
 The steps are those of layered drawing (Sugiyama, Tagawa and Toda, 1981): layers become columns from left to right, a
 tall one, where few other tasks meet it, several of them; an arrow that passes columns gets a lane through each; the

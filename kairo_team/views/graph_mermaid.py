@@ -17,8 +17,8 @@ MOST_CHARACTERS: Final = 50_000
 
 _PLAIN: Final = r"[^\W_]|[ ,?!'(=/]|(?<=[^\W\d_])[.)](?=\s|$)|(?<=[^\W_])[-_](?=[^\W_])"
 _CHARACTER: Final = re.compile(f"({_PLAIN})|(.)", re.DOTALL)
-"""What stands for itself wherever it stands in a label, and everything else: quotes and brackets, which are Mermaid's,
-tags, which are HTML's, and marks that begin a list, a heading, an emphasis or an entity."""
+"""Characters that need no escape anywhere in a label, and all others: quotes and brackets, which are Mermaid's, tags,
+which are HTML's, and marks that begin a list, a heading, an emphasis or an entity."""
 
 
 def draw_mermaid(chart: Chart) -> str:

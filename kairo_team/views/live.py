@@ -61,7 +61,7 @@ class LiveView:
         self._events: deque[Event] = deque()
         self._notice = ""
         self._drawn: tuple[object, ...] = ()
-        """What the last drawing showed besides events."""
+        """The content of the last drawing beside events."""
         self._began = time.monotonic()
         self._pause = 1.0 / rate
         self._over = threading.Event()

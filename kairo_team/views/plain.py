@@ -49,7 +49,7 @@ class PlainView:
         self._aside.__exit__(exc_type, exc, tb)
 
     def __call__(self, event: Event) -> None:
-        """Print what is worth a line."""
+        """Print the events that need a line."""
         self._began = self._began or event.at
         self._progress.take(event)
         if self._opening:

@@ -1,4 +1,4 @@
-"""What a run's events add up to: a row for each task and the team's totals. No terminal in here."""
+"""The sum of a run's events: a row for each task and the team's totals. This module uses no terminal."""
 
 from __future__ import annotations
 

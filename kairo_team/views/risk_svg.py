@@ -39,7 +39,7 @@ class RiskCurve:
     points: Sequence[tuple[float, float, float]]
     """From strict to lax: coverage, share that is wrong, and its upper bound; each from 0 to 1."""
     chosen: float | None
-    """Coverage at the chosen threshold; None where there is none."""
+    """Coverage at the chosen threshold; None when there is none."""
 
 
 def draw_risk(curves: Sequence[RiskCurve]) -> str:
@@ -79,7 +79,7 @@ def _panel(curve: RiskCurve) -> Iterator[str]:
 
 
 def _curve(kind: str, points: Sequence[tuple[float, float]], top: float) -> Iterator[str]:
-    """Draw a line through the points; what is above the picture is left at its edge."""
+    """Draw a line through the points; points above the picture are drawn at its edge."""
     if not points:
         return
     places = [(coverage * _WIDTH, _HEIGHT * (1 - min(share, top) / top)) for coverage, share in points]

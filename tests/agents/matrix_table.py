@@ -9,7 +9,7 @@ from tests.agents.rigs import COLUMNS, Rig, rigs
 
 MEANING = {
     "hold": "sixteen tasks at once under 250 tokens spend no more: the most a call may use is held before it is made",
-    "clamp": "a reply is capped to what is left, by the library's own `max_tokens`",
+    "cap": "a reply is capped to what is left, by the library's own `max_tokens`",
     "halt": "a `HaltError` leaves the wrapper unchanged, at a turn and out of a tool",
     "cancel": "a timeout or a cancelled run ends the call in flight",
     "usage": "tokens, loops and tool calls are booked and reported as the model reported them",

@@ -20,7 +20,7 @@ import anyio
 import kairo_team as kt
 from kairo_team._util.frozen import thaw
 
-COLUMNS: Final = ("hold", "clamp", "halt", "cancel", "usage", "partial", "guardrails", "permissions")
+COLUMNS: Final = ("hold", "cap", "halt", "cancel", "usage", "partial", "guardrails", "permissions")
 MODULES: Final = {
     "rig_mini": "kairo_team",
     "rig_pydantic_ai": "pydantic_ai",

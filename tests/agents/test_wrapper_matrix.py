@@ -38,7 +38,7 @@ async def hold(make: type[Rig]) -> None:
     assert all(amount <= 250 for amount in held)
 
 
-async def clamp(make: type[Rig]) -> None:
+async def cap(make: type[Rig]) -> None:
     """A reply never gets longer than what is left pays for."""
     rig = make([Reply("word " * 3000, completion_tokens=3000)])
     stage = Stage(rig.agent())
@@ -208,7 +208,7 @@ async def _the_guard_sees_every_call(make: type[Rig]) -> None:
 
 CHECKS: Mapping[str, Callable[[type[Rig]], Awaitable[None]]] = {
     "hold": hold,
-    "clamp": clamp,
+    "cap": cap,
     "halt": halt,
     "cancel": cancel,
     "usage": usage,

@@ -1,4 +1,4 @@
-"""A streamed call is held, clamped and settled like any other; what was told is told once."""
+"""A streamed call is held, capped and settled like any other; each piece is emitted once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_pieces_are_told_as_they_come_and_the_truth_is_settled() -> None:
     response = await governed.stream(ASK, lambda text: told.append((text, round(anyio.current_time() - began))))
     assert told == [("Once ", 1), ("upon ", 2), ("a time", 4)]
     assert response.text == "Once upon a time"
-    assert model.asked[0].max_tokens == 20, "clamped like any other call"
+    assert model.asked[0].max_tokens == 20, "capped like any other call"
     assert (tries, governor.usage.tokens) == ([("ok", 14)], 14)
 
 
