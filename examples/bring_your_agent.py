@@ -47,7 +47,7 @@ class HighWater(BaseModel):
 
 
 def gauge(assignment: kt.Assignment) -> str:
-    """Find the highest water: what plain Python can do needs no model."""
+    """Find the highest water: plain Python is enough, no model is needed."""
     time, metres = max(assignment.inputs["levels"].items(), key=itemgetter(1))
     return f"{time} high water, {metres} m."
 
@@ -101,7 +101,7 @@ def make_clerk(address: LocalAddress) -> kt.Agent:
 
 
 def make_writer(address: LocalAddress) -> kt.Agent:
-    """Make a graph that looks up a rule, writes a sentence, and writes it again while the time is missing."""
+    """Make a graph that looks up a rule, writes a sentence, and writes it again until the time is in it."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
     from langchain_core.tools import StructuredTool
     from langchain_openai import ChatOpenAI

@@ -51,7 +51,7 @@ WRITTEN = {
 
 
 def plan_for(names: list[str]) -> str:
-    """Write down the plan that a goal with these subjects deserves."""
+    """Return the right plan, as text, for a goal with these subjects."""
     notice = {"id": "notice", "description": "Put up the notice.", "member": "editor", "depends_on": names}
     write: list[dict[str, Any]] = [
         {"id": name, "description": f"Write about the {name}.", "member": "writer", "depends_on": []} for name in names
@@ -94,12 +94,12 @@ def subjects(text: str) -> list[str]:
 
 
 def recorded(names: list[str]) -> list[str]:
-    """Return the words and figures that the record has on these subjects."""
+    """Return the words and figures of the record on these subjects."""
     return [word for name in names for word in (name, *WORD.findall(RECORD[name]))]
 
 
 def asked(context: kt.EvaluationContext) -> list[str]:
-    """Return the subjects a piece of work is about: a sentence has its own, the notice all of the goal's."""
+    """Return the subjects of a task: one for a sentence, all of the goal for the notice."""
     return subjects(context.task.description if context.task.member == "writer" else context.goal)
 
 
@@ -135,13 +135,13 @@ RUBRIC = Rubric(
 
 
 class CheckedPlanner:
-    """Asks a planner, and takes no plan that leaves out a subject of the goal, or brings in another."""
+    """Asks a planner, and refuses a plan that leaves out a subject of the goal, or adds another."""
 
     def __init__(self, planner: kt.Planner) -> None:
         self.planner = planner
 
     async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:
-        """Plan the request; `ValueError` for a plan that is not of its subjects."""
+        """Plan the request; `ValueError` for a plan with other subjects."""
         graph = await self.planner.plan(request, team, context)
         wanted = sorted(subjects(request.goal))
         written = sorted(name for task in graph.tasks if task.member == "writer" for name in subjects(task.description))
@@ -154,7 +154,7 @@ class CheckedPlanner:
 
 
 def editor(assignment: kt.Assignment) -> str:
-    """Put up the sentences that were accepted; without any, what the record has on the goal."""
+    """Join the accepted sentences; without any, the lines of the record on the goal."""
     own = [f"{name}: {RECORD[name]}" for name in subjects(assignment.goal)] or ["The record has nothing on it."]
     return "\n".join([artifact.text for artifact in assignment.upstream.values()] or own)
 
@@ -218,7 +218,7 @@ team, request = build()
 
 
 def main(arguments: list[str]) -> int:
-    """Run the team and print what came of it."""
+    """Run the team and print the result."""
     team, request = build(offline="--offline" in arguments)
     result = kt.run_sync(team, request, runtime=kt.Runtime(subscribers=[watch]))
     print(tell(result))

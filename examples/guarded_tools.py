@@ -74,7 +74,7 @@ def rules(root: Path) -> RuleGuard:
 
 
 def play(tries: list[tuple[str, dict[str, Any]]]) -> ScriptedModel:
-    """Make a model that makes these calls, one a turn, and then has its answer."""
+    """Make a model that makes these calls, one a turn, and then answers."""
     calls = [kt.ToolCall(f"call-{number}", name, arguments) for number, (name, arguments) in enumerate(tries)]
     return ScriptedModel([*(kt.ModelResponse("", [call]) for call in calls), "The notice is written."])
 
@@ -110,7 +110,7 @@ def said(tool: str, arguments: dict[str, Any]) -> str:
 
 
 def fill(root: Path) -> None:
-    """Lay out a workspace."""
+    """Create the files of a workspace."""
     for folder in ("notes", "drafts", "secrets"):
         (root / folder).mkdir(parents=True)
     note = f"High water 14:20, says tide.office@example.org (token {TOKEN})."

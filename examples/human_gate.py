@@ -58,7 +58,7 @@ async def pay(assignment: kt.Assignment, context: kt.MemberContext) -> str:
 
 
 class FourEyes:
-    """Reviews letters: one about a large loan is for a person to decide."""
+    """Reviews letters: a person decides about a letter on a large loan."""
 
     async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
         """Leave letters to a person, and pass everything else."""
@@ -137,7 +137,7 @@ async def later(answers: Iterable[kt.HumanDecision] = ANSWERS) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Ask at the terminal, or put everything off and answer by a script."""
+    """Ask at the terminal, or postpone every question and answer by a script."""
     if "--defer" in arguments:
         lines = anyio.run(later)
     else:

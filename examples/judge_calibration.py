@@ -35,7 +35,7 @@ rubric = Rubric([Criterion("plain", "a ten-year-old knows every word", by="judge
 
 
 class WordJudge:
-    """Counts long words, and is the surer the clearer the count."""
+    """Counts long words; its confidence grows with the distance of the count from the limit."""
 
     name = "example:word-judge"
 

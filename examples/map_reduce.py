@@ -60,7 +60,7 @@ def document(number: int) -> str:
 
 
 def play_model(request: kt.ModelRequest) -> str:
-    """Answer as a model might that reads the document at the end of its prompt."""
+    """Answer like a model that reads the document at the end of its prompt."""
     harbour = re.search(r"Harbour office of (\w+)", request.messages[-1].text)
     metres = re.search(r"High water came to ([\d.]+) m", request.messages[-1].text)
     if harbour is None or metres is None:
@@ -72,7 +72,7 @@ def play_model(request: kt.ModelRequest) -> str:
 
 
 def reduce(assignment: kt.Assignment) -> str:
-    """Find the highest water of each harbour, among the readings that there are."""
+    """Find the highest water of each harbour, among the accepted readings."""
     heights: dict[str, list[float]] = defaultdict(list)
     for artifact in assignment.upstream.values():
         reading = artifact.data_as(Reading)
@@ -126,7 +126,7 @@ team, request = build()
 
 
 def main() -> int:
-    """Read the documents and print what came of them."""
+    """Read the documents and print the results."""
     result = kt.run_sync(team, request)
     print(tell(result))
     return 0 if result.status in (kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED) else 1

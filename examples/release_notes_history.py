@@ -127,7 +127,7 @@ def _of(place: Path) -> History:
 
 
 def pick(log: Iterable[tuple[str, str]], most: int = MOST) -> Iterator[Commit]:
-    """Sift (id, subject) pairs, newest first; what a later commit reverted is left out."""
+    """Filter (id, subject) pairs, newest first; a commit that was reverted later is left out."""
     seen: set[str] = set()
     for commit_id, subject in log:
         reverted = re.match(r'Revert "(.*)"', subject)
@@ -144,7 +144,7 @@ def pick(log: Iterable[tuple[str, str]], most: int = MOST) -> Iterator[Commit]:
 
 
 def understand(commit_id: str, subject: str) -> Commit | None:
-    """Return the commit behind a subject line, or None when it is not one to write about."""
+    """Return the commit of a subject line, or None when the notes should not mention it."""
     bare = _undecorated(subject)
     if bare is None or NOISE.search(bare) or not _is_plain(bare):
         return None
@@ -156,7 +156,7 @@ def understand(commit_id: str, subject: str) -> Commit | None:
 
 
 def _undecorated(subject: str) -> str | None:
-    """Take tracker numbers and type prefix off; None when the type is about the workshop."""
+    """Remove tracker numbers and the type prefix; None when the type is about internals."""
     bare = _DECORATIONS.sub("", subject.strip())
     prefix = _TYPE.match(bare)
     if prefix:

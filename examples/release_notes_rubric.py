@@ -108,7 +108,7 @@ def nothing_invented(sentence: str, subject: str) -> Problem | None:
 
 
 def meaning_kept(sentence: str, subject: str) -> Problem | None:
-    """Keep the meaning: keep negations, use no opposites, leave the words in their order."""
+    """Turn nothing round: keep what is denied, take no opposites, leave the words in their order."""
     said, given = _said(sentence, subject), _given(subject)
     for word in sorted(_NEGATIONS):
         if said.count(word) != given.count(word):
@@ -130,7 +130,7 @@ def no_first_person(sentence: str, subject: str) -> Problem | None:
 
 
 def said_once(sentence: str, subject: str) -> Problem | None:
-    """Repeat nothing."""
+    """Say nothing twice."""
     said = Counter(_said(sentence, subject))
     again = [word for word in said - Counter(_given(subject)) if said[word] > 1]
     return Problem(f"{_list(again)} said twice", f"Say {_list(again)} once.") if again else None
@@ -144,7 +144,7 @@ CHECKS: Final[dict[str, Check]] = {check.__name__.replace("_", "-"): check for c
 
 
 def problems(sentence: str, subject: str) -> dict[str, Problem]:
-    """Return all that is wrong with a sentence, by the name of the check; nothing when it may be printed."""
+    """Return all problems of a sentence, by the name of the check; none when it may be printed."""
     found = ((name, check(sentence, subject)) for name, check in CHECKS.items())
     return {name: problem for name, problem in found if problem}
 

@@ -97,7 +97,7 @@ def build(goal: str) -> tuple[kt.Team, kt.TeamExecutionRequest]:
 
 
 class Desk:
-    """The runtime, and the handles of its runs: a runtime forgets a run that has ended, so the last ones are here."""
+    """The runtime, and the handles of its runs; the runtime drops ended runs, so the last ones are kept here."""
 
     def __init__(self, runtime: kt.Runtime) -> None:
         self.runtime = runtime
@@ -124,7 +124,7 @@ class Desk:
 
 
 def desk(request: Request) -> Desk:
-    """Return what all requests share."""
+    """Return the desk, which all requests share."""
     found: Desk = request.state.desk
     return found
 
@@ -153,7 +153,7 @@ async def follow(request: Request) -> Response:
 
 
 async def stream(source: AsyncIterator[events.Event]) -> AsyncIterator[str]:
-    """Write events as server-sent events, and a comment where nothing happens for long."""
+    """Write events as server-sent events, and a comment when there was no event for long."""
     while True:
         event: events.Event | None = None
         with anyio.move_on_after(PING):
@@ -216,7 +216,7 @@ class Guarded:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or hand on."""
+        """Refuse the request, or pass it on."""
         refusal = unwanted(Request(scope)) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 

@@ -60,7 +60,7 @@ def load(assignment: kt.Assignment) -> kt.Artifact:
 
 
 def clean(assignment: kt.Assignment) -> kt.Artifact:
-    """Keep one row of each day, and of these the ones that have every figure."""
+    """Keep one row of each day, and drop rows with missing figures."""
     rows = assignment.upstream["station"].data_as(Rows)
     once = {row["day"]: row for row in rows}
     days = [row for row in once.values() if all(is_figure(row[measure]) for measure in MEASURES)]
@@ -112,7 +112,7 @@ def outliers(assignment: kt.Assignment) -> str:
 
 
 def compare(assignment: kt.Assignment) -> kt.Artifact:
-    """Take the station's temperatures from those of the lighthouse, day by day."""
+    """Subtract the station's temperatures from those of the lighthouse, day by day."""
     there = {row["day"]: float(row["high"]) for row in assignment.upstream["lighthouse"].data_as(Rows)}
     days = assignment.upstream["clean"].data_as(Days)
     both = {str(day.day): there[str(day.day)] - day.high for day in days if str(day.day) in there}
@@ -169,7 +169,7 @@ team, request = build()
 
 
 def main() -> int:
-    """Run the pipeline and print what came of it."""
+    """Run the pipeline and print the results."""
     result = kt.run_sync(team, request)
     print(tell(result))
     return 0 if result.status in (kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED) else 1
