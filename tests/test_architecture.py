@@ -51,8 +51,8 @@ MODULES = {
         pipeline pydantic_toolsets result sanitize signature sources tool toolbox""",
     "prompts": "filters overrides quoting",
     "engine": """attempts board budget_split constraints dispatcher ending enforced_end event_bus function_agent
-        lone_agent member_model planning preflight questions records run_handle run_services runtime steering task_pool
-        task_run team_run timers work_context""",
+        lone_agent member_model planning preflight questions records run_handle run_services runtime steering suspension
+        task_pool task_run team_run timers work_context""",
     "engine/records": "journal plan_records",
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks

@@ -44,12 +44,13 @@ from kairo_team.team import Role
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
 
 if TYPE_CHECKING:
-    from kairo_team.engine.budget_split import BudgetSplit, EarlierSessions
+    from kairo_team.engine.budget_split import BudgetSplit
     from kairo_team.engine.dispatcher import Dispatcher
     from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.planning import RunPlan
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.steering import Steering
+    from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.engine.task_run import TaskRun
     from kairo_team.engine.timers import Timeouts
     from kairo_team.governance.governor import Governor

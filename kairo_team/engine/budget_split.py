@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kairo_team._util.frozen import EMPTY
-from kairo_team.budget import Budget, Usage, difference, to_dollars, to_picodollars
+from kairo_team.budget import Budget, Usage, to_dollars, to_picodollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.events import BudgetCarved
 from kairo_team.governance.governor import Governor
@@ -15,8 +14,7 @@ from kairo_team.governance.ledger import NOTHING, Limits, Units, units_of
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
-    from kairo_team.engine.run_handle import Suspension
-    from kairo_team.results import TaskOutcome
+    from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.team import Team, TeamConfig
 
 PLAN: Final = "plan"
@@ -124,65 +122,6 @@ class BudgetSplit:
 
     def _tell(self, member: str | None, budget: Budget) -> None:
         self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
-
-
-class EarlierSessions:
-    """What earlier sessions of a run came to and have spent.
-
-    It is booked on the run, or on a member with a budget of its own, until it is known on which task.
-    """
-
-    def __init__(self, governor: Governor, earlier: Suspension | None) -> None:
-        self.outcomes: Mapping[str, TaskOutcome] = earlier.outcomes if earlier else EMPTY
-        """How the tasks stood at the end of the last one, by id."""
-        self.plan = earlier.plan if earlier else None
-        """The plan as it stood then."""
-        self._spent_by: Mapping[str, Usage] = earlier.spent_by if earlier else EMPTY
-        self._run = _Account(governor, earlier.usage if earlier else Usage())
-        self._accounts: dict[str, _Account] = {}
-
-    def carve(self, member: str, budget: Budget) -> Governor:
-        """Carve the governor of a member with a budget of its own: what it spent before counts against that."""
-        spent = replace(self._spent_by.get(member, Usage()), seconds=0.0)
-        governor = self._run.governor.carve_again(member, budget, spent)
-        self._run.left = difference(self._run.left, spent, 0.0)
-        self._accounts[member] = _Account(governor, spent)
-        return governor
-
-    def book(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
-        """Book what a recorded step spent; whichever account holds it, the member's or the run's, gives it back."""
-        governor.restore(spent)
-        self._give_back(spent, member)
-
-    def book_again(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
-        """Book what a step spent that is now made anew: its recorded calls cost nothing, its loops are counted anew."""
-        governor.restore(replace(spent, loops=0))
-        self._give_back(spent, member)
-
-    def _give_back(self, spent: Usage, member: str | None) -> None:
-        account = self._accounts.get(member or "", self._run)
-        moved = _least(spent, account.left)
-        if moved != Usage():
-            account.left = difference(account.left, moved, 0.0)
-            account.governor.restore(moved, -1)
-
-
-@dataclass(slots=True)
-class _Account:
-    """What earlier sessions spent and is not known yet on which task."""
-
-    governor: Governor
-    left: Usage
-
-
-def _least(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        min(one.prompt_tokens, other.prompt_tokens),
-        min(one.completion_tokens, other.completion_tokens),
-        min(one.dollars, other.dollars),
-        min(one.loops, other.loops),
-        min(one.tool_calls, other.tool_calls),
-    )
 
 
 def _part(limit: int | None, left: int | None, part: float) -> int | None:

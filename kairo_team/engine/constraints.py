@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from anyio.lowlevel import checkpoint
 
@@ -18,7 +18,6 @@ from kairo_team.governance.constraint_chain import ConstraintChain
 if TYPE_CHECKING:
     from kairo_team.constraints import Violation
     from kairo_team.contracts import ResourceConstraint
-    from kairo_team.engine.work_context import WorkContext
     from kairo_team.governance.governor import Governor
     from kairo_team.messages import Message, ModelRequest, ModelResponse
 
@@ -62,10 +61,15 @@ class RunConstraints:
         """What is to run beside the run."""
         return [partial(self._watch, position) for position in self._of_all.watched]
 
-    def for_attempt(self, context: WorkContext) -> AttemptConstraints | None:
-        """Return what guards an attempt of a member; None for work of nobody's and where there are none."""
-        chain = self._chains.get(context.member) if context.member is not None else None
-        return AttemptConstraints(self, chain, context) if chain is not None else None
+    def for_attempt(
+        self, member: str | None, task_id: str | None, governor: Governor, tool_calls: int, emit: Callable[..., None]
+    ) -> AttemptConstraints | None:
+        """Return the constraints of an attempt; None for work of no member and for a member without constraints.
+
+        `tool_calls` were made on its governor before it began.
+        """
+        chain = self._chains.get(member) if member is not None else None
+        return None if chain is None else AttemptConstraints(self, chain, member, task_id, governor, tool_calls, emit)
 
     def is_of_all(self, position: int) -> bool:
         """Whether a position in a member's chain is one of the constraints that all share."""
@@ -113,21 +117,30 @@ class AttemptConstraints:
 
     __slots__ = (
         "_began", "_chain", "_emit", "_exit", "_governor", "_member", "_messages", "_of_run", "_task_id", "_text",
-        "_turns_begun", "_warnings", "_work", "refusal", "stopped_by", "turns_completed",
+        "_tool_calls_before", "_turns_begun", "_warnings", "refusal", "stopped_by", "turns_completed",
     )  # fmt: skip
 
-    def __init__(self, of_run: RunConstraints, chain: ConstraintChain, context: WorkContext) -> None:
+    def __init__(
+        self,
+        of_run: RunConstraints,
+        chain: ConstraintChain,
+        member: str | None,
+        task_id: str | None,
+        governor: Governor,
+        tool_calls: int,
+        emit: Callable[..., None],
+    ) -> None:
         self.refusal: ConstraintExit | None = None
         """Set once a model call, or the attempt itself, was refused."""
         self.stopped_by: Violation | None = None
         """What stopped the attempt, or from within it the run, as an emergency."""
         self._of_run = of_run
         self._chain = chain
-        self._work = context
-        self._governor = context.governor
-        self._task_id = context.task_id
-        self._member = context.member
-        self._emit = context.services.emit
+        self._governor = governor
+        self._task_id = task_id
+        self._member = member
+        self._tool_calls_before = tool_calls
+        self._emit = emit
         self._exit: Violation | None = None
         self._warnings: list[str] = []
         self._began = of_run.clock()
@@ -193,7 +206,7 @@ class AttemptConstraints:
 
     def _context(self, turn: int) -> ResourceContext:
         usage = self._governor.usage
-        tools = usage.tool_calls - self._work.spent_before.tool_calls
+        tools = usage.tool_calls - self._tool_calls_before
         state = AgentState(self._messages, self.turns_completed, tools, self._text)
         elapsed = self._of_run.clock() - self._began
         return ResourceContext(turn, usage.tokens, elapsed, state, self._member, usage)
@@ -227,3 +240,57 @@ class AttemptConstraints:
         if self._exit is not None:
             self.refusal = ConstraintExit(self._exit.constraint, self._exit.reason)
             raise self.refusal
+
+
+class AskedModel(Protocol):
+    """A governed model, as a member's model asks it."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        ...
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request."""
+        ...
+
+    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
+        """Answer one request, and call `on_text` with each piece of the reply's text."""
+        ...
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens; None without one."""
+        ...
+
+
+class ConstrainedModel:
+    """A governed model inside a team that is a member: its calls are turns of the attempt around that team."""
+
+    __slots__ = ("_constraints", "_model")
+
+    def __init__(self, constraints: AttemptConstraints, model: AskedModel) -> None:
+        self._constraints = constraints
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return self._model.name
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer one request, unless a constraint refuses."""
+        turn = await self._constraints.begin_turn(request)
+        response = await self._model.complete(request)
+        await self._constraints.end_turn(turn, response)
+        return response
+
+    async def stream(self, request: ModelRequest, on_text: Callable[[str], object]) -> ModelResponse:
+        """Answer one request, and call `on_text` with each piece of the reply's text."""
+        turn = await self._constraints.begin_turn(request)
+        response = await self._model.stream(request, on_text)
+        await self._constraints.end_turn(turn, response)
+        return response
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Return the model's own count of a prompt's tokens."""
+        return await self._model.count_tokens(request)

@@ -27,7 +27,7 @@ from kairo_team.verdicts import VerdictOutcome
 if TYPE_CHECKING:
     import anyio
 
-    from kairo_team.engine.budget_split import EarlierSessions
+    from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.engine.team_run import TeamRun
     from kairo_team.human import HumanRequest
     from kairo_team.team import TeamConfig

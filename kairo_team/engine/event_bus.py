@@ -284,3 +284,7 @@ class Bus:
         with anyio.move_on_after(seconds, shield=True):
             for mailbox in self._mailboxes:
                 await mailbox.done.wait()
+
+
+def discard_event(*_event: object) -> None:
+    """Drop an event: there is no subscriber."""

@@ -14,6 +14,7 @@ from kairo_team._util.clock import LoopClock
 from kairo_team.budget import Budget
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.constraints import RunConstraints
+from kairo_team.engine.event_bus import discard_event
 from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.engine.run_services import RunServices
 from kairo_team.engine.task_pool import background
@@ -194,7 +195,3 @@ def _cut_short(context: WorkContext, cause: Exception, max_turns: int | None) ->
 
 
 _ENDS: Final = {GuardrailDenied: AgentStatus.BLOCKED, ConstraintExit: AgentStatus.GRACEFUL_EXIT}
-
-
-def discard_event(*_event: object) -> None:
-    """Drop an event: there is no subscriber."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from anyio.lowlevel import checkpoint
 
@@ -21,72 +21,18 @@ from kairo_team.governance.guardrails import (
 from kairo_team.messages import Message
 
 if TYPE_CHECKING:
-    from kairo_team.engine.constraints import AttemptConstraints
+    from kairo_team.engine.constraints import AskedModel
     from kairo_team.engine.work_context import WorkContext
     from kairo_team.governance.guardrails import GuardrailPayload
     from kairo_team.messages import ModelRequest, ModelResponse
 
 
 def _with_directives(request: ModelRequest, directives: Sequence[str]) -> ModelRequest:
-    """Add what was asked for since the prompt was made; the request of the record stays what the member asked."""
+    """Add the directives given since the prompt was made; what is recorded is the request without them."""
     if not directives:
         return request
-    told = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
-    return replace(request, messages=(*request.messages, told))
-
-
-class AskedModel(Protocol):
-    """A governed model, as a member's model asks it."""
-
-    @property
-    def name(self) -> str:
-        """`provider:model`."""
-        ...
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request."""
-        ...
-
-    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
-        """Do the same, telling each piece of the reply's text."""
-        ...
-
-    async def count_tokens(self, request: ModelRequest) -> int | None:
-        """Return the model's own count of a prompt's tokens; None without one."""
-        ...
-
-
-class ConstrainedModel:
-    """A governed model inside a team that is a member: its calls are turns of the attempt around that team."""
-
-    __slots__ = ("_constraints", "_model")
-
-    def __init__(self, constraints: AttemptConstraints, model: AskedModel) -> None:
-        self._constraints = constraints
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """`provider:model`."""
-        return self._model.name
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request, unless a constraint refuses."""
-        turn = await self._constraints.begin_turn(request)
-        response = await self._model.complete(request)
-        await self._constraints.end_turn(turn, response)
-        return response
-
-    async def stream(self, request: ModelRequest, tell: Callable[[str], object]) -> ModelResponse:
-        """Do the same, telling each piece of the reply's text."""
-        turn = await self._constraints.begin_turn(request)
-        response = await self._model.stream(request, tell)
-        await self._constraints.end_turn(turn, response)
-        return response
-
-    async def count_tokens(self, request: ModelRequest) -> int | None:
-        """Return the model's own count of a prompt's tokens."""
-        return await self._model.count_tokens(request)
+    added = Message.user("New directives:\n" + "\n".join(f"- {one}" for one in directives))
+    return replace(request, messages=(*request.messages, added))
 
 
 class MemberModel:
@@ -105,7 +51,7 @@ class MemberModel:
         *,
         steerable: bool = True,
     ) -> None:
-        """Take the governed model; what is said to one that is not `steerable` cannot be added to."""
+        """Take the governed model; directives are not added to the requests of one that is not `steerable`."""
         self._context = context
         self._model = model
         self._guardrails = guardrails
@@ -121,23 +67,23 @@ class MemberModel:
         return await self._answer(request, None)
 
     async def stream(self, request: ModelRequest) -> ModelResponse:
-        """Do the same, and tell subscribers each piece of the reply; while guardrails look at replies, the whole."""
+        """Answer one request and emit each piece of the reply; all at once where guardrails look at replies."""
         if self._guardrails is None or not self._guardrails.covers(GuardrailPhase.POST_MODEL):
-            return await self._answer(request, self._tell)
+            return await self._answer(request, self._emit_text)
         response = await self._answer(request, None)
-        self._tell(response.text)
+        self._emit_text(response.text)
         return response
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """Return the model's own count of a prompt's tokens, before guardrails and directives; None without one."""
         return await self._model.count_tokens(request)
 
-    def _tell(self, text: str) -> None:
+    def _emit_text(self, text: str) -> None:
         if text:
             context = self._context
             context.services.emit(ModelDelta, context.task_id, context.member, self.name, text)
 
-    async def _answer(self, request: ModelRequest, tell: Callable[[str], None] | None) -> ModelResponse:
+    async def _answer(self, request: ModelRequest, on_text: Callable[[str], None] | None) -> ModelResponse:
         context = self._context
         journal, constraints = context.services.journal, context.constraints
         key = context.call_key(request, self.name)
@@ -154,7 +100,7 @@ class MemberModel:
             directives = context.directives if self._steerable else ()
             passed = await self._guard_request(_with_directives(request, directives))
             journal.put(key, None)
-            response = await (self._model.complete(passed) if tell is None else self._model.stream(passed, tell))
+            response = await (self._model.complete(passed) if on_text is None else self._model.stream(passed, on_text))
             context.turns += 1
             response = await self._guard_reply(response)
         except GuardrailDenied as denied:

@@ -19,10 +19,11 @@ from kairo_team.plugin_calls import CALLING, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
-    from kairo_team.engine.budget_split import BudgetSplit, EarlierSessions
+    from kairo_team.engine.budget_split import BudgetSplit
     from kairo_team.engine.dispatcher import Bound, Dispatcher
     from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.run_services import RunServices
+    from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.engine.task_run import TaskRun
     from kairo_team.engine.team_run import TeamRun
 

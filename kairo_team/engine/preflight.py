@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Budget, BudgetNode
-from kairo_team.engine.budget_split import EVALUATE, PLAN, BudgetSplit, EarlierSessions, root_budget
-from kairo_team.engine.lone_agent import discard_event
+from kairo_team.engine.budget_split import EVALUATE, PLAN, BudgetSplit, root_budget
+from kairo_team.engine.event_bus import discard_event
+from kairo_team.engine.suspension import EarlierSessions
 from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain

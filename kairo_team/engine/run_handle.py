@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -12,36 +12,35 @@ from kairo_team.errors import Misuse, RunExists, RunFinished, RunNotFound
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget, Usage
-    from kairo_team.contracts import Journal, Subscriber
-    from kairo_team.engine.questions import Inbox
-    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.budget import Budget
+    from kairo_team.contracts import Subscriber
+    from kairo_team.engine.suspension import Suspension
     from kairo_team.events import Event
-    from kairo_team.results import TaskOutcome, TeamResult
-    from kairo_team.tasks import TaskGraph
-    from kairo_team.team import TeamExecutionRequest
+    from kairo_team.results import TeamResult
 
 _CANCELLED = "the run was cancelled"
 
 
-class Suspension(NamedTuple):
-    """What a suspended run goes on from."""
+class RunControl(Protocol):
+    """The run behind a handle."""
 
-    request: TeamExecutionRequest
-    begun_with: Mapping[str, object]
-    """What must be the same when it goes on, by name."""
-    journal: Journal
-    usage: Usage
-    budget: Budget
-    """The run's budget, with what it was topped up by."""
-    seq: int
-    inbox: Inbox
-    outcomes: Mapping[str, TaskOutcome]
-    """How the tasks stood, by id."""
-    plan: TaskGraph | None
-    """The plan as it stood."""
-    spent_by: Mapping[str, Usage]
-    """What was spent with each member, by name."""
+    bus: Bus
+
+    def cancel(self, reason: str) -> None:
+        """Kill the run."""
+        ...
+
+    def cancel_task(self, task_id: str, reason: str) -> None:
+        """End one task."""
+        ...
+
+    def steer(self, directive: str, task_id: str | None) -> None:
+        """Give a directive to one task or to all."""
+        ...
+
+    def top_up_run(self, budget: Budget) -> None:
+        """Raise the run's limits."""
+        ...
 
 
 class Run:
@@ -70,7 +69,7 @@ class Run:
         self.resuming = False
         self.served = keep_events
         """The runtime executes it, and tells by `settle` what came of that."""
-        self._control: TeamRun | None = None
+        self._control: RunControl | None = None
         self._result: TeamResult | None = None
         self._error: BaseException | None = None
         self._begun = anyio.Event()
@@ -137,7 +136,7 @@ class Run:
         """
         self._live().top_up_run(budget)
 
-    def _live(self) -> TeamRun:
+    def _live(self) -> RunControl:
         if self._control is not None:
             return self._control
         if not self._begun.is_set():
@@ -182,7 +181,7 @@ class Run:
             bus.ended_before = frozenset(name for name, one in earlier.outcomes.items() if one.status not in waiting)
         return bus
 
-    def begin(self, control: TeamRun) -> None:
+    def begin(self, control: RunControl) -> None:
         """Take the run that this is the handle of: a session begins."""
         self._control = control
         self._begun.set()

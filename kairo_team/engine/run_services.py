@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,7 +14,7 @@ import anyio
 from anyio import from_thread
 from anyio.lowlevel import current_token
 
-from kairo_team.budget import Budget, Usage
+from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
 from kairo_team.errors import HaltError
 from kairo_team.governance.guardrails import GuardrailChain
@@ -29,15 +28,13 @@ from kairo_team.tools.sources import Connections
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Journal, Models
     from kairo_team.engine.questions import Questions
-    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.runtime import OuterAttempt, Runtime
     from kairo_team.engine.steering import Steering
     from kairo_team.engine.team_run import TeamRun
-    from kairo_team.engine.work_context import WorkContext
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.human import HumanRequest
     from kairo_team.prompts import Prompts
-    from kairo_team.team import Team, TeamExecutionRequest
 
 Emit = Callable[..., None]
 
@@ -64,8 +61,8 @@ class RunServices:
         rules: CallRules = RULES,
         permissions: ToolPermissions | None = None,
         secrets: Sequence[str] = (),
-        nest: Callable[[WorkContext], Runtime] | None = None,
-        around: WorkContext | None = None,
+        nest: Callable[[OuterAttempt], Runtime] | None = None,
+        around: OuterAttempt | None = None,
         guardrails: Sequence[GuardrailPolicy] = (),
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
         questions: Questions | None = None,
@@ -84,9 +81,8 @@ class RunServices:
         self.journal = journal
         self.clock = clock
         self.around = around
-        outer: RunServices | None = None if around is None else around.services
         self.permissions: ToolPermissions | None = (
-            permissions if outer is None else joint_permissions(outer.permissions, permissions)
+            permissions if around is None else joint_permissions(around.permissions, permissions)
         )
         self.allowed: Sequence[Iterable[str]] = () if around is None else around.allowed_tools
         """Names of tools, of which a tool must be in each list, whatever the roles of the run allow."""
@@ -120,10 +116,10 @@ class RunServices:
         """Take note, from any thread, of a call that used more than was held; whatever is around this run does too."""
         self.call(self.overshoots.note, model, held, used)
         if self.around is not None:
-            self.around.services.note_overshoot(model, held, used)
+            self.around.note_overshoot(model, held, used)
 
     def warn_of_budget(self) -> None:
-        """Tell, from any thread, if most of one of the run's limits is spent."""
+        """Emit a warning, from any thread, if most of one of the run's limits is spent."""
         if self.steering is not None:
             self.call(self.steering.warn_of_budget)
 
@@ -215,17 +211,6 @@ def open_services(
     if shared or any(own.values()):
         services.constraints = RunConstraints(run.governor, run.clock, shared, own, run.emit, run.cancel, run.warn)
     return services
-
-
-def begun_with(request: TeamExecutionRequest, team: Team) -> Mapping[str, object]:
-    """Return what must be the same when a suspended run goes on, by name; its budget may change."""
-    return {
-        "goal": request.goal,
-        "context": request.context,
-        "plan": request.plan,
-        "config": replace(request.config, budget=Budget()),
-        "set of roles": tuple(sorted({member.role.id for member in team.everyone})),
-    }
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
@@ -21,8 +21,8 @@ from kairo_team.budget import Usage
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.run_handle import Run, Runs, Suspension
-from kairo_team.engine.run_services import begun_with
+from kairo_team.engine.run_handle import Run, Runs
+from kairo_team.engine.suspension import begun_with
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -45,17 +45,50 @@ if TYPE_CHECKING:
         Subscriber,
         TeamCoordinator,
     )
-    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.engine.constraints import AskedModel
+    from kairo_team.engine.suspension import Suspension
     from kairo_team.governance.pricing import Price
+    from kairo_team.governance.scope import GovernorScope
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+    from kairo_team.tools.permissions import ToolPermissions
 
 
 _logger = logging.getLogger("kairo_team")
+
+
+class OuterAttempt(Protocol):
+    """The attempt around the runs of a nested runtime, and what it allows in them."""
+
+    governor: Governor
+    scope: GovernorScope | None
+
+    @property
+    def allowed_tools(self) -> Sequence[Iterable[str]]:
+        """Names of tools, of which a tool must be in each list."""
+        ...
+
+    @property
+    def permissions(self) -> ToolPermissions | None:
+        """What tools may do."""
+        ...
+
+    @property
+    def policies(self) -> Sequence[GuardrailPolicy]:
+        """What guards models and tools."""
+        ...
+
+    def constrain(self, model: AskedModel) -> AskedModel:
+        """Return a model whose calls are turns of this attempt too."""
+        ...
+
+    def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
+        """Take note, from any thread, of a call that used more than was held."""
+        ...
 
 
 @known_arguments
@@ -116,7 +149,7 @@ class Runtime:
         self._group: anyio.abc.TaskGroup | None = None
         self.within: str | None = None
         """The run inside which all its runs are made; None for a runtime of one's own."""
-        self.around: WorkContext | None = None
+        self.around: OuterAttempt | None = None
         """The attempt inside which they are made: its rules are theirs too."""
         self.grace = math.inf
         """Most seconds of clean-up they have after an end."""
@@ -290,7 +323,7 @@ class Runtime:
         finally:
             self.runs.leave(run)
 
-    def beneath(self, attempt: WorkContext, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
+    def beneath(self, attempt: OuterAttempt, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
         """Return a runtime like this one for teams inside an attempt of a run: they spend its budget, ask its gate.
 
         What guards all its runs guards that attempt, and all inside it, already.

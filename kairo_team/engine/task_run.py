@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason, Usage, left_of
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kairo_team.engine.board import Entry
     from kairo_team.engine.enforced_end import ScopeStopper
     from kairo_team.engine.records.plan_records import PlanRecords
-    from kairo_team.engine.work_context import WorkContext
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
     from kairo_team.tasks import Task
@@ -136,6 +135,17 @@ _make_outcome = maker(TaskOutcome)
 _STATUS = {status.value: status for status in TaskStatus}
 
 
+class AttemptInFlight(Protocol):
+    """The attempt that works on a task."""
+
+    kept: str
+    raised: Exception | None
+
+    def interrupt(self, by: str | HumanRequest) -> None:
+        """End it from outside."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class TaskRun:
     """One task in a run: its state, attempts and outcome."""
@@ -152,7 +162,7 @@ class TaskRun:
     """The member whose lease the task holds now."""
     governor: Governor | None = None
     """Shared by all tries with one member."""
-    context: WorkContext | None = None
+    context: AttemptInFlight | None = None
     """Of the attempt in flight."""
     attempts: int = 0
     trying: tuple[int, float | None] | None = None

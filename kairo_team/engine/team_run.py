@@ -17,7 +17,7 @@ from kairo_team._util.frozen import check_kind
 from kairo_team.budget import Usage
 from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.board import TaskBoard
-from kairo_team.engine.budget_split import BudgetSplit, EarlierSessions, open_governor, root_budget
+from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
 from kairo_team.engine.enforced_end import CallSupervisor
@@ -26,10 +26,10 @@ from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
 from kairo_team.engine.records.plan_records import MISSING, EarlyEnd
-from kairo_team.engine.run_handle import Suspension
-from kairo_team.engine.run_services import begun_with, interruptible, open_services
+from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.steering import Steering
+from kairo_team.engine.suspension import EarlierSessions, Suspension, begun_with
 from kairo_team.engine.task_pool import TaskPool, background
 from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState, check_move
 from kairo_team.engine.timers import Timeouts

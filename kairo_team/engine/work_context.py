@@ -12,7 +12,8 @@ from anyio import sleep_forever
 
 from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team.budget import Usage, difference
-from kairo_team.engine.member_model import ConstrainedModel, MemberModel
+from kairo_team.engine.constraints import ConstrainedModel
+from kairo_team.engine.member_model import MemberModel
 from kairo_team.errors import known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
 from kairo_team.governance.guardrails import GuardrailAction
@@ -26,7 +27,7 @@ from kairo_team.tools.tool import Tool, as_tool
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel, GovernedChatModel, GuardrailPolicy, ToolSource
-    from kairo_team.engine.member_model import AskedModel
+    from kairo_team.engine.constraints import AskedModel
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
     from kairo_team.errors import GuardrailDenied
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest
     from kairo_team.models.admission import CallOutcome
     from kairo_team.team import Role
+    from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult
 
 _logger = logging.getLogger("kairo_team")
@@ -99,7 +101,11 @@ class WorkContext:
         """What the work runs in, once it does."""
         self.interrupted: str | HumanRequest | None = None
         """What ended the work from outside."""
-        self.constraints = None if services.constraints is None else services.constraints.for_attempt(self)
+        self.constraints = (
+            services.constraints.for_attempt(member, task_id, governor, spent_before.tool_calls, services.emit)
+            if services.constraints is not None
+            else None
+        )
 
     def interrupt(self, by: str | HumanRequest) -> None:
         """End the work from outside: its task was cancelled, or waits for a person."""
@@ -165,6 +171,15 @@ class WorkContext:
         chain, permissions = self.services.guardrails_of(self.member), self.services.permissions
         mcp = permissions.mcp if permissions is not None else None
         return (*([mcp] if mcp is not None else []), *(chain.policies if chain is not None else ()))
+
+    @property
+    def permissions(self) -> ToolPermissions | None:
+        """What the tools of a team inside this task may do."""
+        return self.services.permissions
+
+    def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
+        """Take note, from any thread, of a call inside this task that used more than was held."""
+        self.services.note_overshoot(model, held, used)
 
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model whose calls are governed, guarded and recorded."""
