@@ -31,9 +31,6 @@ LEDGER = "governance/ledger.py"
 HOLDS = "governance/holds.py"
 HALTS = "governance/halts.py"
 SCOPE = "governance/scope.py"
-SESSIONS = "governance/sessions.py"
-UNITS = "governance/units.py"
-WAITING = "governance/waiting.py"
 
 _END_OF_CLAIM = "            node = node.parent\n        if not fits:\n"
 _TOO_MUCH = "if limit is not None and new > limit:\n                    fits = False\n"
@@ -108,7 +105,7 @@ MUTANTS = [
     Mutant(
         "0 read as unlimited",
         "a child with 0 tokens may spend any number",
-        UNITS,
+        LEDGER,
         "limits = (budget.tokens, None if",
         "limits = (budget.tokens or None, None if",
         (LAW, "test_guards.py::test_kf_b04_zero_is_nothing_and_none_is_unlimited"),
@@ -116,7 +113,7 @@ MUTANTS = [
     Mutant(
         "None read as 0",
         "a budget without a dollar limit may spend no dollar",
-        UNITS,
+        LEDGER,
         "limits = (budget.tokens, None if dollars is None else picodollars(dollars), budget",
         "limits = (budget.tokens, picodollars(dollars or 0), budget",
         (LAW, "test_reservations.py::test_left_unsettled_the_whole_hold_is_charged"),
@@ -453,7 +450,7 @@ MUTANTS = [
     Mutant(
         "clock restarts",
         "a run that is continued has all its seconds again",
-        SESSIONS,
+        GOVERNOR,
         "node.deadline -= usage.seconds",
         "node.deadline -= 0",
         (LAW, "test_guards.py::test_kf_b07_what_an_earlier_session_spent_counts_its_seconds_included"),
@@ -478,7 +475,7 @@ MUTANTS = [
     Mutant(
         "waiter never woken",
         "what was granted to a waiting caller is never told to it",
-        WAITING,
+        HOLDS,
         "                if first.decide():\n                    first.wake()",
         "                if first.decide():\n                    pass",
         (CROWD, TRIO),
@@ -486,7 +483,7 @@ MUTANTS = [
     Mutant(
         "last come, first served",
         "whoever waits longest is served last",
-        WAITING,
+        HOLDS,
         'key=attrgetter("arrival"))',
         'key=lambda waiter: -attrgetter("arrival")(waiter))',
         ("test_holding.py::test_waiters_are_served_in_the_order_they_came",),
@@ -494,7 +491,7 @@ MUTANTS = [
     Mutant(
         "newcomers pass",
         "a small hold overtakes everybody who waits",
-        WAITING,
+        HOLDS,
         "if line and line[0].arrival < arrival:",
         "if line and line[0].arrival < 0:",
         ("test_holding.py::test_waiters_are_served_in_the_order_they_came",),
@@ -502,7 +499,7 @@ MUTANTS = [
     Mutant(
         "waits for guarantees",
         "a hold waits for what will never come back",
-        WAITING,
+        HOLDS,
         "if room < want and node.held(dim):",
         "if room < want:",
         (CROWD,),
@@ -510,7 +507,7 @@ MUTANTS = [
     Mutant(
         "cancelled waiter keeps its grant",
         "a hold granted to a task that is being cancelled stays for ever",
-        WAITING,
+        HOLDS,
         "                node.settle(waiter.granted, NOTHING)",
         "                pass",
         ("test_holding.py::test_a_grant_that_meets_a_cancellation_goes_back",),
@@ -518,7 +515,7 @@ MUTANTS = [
     Mutant(
         "cancelled waiter blocks the line",
         "who stood behind a cancelled caller is not served",
-        WAITING,
+        HOLDS,
         "            waiter.leave()\n            serve(node.nearest_open())",
         "            waiter.leave()",
         ("test_holding.py::test_a_cancelled_waiter_holds_nothing_and_lets_the_next_one_through",),
