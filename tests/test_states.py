@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kairo_team.engine.board import Entry
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.plan_records import PlanRecords
+from kairo_team.engine.records.plan_records import NewPlanRecords
 from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState, check_move
 from kairo_team.errors import IllegalMove
 from kairo_team.results import TeamStatus
@@ -104,7 +104,7 @@ def test_a_task_that_never_started_is_never_cancelled_or_accepted_and_never_wait
 
 
 def make_record() -> TaskRun:
-    return TaskRun(Entry(Task("t", "do"), 0, ()), PlanRecords(MemoryJournal(), 0, replaying=False))
+    return TaskRun(Entry(Task("t", "do"), 0, ()), NewPlanRecords(MemoryJournal(), 0))
 
 
 @given(st.lists(st.sampled_from(TaskState)))

@@ -13,7 +13,7 @@ from kairo_team.budget import HaltReason, Usage
 from kairo_team.engine.board import Entry
 from kairo_team.engine.ending import RunEnd, RunFacts, decide_status
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.plan_records import PlanRecords
+from kairo_team.engine.records.plan_records import NewPlanRecords
 from kairo_team.engine.task_run import TaskRun, TaskState
 from kairo_team.errors import HaltError, PlanRefused, PlanRejected, TeamAborted
 from kairo_team.results import Artifact, TeamStatus
@@ -94,7 +94,7 @@ def test_the_cases_people_ask_about(facts: RunFacts, status: TeamStatus) -> None
 
 PASS = EvaluationVerdict.passed(1.0)
 LEFT_OPEN = EvaluationVerdict.escalate(Cause.UNDECIDED, "nobody knows")
-NO_STEPS = PlanRecords(MemoryJournal(), 0, replaying=False)
+NO_STEPS = NewPlanRecords(MemoryJournal(), 0)
 
 
 def record(state: TaskState, *, dispensable: bool = False, **fields: Any) -> TaskRun:

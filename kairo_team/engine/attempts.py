@@ -402,13 +402,15 @@ class AttemptRunner:
         task, member, steps = record.task, record.member, record.steps
         assert member is not None, "a task has its member from dispatch on"
         key = steps.key("attempt", task.id, number)
-        if steps.early_end is not None:
-            await self._dispatcher.reach(record, key)
+        if steps.ended_before(key):
+            await self._dispatcher.wait_for_end(record)
         record.move(GENERATING)
         record.attempts += 1
         record.trying = (number, self._timeouts.clock() if record.attempts > 1 else None)
         self._emit(events.AttemptStarted, task.id, member, number)
-        attempt: Any = await self._replay(record, key) if steps.replaying else MISSING
+        attempt: Any = steps.recall(key)
+        if attempt is not MISSING:
+            attempt = await self._take_recorded(record, attempt)
         if attempt is MISSING:
             try:
                 if record.interrupted is None and record.leased != member:
@@ -486,14 +488,12 @@ class AttemptRunner:
             task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
         )
 
-    async def _replay(self, record: TaskRun, key: str) -> Any:
-        """Take a recorded attempt; `MISSING` when it is to be made, or made anew: what it waited for is there.
+    async def _take_recorded(self, record: TaskRun, recorded: Attempt | CutShort) -> Any:
+        """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.
 
         Where the recorded run came to an early end, the task stays as it was then.
         """
-        recorded, governor, over = record.steps.recall(key), record.governor, record.steps.early_end is not None
-        if recorded is MISSING:
-            return MISSING
+        governor, over = record.governor, record.steps.early_end is not None
         assert governor is not None
         spent = difference(recorded.usage, record.usage, 0.0)
         anew = not over and self._is_to_be_made_anew(record, recorded)
@@ -503,7 +503,7 @@ class AttemptRunner:
             self._earlier.book(governor, spent, record.member)
         if isinstance(recorded, CutShort) and over:
             record.artifact = record.artifact or recorded.artifact
-            await self._dispatcher.stay(record)
+            await self._dispatcher.wait_for_end(record)
         return MISSING if anew else recorded
 
     def _is_to_be_made_anew(self, record: TaskRun, recorded: Attempt | CutShort) -> bool:
@@ -551,9 +551,9 @@ class AttemptRunner:
         self._emit(events.EvaluationStarted, task.id, record.member, attempt.number)
         key = steps.key("review", task.id, attempt.number)
         verdict: Any = steps.recall(key)
-        if steps.early_end is not None and (verdict is MISSING or isinstance(verdict, CutShort)):
-            await self._dispatcher.stay(record)
         if verdict is MISSING or isinstance(verdict, CutShort):
+            if steps.early_end is not None:
+                await self._dispatcher.wait_for_end(record)
             try:
                 verdict = await self._judge(record, attempt, evaluator, prior, key)
             except Exception:

@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from kairo_team import events
 from kairo_team.budget import HaltReason
 from kairo_team.engine.budget_split import Needs
+from kairo_team.engine.records.plan_records import RecordedStart, Unpaid
 from kairo_team.engine.task_run import (
     CANCELLED,
     COMPLETED,
@@ -72,17 +73,16 @@ class Dispatcher:
         self.records = {task_id: TaskRun(entry, recorded) for task_id, entry in board.entries.items()}
         self.active = 0
         """Tasks dispatched and not ended."""
-        self._stuck: set[str] = set()
-        """Of those, the ones that a replay leaves as they were when the recorded run was cut short."""
+        self._parked: set[str] = set()
+        """Of those, the ones that stay as they are until the run ends."""
         self.over: Callable[[], None] = _nothing
         """Called when no task can start any more."""
         self.on_cut: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
         self._governors = governors
         self._emit = emit
-        self._early_end = recorded.early_end
-        """How the run that is replayed was cut short or concluded, if it was."""
-        self._concluding = False
+        self._recorded = recorded
+        self._has_concluded = False
         self._stopped = False
         self._reserve = config.budget_policy.reserve
         self._needs = Needs(governors, config.budget_policy)
@@ -92,8 +92,8 @@ class Dispatcher:
         self._slot_waiters: deque[anyio.Event] = deque()
         self._short: deque[TaskRun] = deque()
         """Ready tasks for which there was no budget."""
-        self._resting = 0
-        """Tasks that stay as they are until the run ends: suspended, or held back by a replay."""
+        self._held_back = 0
+        """Tasks that are ready or suspended, and stay as they are until the run ends."""
         self._sleeper: anyio.Event | None = None
         self._returns: list[anyio.Event] = []
         """One for each task in flight that waits for others to give budget back."""
@@ -111,12 +111,12 @@ class Dispatcher:
                 return record.task
             if self._stopped:
                 await anyio.sleep_forever()
-            if self.active > len(self._stuck):
+            if self.active > len(self._parked):
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
             elif self._short:
                 self._requeue(len(self._short))
-            elif self._resting or self._stuck:
+            elif self._held_back or self._parked:
                 break
             elif self.board.unended:
                 raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
@@ -131,27 +131,24 @@ class Dispatcher:
                 return None
             entry, member = taken
             record = self.records[entry.task.id]
-            if record.steps.replaying and record.steps.holds_back(record.task.id):
+            start = record.steps.start_of(entry.task.id)
+            if start is RecordedStart.NEVER:
                 self.board.release(member)
-                self._resting += 1
-            elif self._start(record, member):
+                self._held_back += 1
+            elif isinstance(start, Unpaid):
+                self.board.release(member)
+                self._fail_unpaid(record, start)
+            elif self._start(record, member, paid=start is RecordedStart.PAID):
                 return record
         return None
 
-    def _start(self, record: TaskRun, member: str) -> bool:
+    def _start(self, record: TaskRun, member: str, *, paid: bool) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
-        replaying = record.steps.replaying
-        unpaid = record.steps.unpaid(record.task.id) if replaying else None
-        if unpaid is not None:
-            self.board.release(member)
-            self._fail_unpaid(record, unpaid.error, halted=unpaid.halted)
-            return False
-        free = replaying and record.steps.was_tried(record.task.id)
-        got = self._carve(record, member, free=free)
+        got = self._carve(record, member, paid=paid)
         for other in record.entry.candidates if isinstance(got, InsufficientBudget) else ():
             if other != member and self.board.try_lease(other):  # whoever is free and has budget may do it
                 self.board.release(member)
-                member, got = other, self._carve(record, other, free=free)
+                member, got = other, self._carve(record, other, paid=paid)
                 if not isinstance(got, InsufficientBudget):
                     break
         if isinstance(got, InsufficientBudget):
@@ -160,8 +157,9 @@ class Dispatcher:
                 self._short.append(record)
             else:
                 halt = _find_halt(self._governors[member], got)
-                record.steps.put_unpaid(record.task.id, str(halt or got), halted=halt is not None)
-                self._fail_unpaid(record, str(halt or got), halted=halt is not None)
+                unpaid = Unpaid(str(halt or got), halt is not None)
+                record.steps.put_unpaid(record.task.id, unpaid)
+                self._fail_unpaid(record, unpaid)
             return False
         record.member = record.leased = member
         record.move(IN_FLIGHT)
@@ -175,22 +173,21 @@ class Dispatcher:
             self._requeue(1)
         return True
 
-    def _carve(self, record: TaskRun, member: str, *, free: bool) -> Units | InsufficientBudget:
+    def _carve(self, record: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
         """Set the task's budget aside with a member: its guarantee, or what is lacking.
 
         One that has not started gets at least what it is expected to need. It gets less only when nothing is in flight
-        that could give back, or when one is and nobody knows yet what one needs. `free`: nothing has to be set aside,
-        for a replay spends nothing.
+        that could give back, or when one is and nobody knows yet what one needs. `paid`: nothing has to be set aside.
         """
         task = record.task
         starting = record.state is PENDING
         weight_left = self._weight_left if starting else self._weight_left + task.weight
         part = task.weight / weight_left
-        least = self._needs.of(member) if starting and not free else NOTHING
+        least = self._needs.of(member) if starting and not paid else NOTHING
         got = self._carve_part(record, member, part, least)
         if starting and isinstance(got, InsufficientBudget) and self._needs.start_with_less(member, self.active):
             got = self._carve_part(record, member, part, NOTHING)
-        if free and isinstance(got, InsufficientBudget):
+        if paid and isinstance(got, InsufficientBudget):
             got = self._carve_part(record, member, 0.0, NOTHING)
         return got
 
@@ -204,9 +201,9 @@ class Dispatcher:
             return short.with_traceback(None)  # which holds this very frame
         return guarantee
 
-    def _fail_unpaid(self, record: TaskRun, error: str, *, halted: bool) -> None:
-        record.for_halt = halted
-        self.end(record, FAILED, error)
+    def _fail_unpaid(self, record: TaskRun, unpaid: Unpaid) -> None:
+        record.for_halt = unpaid.halted
+        self.end(record, FAILED, unpaid.error)
 
     def _requeue(self, count: int) -> None:
         for _ in range(count):
@@ -214,11 +211,11 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ over
 
-    def hand_over(self, record: TaskRun, member: str, *, free: bool) -> bool:
+    def hand_over(self, record: TaskRun, member: str, *, paid: bool) -> bool:
         """Give a task in flight to another member, with a budget from that one's; False when there is none.
 
         What the first did not use comes back before. A task that cannot be handed over stays with its member, with a
-        new budget.
+        new budget. `paid`: nothing has to be set aside.
         """
         if record.member == member:
             return True
@@ -228,19 +225,19 @@ class Dispatcher:
             record.leave(old.usage)
             old.close()
             self._tell_return(record)
-        got = self._carve(record, member, free=free)
+        got = self._carve(record, member, paid=paid)
         given = not isinstance(got, InsufficientBudget)
         if given:
             record.member = member
         elif record.member is not None:
-            got = self._carve(record, record.member, free=True)
+            got = self._carve(record, record.member, paid=True)
         if not isinstance(got, InsufficientBudget):
             self._emit(events.BudgetCarved, record.task.id, record.member, got[0] or None, got[1] or None)
         return given
 
-    def skip_cancelled(self) -> None:
-        """In a replay, skip what was cancelled before it started."""
-        for record in list(self.records.values()):
+    def skip_cancelled(self, recorded: PlanRecords) -> None:
+        """Skip what was cancelled before it started, as soon as a plan that is recorded brings it back."""
+        for record in () if recorded.is_new else list(self.records.values()):
             cancelled = record.steps.cancelled(record.task.id) if record.state is PENDING else None
             if cancelled is not None and not cancelled.started:
                 self.end(record, TaskState.SKIPPED, cancelled.reason)
@@ -250,7 +247,7 @@ class Dispatcher:
         for task_id in replaced:
             record = self.records[task_id]
             record.superseded = True
-            if not record.ended:  # in a replay what it needs may have failed by now
+            if not record.ended:  # what it needs may have failed by now
                 self.board.retire(record.entry)
                 self._skip(record.entry, "another plan took its place")
         self._short = deque(record for record in self._short if not record.superseded)
@@ -260,11 +257,10 @@ class Dispatcher:
             self._weight_left += entry.task.weight
         for entry in added:
             lost = None if entry.ended else self.board.lost_need(entry)
-            if lost is not None:  # in a replay what it needs may have failed by now
+            if lost is not None:  # what it needs may have failed by now
                 record = self.records[entry.task.id]
                 self.end(record, TaskState.SKIPPED, record.reason_told(self._say_lack(entry, lost)))
-        if recorded.replaying:
-            self.skip_cancelled()
+        self.skip_cancelled(recorded)
         self.wake()
 
     def call_off(self, reason: str) -> list[str]:
@@ -280,31 +276,24 @@ class Dispatcher:
         """Hand out no further task: the run is about to end."""
         self._stopped = True
 
-    def conclude_again(self) -> None:
-        """In a replay, end the run once all has come as far as it had when the recorded one ended.
+    def conclude(self) -> None:
+        """End the run once all tasks stand as they did when the recorded run was concluded.
 
         Whoever concludes may hold a slot that others had in the meantime: from now on nobody needs one.
         """
-        self._concluding = True
+        self._has_concluded = True
         self._slots = None
         while self._slot_waiters:
             self._slots_taken += 1
             self._slot_waiters.popleft().set()
-        self.look_for_end()
         self.wake()
 
-    def look_for_end(self) -> None:
-        """In a replay that came to the conclusion of the recorded run, end it if all is there."""
-        early = self._early_end
-        if not self._concluding or early is None or len(self.records) - self.board.unended < early.ended:
-            return
-        if all(task_id in self.records and self._is_as_far(self.records[task_id]) for task_id in early.unended):
-            self.over()
-
-    def _is_as_far(self, record: TaskRun) -> bool:
-        """Say whether a task that had not ended in the recorded run has come as far as it did there."""
-        suspended = record.state is SUSPENDED
-        return suspended or record.task.id in self._stuck or not record.steps.was_tried(record.task.id)
+    def _stands_as_recorded(self, task_id: str) -> bool:
+        """Say whether a task that had not ended when the recorded run did stands as it did then."""
+        record = self.records.get(task_id)
+        if record is None:
+            return False
+        return record.state is SUSPENDED or task_id in self._parked or not record.steps.was_tried(task_id)
 
     # ------------------------------------------------------------------ back
 
@@ -324,8 +313,6 @@ class Dispatcher:
         self.tell_end(record, verdict)
         for entry, cause in self.board.end(record.entry, accepted=to is COMPLETED):
             self._skip(entry, self._say_lack(entry, cause))
-        if self._concluding:
-            self.look_for_end()
         self.wake()
 
     def cut(self, record: TaskRun, reason: str | None) -> None:
@@ -351,7 +338,7 @@ class Dispatcher:
         record.move(SUSPENDED)
         record.error = reason
         self._give_back(record, SUSPENDED)
-        self._resting += 1
+        self._held_back += 1
         self.wake()
 
     def tell_end(self, record: TaskRun, verdict: str | None = None) -> None:
@@ -396,7 +383,11 @@ class Dispatcher:
             self._requeue(min(len(self._short), _RETRY_SHORT))
 
     def wake(self) -> None:
-        """Let the ready loop look again."""
+        """Let the ready loop look again, and the run end where that was all it waited for."""
+        if self._has_concluded:
+            ended = len(self.records) - self.board.unended
+            if self._recorded.has_caught_up(self._stands_as_recorded, ended):
+                self.over()
         if self._sleeper is not None:
             self._sleeper.set()
             self._sleeper = None
@@ -472,11 +463,10 @@ class Dispatcher:
         return waited
 
     async def wait_for(self, record: TaskRun, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
-        """Await the recorded step `key` of a task without its slot, in a replay no further than the recorded run."""
-        await self.reach(record, key)
+        """Await the recorded step `key` of a task without its slot, or the end where the recorded run came to one."""
         no_slot = f"{key}:cut"
-        if record.steps.early_end is not None and not record.steps.was_never(no_slot):
-            await self.stay(record)
+        if record.steps.ended_before(key) or record.steps.ended_in(no_slot):
+            await self.wait_for_end(record)
         try:
             return await self.without_slot(record, wait, *args)
         except Exception:
@@ -511,26 +501,20 @@ class Dispatcher:
         else:
             self._slots_taken -= 1
 
-    async def reach(self, record: TaskRun, key: str) -> None:
-        """In a replay, go no further with a task than the recorded run, if that ended before it made the step `key`."""
-        if record.steps.was_never(key):
-            await self.stay(record)
-
-    async def stay(self, record: TaskRun) -> NoReturn:
-        """Leave a task in flight as it is until the end: the recorded run ended there."""
-        self.leave(record)
+    async def wait_for_end(self, record: TaskRun) -> NoReturn:
+        """Go no further with a task in flight: the recorded run ended here, and this one ends in its time."""
+        self.park(record)
         await anyio.sleep_forever()
         raise AssertionError("the end interrupts it")
 
-    def leave(self, record: TaskRun) -> None:
-        """Put a task in flight out of the others' way: a replay leaves it as it is."""
-        if record.task.id in self._stuck:
+    def park(self, record: TaskRun) -> None:
+        """Leave a task in flight as it is until the run ends: it gives its lease and its slot back."""
+        if record.task.id in self._parked:
             return
-        self._stuck.add(record.task.id)
+        self._parked.add(record.task.id)
         self.release_lease(record)
         if record.has_slot:
             self._release_slot(record)
-        self.look_for_end()
         self.wake()
 
     def _histories(self) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team import events
 from kairo_team._util.frozen import FrozenDict, maker
@@ -14,7 +14,7 @@ from kairo_team.budget import HaltReason
 from kairo_team.engine.board import Entry, TaskBoard
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.plan_records import EarlyEnd, PlanRecords
+from kairo_team.engine.records.plan_records import EarlyEnd, NewPlanRecords, recorded_end
 from kairo_team.engine.run_services import passed_limits
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
@@ -49,7 +49,7 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
 _make_result: Final = maker(TeamResult)
 """Makes a result of values that were checked before."""
 
-_NO_STEPS: Final = PlanRecords(MemoryJournal(), 0, replaying=False)
+_NO_STEPS: Final = NewPlanRecords(MemoryJournal(), 0)
 
 
 def _is_a_failure(raised: BaseException) -> bool:
@@ -252,7 +252,7 @@ def _catch_up(
         dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
     if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
         return dispatcher, graph
-    steps = PlanRecords(run.journal, 0, replaying=False, earlier=earlier.outcomes)
+    steps = NewPlanRecords(run.journal, 0, earlier.outcomes)
     nobody: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
         return Dispatcher(TaskBoard(plan, nobody, {}), {}, run.config, run.emit, steps), plan
@@ -316,10 +316,10 @@ def log_end(result: TeamResult, team: str) -> None:
 
 
 def _final_halt(run: TeamRun, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
-    """Return why the run's governor stopped; recorded, for a replay spends nothing and nobody kills it."""
+    """Return why the run's governor stopped. Recorded: what the records answer spends nothing."""
     governor, error, journal = run.governor, ending.error, run.journal
-    early: Any = journal.get("end", None)
-    if isinstance(early, EarlyEnd):
+    early = recorded_end(journal)
+    if early is not None:
         ending.recall(early)
         if run.output is None and early.output is not None:
             run.output = early.output
@@ -380,9 +380,9 @@ def _end_of(record: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, st
 
 
 def end_early(run: TeamRun, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:
-    """End a replay where the recorded run was cut short."""
-    early: Any = run.journal.get("end", None)
-    if not isinstance(early, EarlyEnd):
+    """End the run where the recorded one was cut short, if it was."""
+    early = recorded_end(run.journal)
+    if early is None:
         return
     ending.recall(early)
     if early.halt is not None:

@@ -13,7 +13,7 @@ from kairo_team.budget import Usage
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
-from kairo_team.engine.records.plan_records import MISSING, Added, EarlyEnd, PlanFailed, PlanRecords
+from kairo_team.engine.records.plan_records import MISSING, Added, NewPlanRecords, PlanFailed, PlanRecords, recorded_end
 from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
 from kairo_team.plugin_calls import CALLING, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
@@ -58,12 +58,12 @@ class RunPlan:
         budget_problem: str | None,
         over: Callable[[], None],
     ) -> None:
-        """`budget_problem` says why the run has no budget, if so; `over` ends a replay like the recorded run."""
+        """`budget_problem` says why the run has no budget, if so; `over` ends the run where the recorded one ended."""
         self.graph: TaskGraph | None = run.request.plan
         """The plan as it stands."""
         self.number = 0
         """How many plans were asked for; 0 before the first."""
-        self.recorded = PlanRecords(run.journal, 0, replaying=False)
+        self.recorded: PlanRecords = NewPlanRecords(run.journal, 0)
         """The recorded steps of the tasks of the last plan."""
         self._run = run
         self._budgets = budgets
@@ -99,7 +99,7 @@ class RunPlan:
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
-        if not self.recorded.replaying:  # a plan nobody has seen may bring back what was cancelled in the last one
+        if self.recorded.is_new:  # a plan nobody has seen may bring back what was cancelled in the last one
             run.bus.ended_before = frozenset()
         bound = bind(graph, run.team)
         problems = plan_problems(graph, run.team, bound)
@@ -108,9 +108,9 @@ class RunPlan:
         return graph, bound
 
     async def reach(self, key: str) -> None:
-        """Go no further once the run is stopped, or in a replay than the recorded run, if that never made `key`."""
+        """Go no further once the run is stopped, or where the recorded run ended before it made the step `key`."""
         journal = self._run.journal
-        never = isinstance(journal.get("end", None), EarlyEnd) and journal.get(key, MISSING) is MISSING
+        never = recorded_end(journal) is not None and journal.get(key, MISSING) is MISSING
         if never or self._run.governor.final is not None:
             self._over()
             await anyio.sleep_forever()
@@ -130,7 +130,8 @@ class RunPlan:
         self._replanned = True
         self.number += 1
         self._earlier.book(self._run.governor, self._spent(f"plan:{self.number}"))
-        await dispatcher.reach(failing, f"plan:{self.number}")
+        if failing.steps.ended_before(f"plan:{self.number}"):
+            await dispatcher.wait_for_end(failing)
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
 
@@ -159,8 +160,11 @@ class RunPlan:
         self._asked[who] = nth = self._asked.get(who, 0) + 1
         key, journal = f"add:{who}:{nth}", self._run.journal
         self._earlier.book(self._run.governor, self._spent(key))
-        await (self.reach(key) if by is None else dispatcher.reach(by, key))
-        if by is not None:
+        if by is None:
+            await self.reach(key)
+        else:
+            if by.steps.ended_before(key):
+                await dispatcher.wait_for_end(by)
             by.recall_cancel(key)
             if by.interrupted is not None:
                 raise Interrupted(str(by.interrupted))
@@ -173,8 +177,8 @@ class RunPlan:
                 raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
             last = cast("int", made)
             for number in range(1, last + 1):
-                self._apply(number, dispatcher, replaying=recalled or number < last)
-        dispatcher.look_for_end()
+                self._apply(number, dispatcher, kind=PlanRecords if recalled or number < last else NewPlanRecords)
+        dispatcher.wake()
         assert self.graph is not None
         return self.graph
 
@@ -210,13 +214,12 @@ class RunPlan:
             number += 1
         return number
 
-    def _apply(self, number: int, dispatcher: Dispatcher, *, replaying: bool) -> None:
+    def _apply(self, number: int, dispatcher: Dispatcher, kind: type[PlanRecords]) -> None:
         """Put the tasks of an addition on the board, where they are not yet; other changes are put there elsewhere."""
         run, change = self._run, self._run.journal.get(f"change:{number}", None)
         if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
             return
-        earlier = self._earlier.outcomes
-        steps = PlanRecords(run.journal, change.plan, replaying=replaying, earlier=earlier)
+        steps = kind(run.journal, change.plan, self._earlier.outcomes)
         self._added.add(number)
         self._grow(number, change.tasks)
         dispatcher.replace((), change.tasks, bind(change.tasks, run.team), steps)
@@ -230,7 +233,7 @@ class RunPlan:
 
     @property
     def grows_further(self) -> bool:
-        """Whether a replay has not come to all recorded additions yet."""
+        """Whether additions are recorded that this session has not come to yet."""
         number = max(self._parts) + 1
         while (change := self._run.journal.get(f"change:{number}", None)) is not None:
             if isinstance(change, Added):
@@ -239,16 +242,15 @@ class RunPlan:
         return False
 
     def _spent(self, key: str) -> Usage:
-        """Return what a step has cost so far: a replay asks nobody and books the same."""
+        """Return what a step has cost so far, as recorded."""
         return cast("Usage", self._run.journal.get(f"{key}:usage", Usage()))
 
     def hold_back(self, dispatcher: Dispatcher) -> None:
-        """In a replay, keep tasks from being started that a later plan replaced."""
+        """Keep tasks from being started that the recorded run never started: it replaced or cancelled them before."""
         recorded = self._replan_record()
         if recorded is not None and recorded.graph is not None:
-            next(iter(dispatcher.records.values())).steps.replaced = frozenset(recorded.replaced)
-        if self.recorded.replaying:
-            dispatcher.skip_cancelled()
+            self.recorded.replaced = frozenset(recorded.replaced)
+        dispatcher.skip_cancelled(self.recorded)
 
     def _replan_record(self) -> Replan | None:
         """Return the replanning that is recorded, if there is one: it follows the plan that was begun with."""
@@ -261,9 +263,8 @@ class RunPlan:
         run, key = self._run, f"plan:{self.number}"
         earlier = self._spent(f"plan:{self.number}")
         made: object = run.journal.get(key, MISSING)
-        self.recorded = PlanRecords(
-            run.journal, self.number, replaying=made is not MISSING, earlier=self._earlier.outcomes
-        )
+        kind = NewPlanRecords if made is MISSING else PlanRecords
+        self.recorded = kind(run.journal, self.number, self._earlier.outcomes)
         if made is MISSING:
             await self.reach(key)
             try:

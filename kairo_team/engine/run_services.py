@@ -245,7 +245,7 @@ class _Overshoot(NamedTuple):
 
 
 class Overshoots:
-    """Counts, by model, the calls that used more than was held; recorded, so that a replay says the same."""
+    """Counts, by model, the calls that used more than was held; recorded, so that a resumed run reports the same."""
 
     __slots__ = ("_journal",)
 

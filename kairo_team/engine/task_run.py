@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason, Usage, left_of
-from kairo_team.engine.records.plan_records import MISSING, CutShort
+from kairo_team.engine.records.plan_records import CutShort
 from kairo_team.errors import IllegalMove
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.tasks import TaskStatus
@@ -233,12 +233,9 @@ class TaskRun:
         return ceiling if ceiling is None or spent is None else left_of(ceiling, spent)
 
     def recall_cancel(self, key: str | None = None) -> None:
-        """In a replay, remember that the task was cancelled, unless the recorded run came to the step `key`."""
-        open_to_it = not isinstance(self.interrupted, str)  # what waited was cancelled in a later session
-        if self.steps.replaying and open_to_it and (key is None or self.steps.recall(key) is MISSING):
-            cancelled = self.steps.cancelled(self.task.id)
-            if cancelled is not None and cancelled.started:
-                self.interrupted = cancelled.reason
+        """Take over from the records that the task was cancelled in flight, if it was, and before the step `key`."""
+        if not isinstance(self.interrupted, str):  # what waited was cancelled in a later session
+            self.interrupted = self.steps.cancelled_in_flight(self.task.id, key) or self.interrupted
 
     @property
     def begun(self) -> bool:

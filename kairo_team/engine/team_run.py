@@ -25,7 +25,7 @@ from kairo_team.engine.planning import RunPlan
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
-from kairo_team.engine.records.plan_records import MISSING, EarlyEnd
+from kairo_team.engine.records.plan_records import MISSING, recorded_end
 from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.steering import Steering
@@ -191,7 +191,7 @@ class TeamRun:
         end_early(self, self._ending, self._group)
 
     def _end_loop(self) -> None:
-        """End a replay where no task can start any more, unless tasks are still to be added."""
+        """End the run where no task can start any more and the recorded run ended, unless it added tasks after that."""
         if not self._plan.grows_further:
             self._end_early()
 
@@ -208,7 +208,7 @@ class TeamRun:
         if failed is not None and self._record(failed).state is not FAILED:
             return
         ended = self._ending.aborted or self._ending.concluded is not None
-        if ended or self.journal.get("end", None) is not None:  # a replay comes to it in time
+        if ended or recorded_end(self.journal) is not None:  # the run comes to that end in time
             return
         self._ending.error = self._ending.error or TeamAborted(reason)
         self._ending.aborted = True
@@ -224,14 +224,14 @@ class TeamRun:
         """
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"conclude takes a reason in words, not {reason!r}")
-        if isinstance(self.journal.get("end", None), EarlyEnd):  # a replay: what had ended by then ends first
+        if recorded_end(self.journal) is not None:  # what had ended by then ends first
             dispatcher, record = self._dispatcher, _record_here()
             if dispatcher is None:
                 self._end_early()
             else:
                 if record is not None and record.in_flight:
-                    dispatcher.leave(record)
-                dispatcher.conclude_again()
+                    dispatcher.park(record)
+                dispatcher.conclude()
         elif not self._ending.aborted:
             self._ending.concluded = self._ending.concluded or reason
             if self._dispatcher is not None:
@@ -477,7 +477,8 @@ class TeamRun:
             return False
         record.top_ups += 1
         key = record.steps.key("top_up", task.id, attempt.number)
-        await dispatcher.reach(record, key)
+        if record.steps.ended_before(key):
+            await dispatcher.wait_for_end(record)
         return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
 
     async def is_over(self, task: Task) -> bool:
@@ -499,10 +500,10 @@ class TeamRun:
         key = record.steps.key("hand_over", task.id, record.attempts + 1) + f":{member}"
         recorded = record.steps.recall(key)
         if recorded is MISSING:
-            recorded = record.interrupted is None and dispatcher.hand_over(record, member, free=False)
+            recorded = record.interrupted is None and dispatcher.hand_over(record, member, paid=False)
             record.steps.put(key, recorded)
         elif recorded:
-            dispatcher.hand_over(record, member, free=True)
+            dispatcher.hand_over(record, member, paid=True)
         return bool(recorded)
 
     async def pause(self, task: Task, seconds: float) -> None:
@@ -511,7 +512,7 @@ class TeamRun:
         assert self._dispatcher is not None
         if record.interrupted is None and not record.steps.was_made("attempt", task.id, record.attempts + 1):
             if record.steps.early_end is not None:
-                await self._dispatcher.stay(record)
+                await self._dispatcher.wait_for_end(record)
             await self._dispatcher.without_slot(record, anyio.sleep, seconds)
 
     # ------------------------------------------------------------------ ends
@@ -554,11 +555,10 @@ class TeamRun:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        if record.steps.replaying:
-            if record.steps.is_called_off(record.task.id):  # the recorded run was concluded before it came to this
-                dispatcher.leave(record)
-                return
-            record.recall_cancel()
+        if record.steps.is_called_off(record.task.id):  # the recorded run was concluded before it came to this
+            dispatcher.park(record)
+            return
+        record.recall_cancel()
         if isinstance(record.interrupted, HumanRequest):
             dispatcher.suspend(record, f"waits for a person: {record.interrupted.text}")
             return

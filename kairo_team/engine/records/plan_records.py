@@ -1,9 +1,10 @@
-"""What a run's journal says of its tasks: keys, who tried what, and how the run came to its end."""
+"""The recorded steps of a plan's tasks: their keys and values, and what a run that is made again takes from them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.results import Attempt
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from kairo_team.contracts import Journal
     from kairo_team.results import Artifact, TaskOutcome
     from kairo_team.tasks import Task
+
+T = TypeVar("T")
 
 MISSING: Final = object()
 """Nothing is recorded."""
@@ -76,44 +79,111 @@ class Added(NamedTuple):
     tasks: tuple[Task, ...]
 
 
+class RecordedStart(Enum):
+    """How a task started in the recorded run, where its budget could be paid."""
+
+    NEVER = "never"
+    """The run ended, or was planned anew, before."""
+    PAID = "paid"
+    """An attempt is recorded: its cost was paid then."""
+
+
+def recorded_end(journal: Journal) -> EarlyEnd | None:
+    """Return what ended the recorded run before all its tasks had ended; None if nothing did."""
+    found = journal.get("end", None)
+    return found if isinstance(found, EarlyEnd) else None
+
+
 class PlanRecords:
-    """The recorded steps of one plan's tasks. Without `replaying` there are none yet, and none is looked for."""
+    """The recorded steps of one plan's tasks."""
 
-    __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced", "replaying")
+    __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced")
+    is_new: ClassVar[bool] = False
+    """Nothing is recorded yet."""
 
-    def __init__(
-        self, journal: Journal, plan: int, *, replaying: bool, earlier: Mapping[str, TaskOutcome] = EMPTY
-    ) -> None:
+    def __init__(self, journal: Journal, plan: int, earlier: Mapping[str, TaskOutcome] = EMPTY) -> None:
         self._journal = journal
         self._plan = plan
         self.earlier = earlier
         """How tasks stood when an earlier session of the run ended, by id."""
-        self.replaying = replaying
-        """Some steps may be recorded already."""
-        self.early_end: Any = journal.get("end", None) if replaying else None
-        """How the recorded run ended, if that was before its time."""
+        self.early_end = self._find_end()
+        """What ended the recorded run before all its tasks had ended."""
         self.replaced: Collection[str] = ()
         """Tasks that the recorded run never started: a later plan took their place."""
 
     def key(self, kind: str, task_id: str, number: int) -> str:
-        """Name a step of a task; `number` counts every try of the task and never restarts."""
+        """Name a step of a task; `number` counts every attempt of the task and never restarts."""
         return f"{kind}:{self._plan}:{task_id}:{number}"
-
-    def was_made(self, kind: str, task_id: str, number: int) -> bool:
-        """Say whether a step of a task is recorded."""
-        return self.recall(self.key(kind, task_id, number)) is not MISSING
 
     def recall(self, key: str) -> Any:
         """Return what is recorded, or `MISSING`."""
-        return self._journal.get(key, MISSING) if self.replaying else MISSING
+        return self._journal.get(key, MISSING)
 
     def put(self, key: str, made: object) -> None:
         """Record a step."""
         self._journal.put(key, made)
 
-    def was_never(self, key: str) -> bool:
-        """Say whether the recorded run ended before it came to a step."""
+    def was_made(self, kind: str, task_id: str, number: int) -> bool:
+        """Say whether a step of a task is recorded."""
+        return self.recall(self.key(kind, task_id, number)) is not MISSING
+
+    def _find_end(self) -> EarlyEnd | None:
+        return recorded_end(self._journal)
+
+    # ------------------------------------------------------------------ starts
+
+    def start_of(self, task_id: str) -> RecordedStart | Unpaid | None:
+        """Return how a task started in the recorded run, or why its budget could not be paid; None: it starts now."""
+        unpaid, was_tried = self._recall_of(Unpaid, "unpaid", task_id), self.was_tried(task_id)
+        early = self.early_end
+        may_start = early is None or unpaid or was_tried or (early.concluded and task_id not in early.unended)
+        if task_id in self.replaced or not may_start:
+            return RecordedStart.NEVER
+        return unpaid or (RecordedStart.PAID if was_tried else None)
+
+    def put_unpaid(self, task_id: str, unpaid: Unpaid) -> None:
+        """Record that a task's budget could not be paid."""
+        self.put(self._task_key("unpaid", task_id), unpaid)
+
+    def was_tried(self, task_id: str) -> bool:
+        """Say whether an attempt at the task is recorded."""
+        return self._first_member(task_id) is not None
+
+    def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        """Leave each task that was tried before to the member that tried it: others may be free now."""
+        first = {task_id: self._first_member(task_id) for task_id in bound}
+        return {task_id: (member,) if (member := first[task_id]) in able else able for task_id, able in bound.items()}
+
+    def _first_member(self, task_id: str) -> str | None:
+        first = self.recall(self.key("attempt", task_id, 1))
+        return first.member if isinstance(first, Attempt | CutShort) else None
+
+    # ------------------------------------------------------------------ ends
+
+    def ended_before(self, key: str) -> bool:
+        """Say whether the recorded run ended before it made a step: whoever comes to it waits for that end."""
         return self.early_end is not None and self.recall(key) is MISSING
+
+    def ended_in(self, key: str) -> bool:
+        """Say whether the recorded run ended while it was in a step."""
+        return self.early_end is not None and self.recall(key) is not MISSING
+
+    def has_caught_up(self, stands_as_then: Callable[[str], bool], ended: int) -> bool:
+        """Say whether as many tasks have ended as when the recorded run ended, and the others stand as they did then.
+
+        `stands_as_then` says that of a task, by its id.
+        """
+        early = self.early_end
+        return early is not None and ended >= early.ended and all(map(stands_as_then, early.unended))
+
+    def is_called_off(self, task_id: str) -> bool:
+        """Say whether the coordinator of the recorded run concluded it before the task ended."""
+        early = self.early_end
+        return early is not None and early.concluded and task_id in early.unended
+
+    def had_in_flight(self, task_id: str) -> str | None:
+        """Return the member that had the task in flight when the recorded run came to an early end; None otherwise."""
+        return None if self.early_end is None else self.early_end.unended.get(task_id)
 
     def put_cut(self, task_id: str) -> None:
         """Record that a task that failed as the run ended was cut short."""
@@ -123,61 +193,48 @@ class PlanRecords:
         """Say whether that is recorded."""
         return self.recall(self._task_key("cut", task_id)) is not MISSING
 
-    def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Leave each task that was tried before to the member that tried it: others might be free in a replay."""
-        if not self.replaying:
-            return bound
-        first = {task_id: self._first_member(task_id) for task_id in bound}
-        return {task_id: (member,) if (member := first[task_id]) in able else able for task_id, able in bound.items()}
-
-    def was_tried(self, task_id: str) -> bool:
-        """Say whether a try of the task is recorded."""
-        return self.replaying and self._first_member(task_id) is not None
-
-    def holds_back(self, task_id: str) -> bool:
-        """Say whether the recorded run ended, or was planned anew, without the task having been started."""
-        if not self.replaying:
-            return False
-        if task_id in self.replaced:
-            return True
-        if self.concluded and not self.is_called_off(task_id):
-            return False  # its coordinator ended it without a try
-        return self.early_end is not None and self.unpaid(task_id) is None and not self.was_tried(task_id)
-
-    @property
-    def concluded(self) -> bool:
-        """Whether the recorded run was ended by its coordinator, that needed nothing more."""
-        return isinstance(self.early_end, EarlyEnd) and self.early_end.concluded
-
-    def is_called_off(self, task_id: str) -> bool:
-        """Say whether the recorded run was concluded without the task."""
-        return self.concluded and task_id in self.early_end.unended
-
-    def had_in_flight(self, task_id: str) -> str | None:
-        """Return the member that had the task in flight when the recorded run came to an early end; None otherwise."""
-        return None if self.early_end is None else self.early_end.unended.get(task_id)
-
-    def unpaid(self, task_id: str) -> Unpaid | None:
-        """Return why the task could not be paid for, if that is recorded."""
-        found = self.recall(self._task_key("unpaid", task_id))
-        return found if isinstance(found, Unpaid) else None
-
-    def put_unpaid(self, task_id: str, error: str, *, halted: bool) -> None:
-        """Record that the task could not be paid for."""
-        self.put(self._task_key("unpaid", task_id), Unpaid(error, halted))
+    # ------------------------------------------------------------------ cancellations
 
     def cancelled(self, task_id: str) -> Cancellation | None:
         """Return why the task was cancelled, if that is recorded."""
-        found = self.recall(self._task_key("cancelled", task_id))
-        return found if isinstance(found, Cancellation) else None
+        return self._recall_of(Cancellation, "cancelled", task_id)
 
     def put_cancelled(self, task_id: str, reason: str, *, started: bool) -> None:
         """Record that the task was cancelled."""
         self.put(self._task_key("cancelled", task_id), Cancellation(reason, started))
 
+    def cancelled_in_flight(self, task_id: str, key: str | None = None) -> str | None:
+        """Return why the task was cancelled in flight, if it was, and before it made the step `key`."""
+        found = self.cancelled(task_id) if key is None or self.recall(key) is MISSING else None
+        return None if found is None or not found.started else found.reason
+
+    def _recall_of(self, kind: type[T], name: str, task_id: str) -> T | None:
+        found = self.recall(self._task_key(name, task_id))
+        return found if isinstance(found, kind) else None
+
     def _task_key(self, kind: str, task_id: str) -> str:
         return f"{kind}:{self._plan}:{task_id}"
 
-    def _first_member(self, task_id: str) -> str | None:
-        first = self.recall(self.key("attempt", task_id, 1))
-        return first.member if isinstance(first, Attempt | CutShort) else None
+
+class NewPlanRecords(PlanRecords):
+    """The same for a plan that this session made: nothing is recorded yet, so nothing is looked up."""
+
+    __slots__ = ()
+    is_new: ClassVar[bool] = True
+
+    def recall(self, key: str) -> Any:
+        """Return `MISSING`."""
+        return MISSING
+
+    def start_of(self, task_id: str) -> None:
+        """Return None: it starts now."""
+
+    def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        """Return what is given."""
+        return bound
+
+    def cancelled_in_flight(self, task_id: str, key: str | None = None) -> None:
+        """Return None."""
+
+    def _find_end(self) -> None:
+        """Return None: it was not made before any end."""
