@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -204,6 +205,13 @@ def test_nothing_but_the_test_doubles_knows_one_event_loop() -> None:
         if found.target.partition(".")[0] in {"asyncio", "trio"}
     ]
     assert not wrong, f"use anyio in {wrong}"
+
+
+def test_what_a_replay_does_is_known_to_the_records_alone() -> None:
+    engine = [path for path in sources() if PACKAGE / "engine" in path.parents and path.parent.name != "records"]
+    knowing = [path.name for path in engine if re.search("replay", path.read_text(encoding="utf-8"), re.IGNORECASE)]
+    assert engine
+    assert not knowing, f"ask PlanRecords for what follows from the records in {knowing}"
 
 
 def test_no_file_outgrows_its_room() -> None:

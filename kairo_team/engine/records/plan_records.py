@@ -1,4 +1,4 @@
-"""The recorded steps of a plan's tasks: their keys and values, and what a run that is made again takes from them."""
+"""The recorded steps of a plan's tasks: their keys and values, and what a replay takes from them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def recorded_end(journal: Journal) -> EarlyEnd | None:
 
 
 class PlanRecords:
-    """The recorded steps of one plan's tasks."""
+    """The recorded steps of one plan's tasks, and what follows from them where the run is replayed."""
 
     __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced")
     is_new: ClassVar[bool] = False
@@ -217,7 +217,7 @@ class PlanRecords:
 
 
 class NewPlanRecords(PlanRecords):
-    """The same for a plan that this session made: nothing is recorded yet, so nothing is looked up."""
+    """The same for a plan that this session made: there is nothing to replay, so nothing is looked up."""
 
     __slots__ = ()
     is_new: ClassVar[bool] = True
