@@ -109,6 +109,10 @@ class Member:
     """Look at every model and tool call of this member, after the team's."""
     senior: Member | None
     """Gets one attempt at what a review of this member's work leaves open; stands outside the team's list."""
+    id: str = field(init=False, repr=False, compare=False)
+    """The member's name in its team (outside one, its role's id)."""
+    concurrency: int | None = field(init=False, repr=False, compare=False)
+    """Most tasks at once, with the default for this kind of agent filled in; None is unlimited."""
 
     def __init__(
         self,
@@ -141,22 +145,11 @@ class Member:
         if senior is not None and not isinstance(senior, Member):
             raise ValueError(f"Member.senior must be a Member or None, not {senior!r}")
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
-        items = (role, agent, name, budget, max_concurrency, guards, rails, senior)
+        reentrant = getattr(agent, "reentrant", not hasattr(agent, "run"))
+        concurrency = max_concurrency or (None if reentrant else 1)
+        items = (role, agent, name, budget, max_concurrency, guards, rails, senior, name or role.id, concurrency)
         for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
-
-    @property
-    def id(self) -> str:
-        """The member's name in its team (outside one, its role's id)."""
-        return self.name or self.role.id
-
-    @property
-    def concurrency(self) -> int | None:
-        """Most tasks at once, with the default for this kind of agent filled in; None is unlimited."""
-        if self.max_concurrency is not None:
-            return self.max_concurrency
-        reentrant = getattr(self.agent, "reentrant", not hasattr(self.agent, "run"))
-        return None if reentrant else 1
 
 
 def _with_seniors(members: Sequence[Member]) -> list[Member]:
@@ -233,6 +226,8 @@ class Team:
     """What tools may do; None allows what the roles allow, but no tool of an MCP server."""
     runtime: Any
     """The runtime a bare `coordinator.execute(request, team)` uses; None makes a fresh one per run."""
+    everyone: tuple[Member, ...] = field(init=False, repr=False, compare=False)
+    """The members, then their seniors."""
 
     def __init__(
         self,
@@ -263,23 +258,18 @@ class Team:
             check_plug_in("Team.coordinator", "a coordinator", coordinator, "execute", "request", "team")
         owner = f"team {name!r}"
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
-        named = (name, _named(members), coordinator, freeze(evaluators), freeze(output_types))
-        items = (*named, guards, rails, permissions, runtime)
+        named = _named(members)
+        work = (name, named, coordinator, freeze(evaluators), freeze(output_types))
+        items = (*work, guards, rails, permissions, runtime, tuple(_with_seniors(named)))
         for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
 
-    @property
-    def everyone(self) -> tuple[Member, ...]:
-        """The members, then their seniors."""
-        return tuple(_with_seniors(self.members))
-
     def member(self, name: str) -> Member:
         """Return the member, or senior, of that name; `KeyError` lists the names there are."""
-        everyone = self.everyone
-        for member in everyone:
+        for member in self.everyone:
             if member.name == name:
                 return member
-        raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in everyone)}")
+        raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.everyone)}")
 
 
 @checked

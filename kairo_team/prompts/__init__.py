@@ -32,7 +32,7 @@ class Prompts:
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         """Take templates by name; `ValueError` for a name, a variable or a filter there is not."""
-        given = check_names("templates", {} if overrides is None else overrides, TEMPLATES)
+        given = {} if overrides is None or overrides == {} else check_names("templates", overrides, TEMPLATES)
         self._overrides = frozenset(given.items())
         if given:
             _check(self._overrides)
