@@ -31,7 +31,7 @@ def shows(kind: type, *fields: str) -> Callable[[Any], Any]:
 
 def fields_of(kind: type) -> set[str]:
     if dataclasses.is_dataclass(kind):
-        return {field.name for field in dataclasses.fields(kind)}
+        return {field.name for field in dataclasses.fields(kind) if field.init}
     return set(inspect.signature(kind).parameters)
 
 
