@@ -406,7 +406,7 @@ class AttemptRunner:
             await self._dispatcher.wait_for_end(record)
         record.move(GENERATING)
         record.attempts += 1
-        record.trying = (number, self._timeouts.clock() if record.attempts > 1 else None)
+        record.open_attempt = (number, self._timeouts.clock() if record.attempts > 1 else None)
         self._emit(events.AttemptStarted, task.id, member, number)
         attempt: Any = steps.recall(key)
         if attempt is not MISSING:
@@ -518,7 +518,7 @@ class AttemptRunner:
     def _take_over(self, record: TaskRun, attempt: Attempt) -> None:
         """Book what an attempt brought."""
         own = self._own_usage(record, attempt.usage)
-        record.trying = None
+        record.open_attempt = None
         record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
         record.exception = None if record.context is None or attempt.error is None else record.context.raised
         record.context = None
@@ -537,7 +537,7 @@ class AttemptRunner:
 
     def _own_usage(self, record: TaskRun, spent: Usage) -> Usage:
         """Return what of `spent` is this try's: all of the first, and of a later one what came since it began."""
-        began = None if record.trying is None else record.trying[1]
+        began = None if record.open_attempt is None else record.open_attempt[1]
         return spent if began is None else difference(spent, record.usage, self._timeouts.clock() - began)
 
     # ------------------------------------------------------------------ reviews

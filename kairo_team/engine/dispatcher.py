@@ -40,10 +40,10 @@ Bound = Mapping[str, tuple[str, ...]]
 """The members that may do each task, by task id."""
 T = TypeVar("T")
 
-_RETRY_SHORT: Final = 8
-"""Tasks that waited for budget and are looked at again when some comes back."""
+_LOOK_AGAIN_AT: Final = 8
+"""The most tasks that are looked at again when budget comes back."""
 
-_NAMED: Final = 3
+_MOST_NAMED: Final = 3
 """Tasks that the reason of a skipped one names."""
 
 _DIMENSION: Final[Mapping[HaltReason, str]] = dict(zip(REASONS, DIMENSIONS, strict=True))
@@ -86,19 +86,19 @@ class Dispatcher:
         self._stopped = False
         self._reserve = config.budget_policy.reserve
         self._needs = Needs(governors, config.budget_policy)
-        self._weight_left = sum(record.task.weight for record in self.records.values())
+        self._weight_left = sum(task_run.task.weight for task_run in self.records.values())
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
         self._slot_waiters: deque[anyio.Event] = deque()
-        self._short: deque[TaskRun] = deque()
+        self._without_budget: deque[TaskRun] = deque()
         """Ready tasks for which there was no budget."""
         self._held_back = 0
         """Tasks that are ready or suspended, and stay as they are until the run ends."""
         self._sleeper: anyio.Event | None = None
-        self._returns: list[anyio.Event] = []
-        """One for each task in flight that waits for others to give budget back."""
+        self._waiting_for_budget: list[anyio.Event] = []
+        """One event for each task in flight that waits for others to give budget back."""
 
-    # ------------------------------------------------------------------ out
+    # ------------------------------------------------------------------ starts
 
     def __aiter__(self) -> Dispatcher:
         return self
@@ -106,22 +106,22 @@ class Dispatcher:
     async def __anext__(self) -> Task:
         """Return the next task that can start; the iteration is over when none can start any more."""
         while self.board.unended:
-            record = self._next()
-            if record is not None:
-                return record.task
+            task_run = self._next()
+            if task_run is not None:
+                return task_run.task
             if self._stopped:
                 await anyio.sleep_forever()
             if self.active > len(self._parked):
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
-            elif self._short:
-                self._requeue(len(self._short))
+            elif self._without_budget:
+                self._requeue(len(self._without_budget))
             elif self._held_back or self._parked:
                 break
             elif self.board.unended:
                 raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
         self.over()
-        await checkpoint_if_cancelled()  # where that was the end, nothing behind the loop is reached
+        await checkpoint_if_cancelled()  # if that ended the run, the code after the loop must not go on
         raise StopAsyncIteration
 
     def _next(self) -> TaskRun | None:
@@ -130,127 +130,127 @@ class Dispatcher:
             if taken is None:
                 return None
             entry, member = taken
-            record = self.records[entry.task.id]
-            start = record.steps.start_of(entry.task.id)
+            task_run = self.records[entry.task.id]
+            start = task_run.steps.start_of(entry.task.id)
             if start is RecordedStart.NEVER:
                 self.board.release(member)
                 self._held_back += 1
             elif isinstance(start, Unpaid):
                 self.board.release(member)
-                self._fail_unpaid(record, start)
-            elif self._start(record, member, paid=start is RecordedStart.PAID):
-                return record
+                self._fail_unpaid(task_run, start)
+            elif self._start(task_run, member, paid=start is RecordedStart.PAID):
+                return task_run
         return None
 
-    def _start(self, record: TaskRun, member: str, *, paid: bool) -> bool:
+    def _start(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
-        got = self._carve(record, member, paid=paid)
-        for other in record.entry.candidates if isinstance(got, InsufficientBudget) else ():
+        got = self._carve(task_run, member, paid=paid)
+        for other in task_run.entry.candidates if isinstance(got, InsufficientBudget) else ():
             if other != member and self.board.try_lease(other):  # whoever is free and has budget may do it
                 self.board.release(member)
-                member, got = other, self._carve(record, other, paid=paid)
+                member, got = other, self._carve(task_run, other, paid=paid)
                 if not isinstance(got, InsufficientBudget):
                     break
         if isinstance(got, InsufficientBudget):
             self.board.release(member)
             if self.active:
-                self._short.append(record)
+                self._without_budget.append(task_run)
             else:
                 halt = _find_halt(self._governors[member], got)
                 unpaid = Unpaid(str(halt or got), halt is not None)
-                record.steps.put_unpaid(record.task.id, unpaid)
-                self._fail_unpaid(record, unpaid)
+                task_run.steps.put_unpaid(task_run.task.id, unpaid)
+                self._fail_unpaid(task_run, unpaid)
             return False
-        record.member = record.leased = member
-        record.move(IN_FLIGHT)
-        self._weight_left -= record.task.weight
+        task_run.member = task_run.leased = member
+        task_run.move(IN_FLIGHT)
+        self._weight_left -= task_run.task.weight
         self.active += 1
         self._slots_taken += 1
-        record.has_slot = True
-        self._emit(events.TaskAssigned, record.task.id, member)
-        self._emit(events.BudgetCarved, record.task.id, member, got[0] or None, got[1] or None)
-        if self._short:  # what was learned may let more than a few of them in
+        task_run.has_slot = True
+        self._emit(events.TaskAssigned, task_run.task.id, member)
+        self._emit(events.BudgetCarved, task_run.task.id, member, got[0] or None, got[1] or None)
+        if self._without_budget:  # what was learned may let more than a few of them in
             self._requeue(1)
         return True
 
-    def _carve(self, record: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
+    def _carve(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
         """Set the task's budget aside with a member: its guarantee, or what is lacking.
 
         One that has not started gets at least what it is expected to need. It gets less only when nothing is in flight
         that could give back, or when one is and nobody knows yet what one needs. `paid`: nothing has to be set aside.
         """
-        task = record.task
-        starting = record.state is PENDING
+        task = task_run.task
+        starting = task_run.state is PENDING
         weight_left = self._weight_left if starting else self._weight_left + task.weight
         part = task.weight / weight_left
         least = self._needs.of(member) if starting and not paid else NOTHING
-        got = self._carve_part(record, member, part, least)
+        got = self._carve_part(task_run, member, part, least)
         if starting and isinstance(got, InsufficientBudget) and self._needs.start_with_less(member, self.active):
-            got = self._carve_part(record, member, part, NOTHING)
+            got = self._carve_part(task_run, member, part, NOTHING)
         if paid and isinstance(got, InsufficientBudget):
-            got = self._carve_part(record, member, 0.0, NOTHING)
+            got = self._carve_part(task_run, member, 0.0, NOTHING)
         return got
 
-    def _carve_part(self, record: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
-        ceiling = record.task.budget if record.spent_by is None else record.ceiling_with(member)
+    def _carve_part(self, task_run: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
+        ceiling = task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
         try:
-            record.governor, guarantee = self._governors[member].carve_share(
-                record.task.id, ceiling, part, self._reserve, least
+            task_run.governor, guarantee = self._governors[member].carve_share(
+                task_run.task.id, ceiling, part, self._reserve, least
             )
         except InsufficientBudget as short:
-            return short.with_traceback(None)  # which holds this very frame
+            return short.with_traceback(None)  # the traceback would keep this frame alive
         return guarantee
 
-    def _fail_unpaid(self, record: TaskRun, unpaid: Unpaid) -> None:
-        record.for_halt = unpaid.halted
-        self.end(record, FAILED, unpaid.error)
+    def _fail_unpaid(self, task_run: TaskRun, unpaid: Unpaid) -> None:
+        task_run.for_halt = unpaid.halted
+        self.end(task_run, FAILED, unpaid.error)
 
     def _requeue(self, count: int) -> None:
         for _ in range(count):
-            self.board.make_ready(self._short.popleft().entry)
+            self.board.make_ready(self._without_budget.popleft().entry)
 
-    # ------------------------------------------------------------------ over
+    # ------------------------------------------------------------------ changes of the plan
 
-    def hand_over(self, record: TaskRun, member: str, *, paid: bool) -> bool:
-        """Give a task in flight to another member, with a budget from that one's; False when there is none.
+    def hand_over(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
+        """Give a task in flight to another member, with a budget from that member's; False when there is none.
 
-        What the first did not use comes back before. A task that cannot be handed over stays with its member, with a
-        new budget. `paid`: nothing has to be set aside.
+        The first member gets back what it did not use before that. A task that cannot be handed over stays with its
+        member, with a new budget. `paid`: nothing has to be set aside.
         """
-        if record.member == member:
+        if task_run.member == member:
             return True
-        self.release_lease(record)
-        old = record.governor
+        self.release_lease(task_run)
+        old = task_run.governor
         if old is not None:
-            record.leave(old.usage)
+            task_run.leave(old.usage)
             old.close()
-            self._tell_return(record)
-        got = self._carve(record, member, paid=paid)
+            self._emit_return(task_run)
+        got = self._carve(task_run, member, paid=paid)
         given = not isinstance(got, InsufficientBudget)
         if given:
-            record.member = member
-        elif record.member is not None:
-            got = self._carve(record, record.member, paid=True)
+            task_run.member = member
+        elif task_run.member is not None:
+            got = self._carve(task_run, task_run.member, paid=True)
         if not isinstance(got, InsufficientBudget):
-            self._emit(events.BudgetCarved, record.task.id, record.member, got[0] or None, got[1] or None)
+            self._emit(events.BudgetCarved, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
         return given
 
     def skip_cancelled(self, recorded: PlanRecords) -> None:
         """Skip what was cancelled before it started, as soon as a plan that is recorded brings it back."""
-        for record in () if recorded.is_new else list(self.records.values()):
-            cancelled = record.steps.cancelled(record.task.id) if record.state is PENDING else None
+        for task_run in () if recorded.is_new else list(self.records.values()):
+            cancelled = task_run.steps.cancelled(task_run.task.id) if task_run.state is PENDING else None
             if cancelled is not None and not cancelled.started:
-                self.end(record, TaskState.SKIPPED, cancelled.reason)
+                self.end(task_run, TaskState.SKIPPED, cancelled.reason)
 
     def replace(self, replaced: Collection[str], tasks: Sequence[Task], bound: Bound, recorded: PlanRecords) -> None:
         """Put new tasks in the place of some that have not started."""
         for task_id in replaced:
-            record = self.records[task_id]
-            record.superseded = True
-            if not record.ended:  # what it needs may have failed by now
-                self.board.retire(record.entry)
-                self._skip(record.entry, "another plan took its place")
-        self._short = deque(record for record in self._short if not record.superseded)
+            task_run = self.records[task_id]
+            task_run.superseded = True
+            if not task_run.ended:  # what it needs may have failed by now
+                self.board.retire(task_run.entry)
+                self._skip(task_run.entry, "another plan took its place")
+        self._without_budget = deque(task_run for task_run in self._without_budget if not task_run.superseded)
         added = self.board.extend(tasks, recorded.bound(bound))
         for entry in added:
             self.records[entry.task.id] = TaskRun(entry, recorded)
@@ -258,19 +258,21 @@ class Dispatcher:
         for entry in added:
             lost = None if entry.ended else self.board.lost_need(entry)
             if lost is not None:  # what it needs may have failed by now
-                record = self.records[entry.task.id]
-                self.end(record, TaskState.SKIPPED, record.reason_told(self._say_lack(entry, lost)))
+                task_run = self.records[entry.task.id]
+                self.end(task_run, TaskState.SKIPPED, task_run.skip_reason(self._explain_skip(entry, lost)))
         self.skip_cancelled(recorded)
         self.wake()
 
     def call_off(self, reason: str) -> list[str]:
         """Skip what has not started, because it is no longer needed; return which tasks that are."""
-        waiting = (record for record in self.records.values() if record.state is PENDING and record.earlier is None)
-        found = [record for record in waiting if record.steps.had_in_flight(record.task.id) is None]
-        for record in found:
-            self.board.retire(record.entry)
-            self._skip(record.entry, reason)
-        return [record.task.id for record in found]
+        waiting = (
+            task_run for task_run in self.records.values() if task_run.state is PENDING and task_run.earlier is None
+        )
+        found = [task_run for task_run in waiting if task_run.steps.had_in_flight(task_run.task.id) is None]
+        for task_run in found:
+            self.board.retire(task_run.entry)
+            self._skip(task_run.entry, reason)
+        return [task_run.task.id for task_run in found]
 
     def stop(self) -> None:
         """Hand out no further task: the run is about to end."""
@@ -290,38 +292,38 @@ class Dispatcher:
 
     def _stands_as_recorded(self, task_id: str) -> bool:
         """Say whether a task that had not ended when the recorded run did stands as it did then."""
-        record = self.records.get(task_id)
-        if record is None:
+        task_run = self.records.get(task_id)
+        if task_run is None:
             return False
-        return record.state is SUSPENDED or task_id in self._parked or not record.steps.was_tried(task_id)
+        return task_run.state is SUSPENDED or task_id in self._parked or not task_run.steps.was_tried(task_id)
 
-    # ------------------------------------------------------------------ back
+    # ------------------------------------------------------------------ ends
 
-    def end(self, record: TaskRun, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
-        """Book a task's end: give everything back, tell, skip what can no longer start, and wake the ready loop."""
-        in_flight, pending = record.in_flight, record.state is PENDING
-        if record.trying is not None:
-            self.cut(record, reason)
-        record.move(to)
-        record.error = reason
+    def end(self, task_run: TaskRun, to: TaskState, reason: str | None = None, *, verdict: str | None = None) -> None:
+        """Book a task's end: give everything back, emit it, skip what can no longer start, wake the ready loop."""
+        in_flight, pending = task_run.in_flight, task_run.state is PENDING
+        if task_run.open_attempt is not None:
+            self.cut(task_run, reason)
+        task_run.move(to)
+        task_run.error = reason
         if in_flight:
-            if record.governor is not None and record.member is not None and to is not CANCELLED:
-                self._needs.learn(record.member, record.governor.took, ran_out=record.for_halt and to is FAILED)
-            self._give_back(record, to)
+            if task_run.governor is not None and task_run.member is not None and to is not CANCELLED:
+                self._needs.learn(task_run.member, task_run.governor.took, ran_out=task_run.for_halt and to is FAILED)
+            self._give_back(task_run, to)
         elif pending:
-            self._weight_left -= record.task.weight
-        self.tell_end(record, verdict)
-        for entry, cause in self.board.end(record.entry, accepted=to is COMPLETED):
-            self._skip(entry, self._say_lack(entry, cause))
+            self._weight_left -= task_run.task.weight
+        self.emit_end(task_run, verdict)
+        for entry, cause in self.board.end(task_run.entry, accepted=to is COMPLETED):
+            self._skip(entry, self._explain_skip(entry, cause))
         self.wake()
 
-    def cut(self, record: TaskRun, reason: str | None) -> None:
+    def cut(self, task_run: TaskRun, reason: str | None) -> None:
         """Emit the end of the attempt that is cut short, if one was begun."""
-        if record.trying is not None and self.on_cut is not None:
-            self.on_cut(record, record.trying[0], reason)
-        record.trying = None
+        if task_run.open_attempt is not None and self.on_cut is not None:
+            self.on_cut(task_run, task_run.open_attempt[0], reason)
+        task_run.open_attempt = None
 
-    def _say_lack(self, entry: Entry, last: Entry) -> str:
+    def _explain_skip(self, entry: Entry, last: Entry) -> str:
         """Say why a task can no longer start: what it needs, and what was not accepted, `last` being the last of it."""
         depends_on = entry.task.depends_on
         if entry.needed == len(depends_on):
@@ -329,58 +331,58 @@ class Dispatcher:
         found = [self.board.entries[name] for name in depends_on]
         lost = [repr(one.task.id) for one in found if one.ended and not one.accepted]
         left = f"only {len(found) - len(lost)}" if len(lost) < len(found) else "none"
-        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
         needs = f"it needs {entry.needed} of its {len(found)} dependencies"
-        return f"{needs}, and {left} can be accepted: {', '.join(lost[:_NAMED])}{more} were not"
+        return f"{needs}, and {left} can be accepted: {', '.join(lost[:_MOST_NAMED])}{more} were not"
 
-    def suspend(self, record: TaskRun, reason: str) -> None:
+    def suspend(self, task_run: TaskRun, reason: str) -> None:
         """Let a task wait for a person: it gives everything back, and its dependents wait with it."""
-        record.move(SUSPENDED)
-        record.error = reason
-        self._give_back(record, SUSPENDED)
+        task_run.move(SUSPENDED)
+        task_run.error = reason
+        self._give_back(task_run, SUSPENDED)
         self._held_back += 1
         self.wake()
 
-    def tell_end(self, record: TaskRun, verdict: str | None = None) -> None:
+    def emit_end(self, task_run: TaskRun, verdict: str | None = None) -> None:
         """Emit a task's last event."""
-        task_id, member, attempts = record.task.id, record.member, record.attempts
-        if record.state is COMPLETED:
-            self._emit(events.TaskCompleted, task_id, member, attempts, record.error, verdict)
+        task_id, member, attempts = task_run.task.id, task_run.member, task_run.attempts
+        if task_run.state is COMPLETED:
+            self._emit(events.TaskCompleted, task_id, member, attempts, task_run.error, verdict)
         else:
-            self._emit(_ENDED[TaskState(record.state)], task_id, member, attempts, record.error)
+            self._emit(_ENDED[TaskState(task_run.state)], task_id, member, attempts, task_run.error)
 
     def _skip(self, entry: Entry, reason: str) -> None:
-        record = self.records[entry.task.id]
-        record.move(TaskState.SKIPPED)
-        record.error = reason = record.reason_told(reason) if record.steps.earlier else reason
-        self._weight_left -= record.task.weight
+        task_run = self.records[entry.task.id]
+        task_run.move(TaskState.SKIPPED)
+        task_run.error = reason = task_run.skip_reason(reason) if task_run.steps.earlier else reason
+        self._weight_left -= task_run.task.weight
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
 
-    def _give_back(self, record: TaskRun, to: TaskState) -> None:
-        if record.leased is not None:
-            self.release_lease(record)
-        if record.governor is not None:
-            record.governor.close()
+    def _give_back(self, task_run: TaskRun, to: TaskState) -> None:
+        if task_run.leased is not None:
+            self.release_lease(task_run)
+        if task_run.governor is not None:
+            task_run.governor.close()
             if to is CANCELLED:  # an attempt was cut short and has not reported
-                spent = record.governor.usage
-                record.usage = spent if record.before is None else record.before + spent
-            record.governor = None
-            self._tell_return(record)
+                spent = task_run.governor.usage
+                task_run.usage = spent if task_run.before is None else task_run.before + spent
+            task_run.governor = None
+            self._emit_return(task_run)
         self.active -= 1
-        if record.has_slot:
-            self._release_slot(record)
+        if task_run.has_slot:
+            self._release_slot(task_run)
 
-    def _tell_return(self, record: TaskRun) -> None:
-        """Tell that a task's budget came back, also to those that wait for some."""
-        self._emit(events.BudgetReturned, record.task.id, record.member, record.usage)
+    def _emit_return(self, task_run: TaskRun) -> None:
+        """Emit that a task's budget came back, and let those that wait for some look again."""
+        self._emit(events.BudgetReturned, task_run.task.id, task_run.member, task_run.usage)
         self.budget_came_back()
 
     def budget_came_back(self) -> None:
         """Let the tasks that wait for budget look again."""
-        for returned in self._returns:
+        for returned in self._waiting_for_budget:
             returned.set()
-        if self._short:
-            self._requeue(min(len(self._short), _RETRY_SHORT))
+        if self._without_budget:
+            self._requeue(min(len(self._without_budget), _LOOK_AGAIN_AT))
 
     def wake(self) -> None:
         """Let the ready loop look again, and the run end where that was all it waited for."""
@@ -394,11 +396,11 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ leases and slots
 
-    async def lease(self, record: TaskRun, member: str) -> None:
+    async def lease(self, task_run: TaskRun, member: str) -> None:
         """Take a lease of the member for an attempt; waits while all are taken."""
-        if record.leased == member:
+        if task_run.leased == member:
             return
-        self.release_lease(record)
+        self.release_lease(task_run)
         if not self.board.try_lease(member):
             granted = anyio.Event()
             give_up = self.board.wait_for_lease(member, granted.set)
@@ -407,75 +409,75 @@ class Dispatcher:
             except BaseException:
                 give_up()
                 raise
-        record.leased = member
+        task_run.leased = member
 
-    def release_lease(self, record: TaskRun) -> None:
+    def release_lease(self, task_run: TaskRun) -> None:
         """Give the task's lease back, if it has one."""
-        if record.leased is not None:
-            self.board.release(record.leased)
-            record.leased = None
+        if task_run.leased is not None:
+            self.board.release(task_run.leased)
+            task_run.leased = None
             self.wake()
 
-    async def top_up(self, record: TaskRun, halt: HaltReason, origin: str | None) -> bool:
+    async def top_up(self, task_run: TaskRun, halt: HaltReason, origin: str | None) -> bool:
         """Set more aside for a task that `origin` left short of something, once some of it has come back.
 
         Waits, without a slot, as long as others in flight may give back; False when nothing more will come.
         """
-        governor, dimension = record.governor, _DIMENSION.get(halt)
+        governor, dimension = task_run.governor, _DIMENSION.get(halt)
         if governor is None or dimension is None or origin == governor.name:  # its own ceiling stays
             return False
         had = getattr(governor.remaining, dimension)
         if had is None:  # nothing is short here: it was the limit of a governor of the agent's own
             return False
         while governor.halted is None:
-            if record.interrupted is not None:
+            if task_run.interrupted is not None:
                 return True  # the next try records that it was cancelled
             if getattr(governor.remaining, dimension) > had:
-                part = record.task.weight / (self._weight_left + record.task.weight)
+                part = task_run.task.weight / (self._weight_left + task_run.task.weight)
                 got = governor.top_up_share(dimension, part)
-                self._emit(events.BudgetToppedUp, record.task.id, record.member, got[0] or None, got[1] or None)
+                self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
                 return True
-            if self.active <= len(self._returns) + 1:  # all the others wait like this one
+            if self.active <= len(self._waiting_for_budget) + 1:  # all the others wait like this one
                 return False
-            await self.without_slot(record, self._wait_for_return)
+            await self.without_slot(task_run, self._wait_for_return)
         return False
 
     async def _wait_for_return(self) -> None:
         returned = anyio.Event()
-        self._returns.append(returned)
+        self._waiting_for_budget.append(returned)
         try:
             await returned.wait()
         finally:
-            self._returns.remove(returned)
+            self._waiting_for_budget.remove(returned)
 
-    async def without_slot(self, record: TaskRun, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+    async def without_slot(self, task_run: TaskRun, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """Await something for a task without its slot: what is ready may use it meanwhile.
 
         None when the task was cancelled while it waited.
         """
-        self._release_slot(record)
+        self._release_slot(task_run)
         self.wake()
         waited: T | None = None
-        with anyio.CancelScope() as record.wait:
+        with anyio.CancelScope() as task_run.wait:
             waited = await wait(*args)
-            await self._take_slot(record)
-        record.wait = None
+            await self._take_slot(task_run)
+        task_run.wait = None
         return waited
 
-    async def wait_for(self, record: TaskRun, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+    async def wait_for(self, task_run: TaskRun, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """Await the recorded step `key` of a task without its slot, or the end where the recorded run came to one."""
         no_slot = f"{key}:cut"
-        if record.steps.ended_before(key) or record.steps.ended_in(no_slot):
-            await self.wait_for_end(record)
+        if task_run.steps.ended_before(key) or task_run.steps.ended_in(no_slot):
+            await self.wait_for_end(task_run)
         try:
-            return await self.without_slot(record, wait, *args)
+            return await self.without_slot(task_run, wait, *args)
         except Exception:
             raise
         except BaseException:
-            record.steps.put(no_slot, True)
+            task_run.steps.put(no_slot, True)
             raise
 
-    async def _take_slot(self, record: TaskRun) -> None:
+    async def _take_slot(self, task_run: TaskRun) -> None:
         if self._slots is not None and self._slots_taken >= self._slots:
             turn = anyio.Event()
             self._slot_waiters.append(turn)
@@ -489,10 +491,10 @@ class Dispatcher:
                 raise
         else:
             self._slots_taken += 1
-        record.has_slot = True
+        task_run.has_slot = True
 
-    def _release_slot(self, record: TaskRun) -> None:
-        record.has_slot = False
+    def _release_slot(self, task_run: TaskRun) -> None:
+        task_run.has_slot = False
         self._pass_slot_on()
 
     def _pass_slot_on(self) -> None:
@@ -501,20 +503,20 @@ class Dispatcher:
         else:
             self._slots_taken -= 1
 
-    async def wait_for_end(self, record: TaskRun) -> NoReturn:
+    async def wait_for_end(self, task_run: TaskRun) -> NoReturn:
         """Go no further with a task in flight: the recorded run ended here, and this one ends in its time."""
-        self.park(record)
+        self.park(task_run)
         await anyio.sleep_forever()
         raise AssertionError("the end interrupts it")
 
-    def park(self, record: TaskRun) -> None:
+    def park(self, task_run: TaskRun) -> None:
         """Leave a task in flight as it is until the run ends: it gives its lease and its slot back."""
-        if record.task.id in self._parked:
+        if task_run.task.id in self._parked:
             return
-        self._parked.add(record.task.id)
-        self.release_lease(record)
-        if record.has_slot:
-            self._release_slot(record)
+        self._parked.add(task_run.task.id)
+        self.release_lease(task_run)
+        if task_run.has_slot:
+            self._release_slot(task_run)
         self.wake()
 
     def _histories(self) -> str:

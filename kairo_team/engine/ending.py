@@ -354,7 +354,7 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
         called_off.update(dispatcher.call_off(reason))
     for record in list(dispatcher.records.values()):
         if waiting and record.state is SUSPENDED:
-            dispatcher.tell_end(record)
+            dispatcher.emit_end(record)
         elif not record.ended and not waiting:
             dispatcher.cut(record, reason)
             end = _end_of(record, ending, reason)

@@ -63,7 +63,7 @@ COMPLETED: Final = TaskState.COMPLETED
 FAILED: Final = TaskState.FAILED
 CANCELLED: Final = TaskState.CANCELLED
 SUSPENDED: Final = TaskState.SUSPENDED
-"""The states every task meets: reading a member of an enum costs ten times a global, and a task does it often."""
+"""The states every task has: reading a member of an enum costs ten times as much as a global does."""
 
 _R, _T = RunState, TaskState
 _EARLY_ENDS = frozenset({_R.FAILED, _R.TIMEOUT, _R.CANCELLED, _R.SUSPENDED})
@@ -99,7 +99,7 @@ def check_move(name: str, history: list[str], to: str, moves: Mapping[str, froze
 
 
 class Path:
-    """The states a task went through. Tasks that went the same way share it: few ways are gone, and by many tasks."""
+    """The states a task went through. Tasks with the same states share it: there are few such paths, and many tasks."""
 
     __slots__ = ("after", "before", "state")
 
@@ -107,10 +107,10 @@ class Path:
         self.state = state
         self.before = before
         self.after: dict[str, Path] = {}
-        """The ways that some task went on from here."""
+        """The paths that go on from here, by the next state."""
 
     def extend(self, name: str, to: TaskState) -> Path:
-        """Return the way on to another state; `IllegalMove` when the table does not have that move."""
+        """Return the path with one more state; `IllegalMove` when the table does not have that move."""
         check_move(name, self.states(), to, TASK_MOVES)
         return self.after.setdefault(to, Path(to, self))
 
@@ -161,12 +161,12 @@ class TaskRun:
     leased: str | None = None
     """The member whose lease the task holds now."""
     governor: Governor | None = None
-    """Shared by all tries with one member."""
+    """Shared by all attempts with one member."""
     context: AttemptInFlight | None = None
     """Of the attempt in flight."""
     attempts: int = 0
-    trying: tuple[int, float | None] | None = None
-    """The number of the attempt that was begun and has not ended, and when it began; None for the task's first."""
+    open_attempt: tuple[int, float | None] | None = None
+    """The number of the attempt that has begun and not ended, and the time when it began, None for the task's first."""
     usage: Usage = _NOTHING
     artifact: Artifact | None = None
     verdict: EvaluationVerdict | None = None
@@ -228,7 +228,7 @@ class TaskRun:
         self.spent_by[member] = self.spent_by.get(member, _NOTHING) + spent
 
     def ceiling_with(self, member: str) -> Budget | None:
-        """Return what is left to a member of the task's own budget, which bounds all its tries."""
+        """Return what is left to a member of the task's own budget, which bounds all its attempts."""
         ceiling, spent = self.task.budget, (self.spent_by or {}).get(member)
         return ceiling if ceiling is None or spent is None else left_of(ceiling, spent)
 
@@ -239,36 +239,35 @@ class TaskRun:
 
     @property
     def begun(self) -> bool:
-        """Started or ended, here or in an earlier session that this one has not caught up with."""
-        stood = self._stood
-        return (
-            self.state is not PENDING or self.steps.was_tried(self.task.id) or stood not in (None, TaskStatus.PENDING)
-        )
+        """Started or ended, in this session or in an earlier one."""
+        if self.state is not PENDING or self.steps.was_tried(self.task.id):
+            return True
+        return self._earlier_status not in (None, TaskStatus.PENDING)
 
     @property
     def lost(self) -> bool:
-        """Ended, here or in an earlier session, without being accepted."""
-        return (self.ended and not self.entry.accepted) or self._stood in _LOST
+        """Ended without being accepted, in this session or in an earlier one."""
+        return (self.ended and not self.entry.accepted) or self._earlier_status in _LOST
 
     @property
-    def _stood(self) -> TaskStatus | None:
-        """How it stood at the end of the session before; None if there was none."""
+    def _earlier_status(self) -> TaskStatus | None:
+        """How it earlier_status at the end of the session before; None if there was none."""
         found = self.steps.earlier.get(self.task.id)
         return None if found is None else found.status
 
-    def reason_told(self, reason: str) -> str:
-        """Return why it is skipped: in an earlier session something else may have been lost first."""
+    def skip_reason(self, reason: str) -> str:
+        """Return why it is skipped: as in the earlier session, where another need may have been lost first."""
         found = self.steps.earlier.get(self.task.id)
         return found.error or reason if found is not None and found.status is TaskStatus.SKIPPED else reason
 
     @property
     def earlier(self) -> TaskOutcome | None:
-        """How it stood at the end of the session before; None if it was never tried there."""
+        """How it earlier_status at the end of the session before; None if it was never tried there."""
         found = self.steps.earlier.get(self.task.id)
         return found if found is not None and found.attempts else None
 
     def remember(self, earlier: TaskOutcome) -> None:
-        """Stand as in the session before: this one ends before it came to the task again."""
+        """Stand as at the end of the session before: this one ends before it came to the task again."""
         self.artifact, self.verdict, self.attempts = earlier.artifact, earlier.verdict, earlier.attempts
         self.member, self.usage, self.warnings = earlier.member, earlier.usage, earlier.warnings
         self.governor = None
@@ -285,12 +284,12 @@ class TaskRun:
         return Artifact(kept, partial=True) if kept else None
 
     def real_end(self, to: TaskState, reason: str | None, halt: HaltReason | None) -> tuple[TaskState, str | None]:
-        """Return how the task ends that is to end like this: it may have been cancelled, or the run was, by `halt`."""
+        """Return how the task really ends that is to end like this: it, or the run (by `halt`), may be cancelled."""
         if isinstance(self.interrupted, str):
             self.steps.put_cancelled(self.task.id, self.interrupted, started=True)
             return CANCELLED, self.interrupted
         cut = halt in _CUT_SHORT or self.steps.was_cut(self.task.id)
-        if cut and to is FAILED and self._stood is not TaskStatus.FAILED:
+        if cut and to is FAILED and self._earlier_status is not TaskStatus.FAILED:
             self.steps.put_cut(self.task.id)
             return CANCELLED, reason
         return to, reason

@@ -106,7 +106,7 @@ class PlanRecords:
         self._plan = plan
         self.earlier = earlier
         """How tasks stood when an earlier session of the run ended, by id."""
-        self.early_end = self._find_end()
+        self.early_end = None if self.is_new else recorded_end(journal)
         """What ended the recorded run before all its tasks had ended."""
         self.replaced: Collection[str] = ()
         """Tasks that the recorded run never started: a later plan took their place."""
@@ -126,9 +126,6 @@ class PlanRecords:
     def was_made(self, kind: str, task_id: str, number: int) -> bool:
         """Say whether a step of a task is recorded."""
         return self.recall(self.key(kind, task_id, number)) is not MISSING
-
-    def _find_end(self) -> EarlyEnd | None:
-        return recorded_end(self._journal)
 
     # ------------------------------------------------------------------ starts
 
@@ -235,6 +232,3 @@ class NewPlanRecords(PlanRecords):
 
     def cancelled_in_flight(self, task_id: str, key: str | None = None) -> None:
         """Return None."""
-
-    def _find_end(self) -> None:
-        """Return None: it was not made before any end."""
