@@ -52,8 +52,8 @@ MODULES = {
         pipeline pydantic_toolsets result sanitize signature sources tool toolbox""",
     "prompts": "filters overrides quoting",
     "engine": """attempts board budget_split constraints dispatcher ending enforced_end event_bus function_agent
-        lone_agent member_model planning preflight questions records run_handle run_services runtime steering suspension
-        task_pool task_run team_run timers work_context""",
+        lone_agent member_model planning preflight questions records run_handle run_scope run_services runtime steering
+        suspension task_pool task_run team_run timers work_context""",
     "engine/records": "journal plan_records",
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
@@ -69,6 +69,15 @@ MODULES = {
     "testing": "clocks record_replay recorder scripted",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
+ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus run_scope records.journal
+    records.plan_records questions board suspension run_handle budget_split task_run dispatcher steering constraints runtime
+    run_services member_model work_context preflight planning attempts ending lone_agent team_run"""
+"""The modules of the engine: each imports only from those before it, and for type checkers too."""
+ENGINE_ORDER = ENGINE_IN_ORDER.split()
+ENGINE_PAIRS = {
+    ("member_model", "work_context"): "a context makes its member's models, and they record their calls in it",
+}
+"""Modules of the engine that know each other, the earlier one first, and why."""
 LATE = {
     ("agents/team_agent.py", "kairo_team.api"): "a team inside a team is run as `kairo_team.run` runs it",
     ("engine/runtime.py", "kairo_team.api"): "so is one that a runtime starts",
@@ -194,6 +203,27 @@ def test_imports_point_one_way() -> None:
         if (reason := forbidden(path.relative_to(PACKAGE).as_posix(), found)) is not None
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def engine_module(target: str) -> str:
+    """The module of the engine that an imported name of the package lies in, or ""."""
+    inside = target.removeprefix("kairo_team.engine.")
+    return next((one for one in ENGINE_ORDER if f"{inside}.".startswith(f"{one}.")), "") if inside != target else ""
+
+
+def test_modules_of_the_engine_are_in_one_order() -> None:
+    files = {path.relative_to(PACKAGE / "engine"): path for path in sorted((PACKAGE / "engine").rglob("*.py"))}
+    modules = {file.with_suffix("").as_posix().replace("/", "."): path for file, path in files.items()}
+    assert {name for name in modules if not name.endswith("__init__")} == {*ENGINE_ORDER}
+    assert len(ENGINE_ORDER) == len({*ENGINE_ORDER})
+    up = {
+        (here, there)
+        for here, path in modules.items()
+        for found in imports(ast.parse(path.read_text(encoding="utf-8")))
+        if (there := engine_module(found.target)) and there != here
+        if here not in ENGINE_ORDER or ENGINE_ORDER.index(there) > ENGINE_ORDER.index(here)
+    }
+    assert up == {*ENGINE_PAIRS}
 
 
 def test_nothing_but_the_test_doubles_knows_one_event_loop() -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.dispatcher import Dispatcher
     from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.planning import RunPlan
+    from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.steering import Steering
     from kairo_team.engine.suspension import EarlierSessions
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.plugin_calls import Tracebacks
-    from kairo_team.team import Member, Team, TeamExecutionRequest
+    from kairo_team.team import Member
     from kairo_team.verdicts import Finding
 
 _logger = logging.getLogger("kairo_team")
@@ -363,24 +364,22 @@ class AttemptRunner:
 
     def __init__(
         self,
-        request: TeamExecutionRequest,
-        team: Team,
+        scope: RunScope,
         services: RunServices,
         dispatcher: Dispatcher,
         steering: Steering,
         budgets: BudgetSplit,
         earlier: EarlierSessions,
-        emit: Callable[..., None],
         timeouts: Timeouts,
         supervisor: CallSupervisor,
-        planning: RunPlan,
+        plan: RunPlan,
     ) -> None:
-        self._plan = planning
-        self._request = request
-        self._config = request.config
-        self._team = team
+        self._plan = plan
+        self._request = scope.request
+        self._config = scope.config
+        self._team = scope.team
         self._services = services
-        self._emit = emit
+        self._emit = scope.emit
         self._dispatcher = dispatcher
         self._steering = steering
         self._budgets = budgets
@@ -388,7 +387,7 @@ class AttemptRunner:
         self._timeouts = timeouts
         self._supervisor = supervisor
         dispatcher.on_cut = self._tell_cut
-        self._workers = {member.id: Worker.of(member) for member in team.everyone}
+        self._workers = {member.id: Worker.of(member) for member in scope.team.everyone}
 
     async def attempt(
         self,

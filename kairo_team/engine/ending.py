@@ -27,8 +27,8 @@ from kairo_team.verdicts import VerdictOutcome
 if TYPE_CHECKING:
     import anyio
 
+    from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.suspension import EarlierSessions
-    from kairo_team.engine.team_run import TeamRun
     from kairo_team.human import HumanRequest
     from kairo_team.team import TeamConfig
 
@@ -75,6 +75,8 @@ class RunEnd:
     """Why its coordinator needed nothing more."""
     called_off: Collection[str] = ()
     """Ids of the tasks that it was concluded without."""
+    output: Artifact | None = None
+    """What the run returns instead of the accepted ends of its plan."""
     question: HumanRequest | None = None
     """What is asked about the plan and waits for an answer."""
 
@@ -244,18 +246,18 @@ def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[Tas
 
 
 def _catch_up(
-    run: TeamRun, dispatcher: Dispatcher | None, earlier: EarlierSessions
+    scope: RunScope, dispatcher: Dispatcher | None, graph: TaskGraph | None, earlier: EarlierSessions
 ) -> tuple[Dispatcher | None, TaskGraph | None]:
     """Take in what an earlier session worked on and this one ends before it came to; return the plan with it."""
-    plan, graph = earlier.plan, run.graph
+    plan = earlier.plan
     if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.records):
         dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
     if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
         return dispatcher, graph
-    steps = NewPlanRecords(run.journal, 0, earlier.outcomes)
+    steps = NewPlanRecords(scope.journal, 0, earlier.outcomes)
     nobody: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
-        return Dispatcher(TaskBoard(plan, nobody, {}), {}, run.config, run.emit, steps), plan
+        return Dispatcher(TaskBoard(plan, nobody, {}), {}, scope.config, scope.emit, steps), plan
     new = [task for task in plan.tasks if task.id not in dispatcher.records]
     if not new:
         return dispatcher, graph
@@ -265,39 +267,44 @@ def _catch_up(
 
 
 def finish(
-    run: TeamRun, ending: RunEnd, dispatcher: Dispatcher | None, noticed: Sequence[str], earlier: EarlierSessions
+    scope: RunScope,
+    ending: RunEnd,
+    dispatcher: Dispatcher | None,
+    graph: TaskGraph | None,
+    noticed: Sequence[str],
+    earlier: EarlierSessions,
 ) -> TeamResult:
     """End every task, decide the status, and put the result together."""
-    halt = _final_halt(run, ending, dispatcher)
-    dispatcher, plan = _catch_up(run, dispatcher, earlier)
+    halt = _final_halt(scope, ending, dispatcher)
+    dispatcher, plan = _catch_up(scope, dispatcher, graph, earlier)
     waiting = ending.question is not None
     if dispatcher is None:
-        records = skip_unbound(plan, run.emit)
+        records = skip_unbound(plan, scope.emit)
     else:
         records = [dispatcher.records[task.id] for task in plan.tasks] if plan else []
         waiting = waiting or (ending.concluded is None and any(record.state is SUSPENDED for record in records))
-        waiting = waiting and ending.status(halt, records, run.config, waiting=True) is TeamStatus.SUSPENDED
+        waiting = waiting and ending.status(halt, records, scope.config, waiting=True) is TeamStatus.SUSPENDED
         _end_tasks(dispatcher, ending, halt, waiting=waiting)
-    usage = run.governor.usage
-    status = ending.status(halt, records, run.config, waiting=waiting)
-    run.governor.close()
+    usage = scope.governor.usage
+    status = ending.status(halt, records, scope.config, waiting=waiting)
+    scope.governor.close()
     outcomes = tuple(map(TaskRun.outcome, records))
     error = artifact = partial = None
     if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
-        artifact = run.output or join_output(records)
+        artifact = ending.output or join_output(records)
     else:
         error = ending.explain(halt, outcomes, waiting=waiting)
-        partial = replace(run.output, partial=True) if run.output else join_partial(records, outcomes)
+        partial = replace(ending.output, partial=True) if ending.output else join_partial(records, outcomes)
     return _make_result(
-        run_id=run.request.run_id,
+        run_id=scope.request.run_id,
         status=status,
         outcomes=outcomes,
         artifact=artifact,
         plan=plan,
         usage=usage,
-        budget=run.governor.tree(),
-        duration=run.clock() - run.started,
-        warnings=ending.all_warnings(error, (*noticed, *passed_limits(run.governor)), outcomes),
+        budget=scope.governor.tree(),
+        duration=scope.clock() - scope.started,
+        warnings=ending.all_warnings(error, (*noticed, *passed_limits(scope.governor)), outcomes),
         error=error,
         halt=halt,
         refused=ending.refused and halt is None,
@@ -315,14 +322,14 @@ def log_end(result: TeamResult, team: str) -> None:
         _logger.error("run %r of team %r %s: %s%s", *said, extra={"result": result})
 
 
-def _final_halt(run: TeamRun, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
+def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
     """Return why the run's governor stopped. Recorded: what the records answer spends nothing."""
-    governor, error, journal = run.governor, ending.error, run.journal
+    governor, error, journal = scope.governor, ending.error, scope.journal
     early = recorded_end(journal)
     if early is not None:
         ending.recall(early)
-        if run.output is None and early.output is not None:
-            run.output = early.output
+        if ending.output is None and early.output is not None:
+            ending.output = early.output
         return early.halt or cast("HaltReason | None", journal.get("halt", None))
     halt = governor.final or governor.halted or (error.reason if isinstance(error, HaltError) else None)
     if halt in EXHAUSTED:
@@ -338,7 +345,7 @@ def _final_halt(run: TeamRun, ending: RunEnd, dispatcher: Dispatcher | None) -> 
             why = ending.reason or ending.cut_short_by(halt)
             end = EarlyEnd(halt if stopped else None, why, ending.aborted, unended=FrozenDict(left), ended=ended)
         else:
-            end = EarlyEnd(None, ending.concluded, False, True, FrozenDict(left), ended, run.output)
+            end = EarlyEnd(None, ending.concluded, False, True, FrozenDict(left), ended, ending.output)
         journal.put("end", end)
     return halt or cast("HaltReason | None", journal.get("halt", None))
 
@@ -379,14 +386,14 @@ def _end_of(record: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, st
     return (TaskState.SKIPPED if record.state is PENDING else ending.end_of_cut_short()), reason
 
 
-def end_early(run: TeamRun, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:
+def end_early(scope: RunScope, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:
     """End the run where the recorded one was cut short, if it was."""
-    early = recorded_end(run.journal)
+    early = recorded_end(scope.journal)
     if early is None:
         return
     ending.recall(early)
     if early.halt is not None:
-        run.governor.cancel(early.halt)
+        scope.governor.cancel(early.halt)
     elif group is not None:
         group.cancel_scope.cancel()
 

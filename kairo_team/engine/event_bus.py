@@ -199,13 +199,13 @@ class Bus:
         self.run_id = run_id
         self.seq = seq
         self.ended_before: frozenset[str | None] = frozenset()
-        """Tasks whose end was told in an earlier session: of them there is nothing more to say."""
+        """Tasks whose end was emitted in an earlier session: nothing more is emitted of them."""
         self._mailboxes = [_Mailbox(subscriber) for subscriber in subscribers if _is_async(subscriber)]
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
         logs = [log.put] if log is not None else []
         self._listeners: list[Listener] = [*logs, *(mailbox.put for mailbox in self._mailboxes), *plain]
         self._waiting: deque[Event] = deque()
-        """Events not yet told: more than one when a listener emits while it is told of one."""
+        """Events not yet delivered: more than one when a listener emits while it gets one."""
         self._delivering = False
         self._tick = -inf
         self._at = datetime.now(UTC)
@@ -243,6 +243,10 @@ class Bus:
                 event = waiting.popleft()
         finally:
             self._delivering = False
+
+    def forget_earlier_ends(self) -> None:
+        """Emit events of every task: the plan is a new one."""
+        self.ended_before = frozenset()
 
     def keep(self, log: EventLog) -> None:
         """Keep every event from now on."""

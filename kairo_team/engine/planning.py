@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from kairo_team.engine.budget_split import BudgetSplit
     from kairo_team.engine.dispatcher import Bound, Dispatcher
     from kairo_team.engine.enforced_end import CallSupervisor
+    from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.engine.task_run import TaskRun
-    from kairo_team.engine.team_run import TeamRun
 
 Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
 MakeTasks = Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]
@@ -50,22 +50,27 @@ class RunPlan:
 
     def __init__(
         self,
-        run: TeamRun,
+        scope: RunScope,
         budgets: BudgetSplit,
         services: RunServices,
         supervisor: CallSupervisor,
         earlier: EarlierSessions,
+        *,
         budget_problem: str | None,
-        over: Callable[[], None],
+        end_early: Callable[[], None],
+        warn: Callable[[str], None],
+        on_new_plan: Callable[[], None],
     ) -> None:
-        """`budget_problem` says why the run has no budget, if so; `over` ends the run where the recorded one ended."""
-        self.graph: TaskGraph | None = run.request.plan
+        """`budget_problem` says why the run has no budget, if so; `end_early` ends the run where the recorded
+        one ended.
+        """
+        self.graph: TaskGraph | None = scope.request.plan
         """The plan as it stands."""
         self.number = 0
         """How many plans were asked for; 0 before the first."""
-        self.recorded: PlanRecords = NewPlanRecords(run.journal, 0)
+        self.recorded: PlanRecords = NewPlanRecords(scope.journal, 0)
         """The recorded steps of the tasks of the last plan."""
-        self._run = run
+        self._scope = scope
         self._budgets = budgets
         self._services = services
         self._supervisor = supervisor
@@ -73,7 +78,9 @@ class RunPlan:
         self._budget_problem = budget_problem
         self.foreign: frozenset[str] = frozenset()
         """Ids of the tasks that a model may have written."""
-        self._over = over
+        self._end_early = end_early
+        self._warn = warn
+        self._on_new_plan = on_new_plan
         self._replanned = False
         self._changing = anyio.Lock(fast_acquire=True)
         """Held while the plan that stands is changed; who has it to himself comes at once, as if there were none."""
@@ -88,31 +95,31 @@ class RunPlan:
 
     async def make(self, make: Make) -> tuple[TaskGraph, Bound]:
         """Make a plan and bind it; `PlanRefused` says what is wrong with it, the team, or the budget."""
-        run = self._run
-        self._earlier.book(run.governor, self._spent(f"plan:{self.number + 1}"))
+        scope = self._scope
+        self._earlier.book(scope.governor, self._spent(f"plan:{self.number + 1}"))
         await self.reach(f"plan:{self.number + 1}")
-        problems = team_problems(run.team, run.config, self._services.models, self._services.prices)
+        problems = team_problems(scope.team, scope.config, self._services.models, self._services.prices)
         if self._budget_problem or problems:
             raise PlanRefused([*([self._budget_problem] if self._budget_problem else []), *problems])
-        self._budgets.set_aside(run.team, self._earlier)
+        self._budgets.set_aside(scope.team, self._earlier)
         self.number += 1
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
         if self.recorded.is_new:  # a plan nobody has seen may bring back what was cancelled in the last one
-            run.bus.ended_before = frozenset()
-        bound = bind(graph, run.team)
-        problems = plan_problems(graph, run.team, bound)
+            self._on_new_plan()
+        bound = bind(graph, scope.team)
+        problems = plan_problems(graph, scope.team, bound)
         if problems:
             raise PlanRefused(problems)
         return graph, bound
 
     async def reach(self, key: str) -> None:
         """Go no further once the run is stopped, or where the recorded run ended before it made the step `key`."""
-        journal = self._run.journal
+        journal = self._scope.journal
         never = recorded_end(journal) is not None and journal.get(key, MISSING) is MISSING
-        if never or self._run.governor.final is not None:
-            self._over()
+        if never or self._scope.governor.final is not None:
+            self._end_early()
             await anyio.sleep_forever()
 
     async def replan(
@@ -122,14 +129,14 @@ class RunPlan:
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> TaskGraph | None:
         """Put new tasks in the place of those that have not started; see `TeamRun.replan`."""
-        whose = self._run.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
+        whose = self._scope.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
         if self._replan_record() is None:
             failing.recall_cancel()
         if self._replanned or failing.interrupted is not None or whose != failing.task.id:
             return None
         self._replanned = True
         self.number += 1
-        self._earlier.book(self._run.governor, self._spent(f"plan:{self.number}"))
+        self._earlier.book(self._scope.governor, self._spent(f"plan:{self.number}"))
         if failing.steps.ended_before(f"plan:{self.number}"):
             await dispatcher.wait_for_end(failing)
         async with self._changing:
@@ -141,25 +148,25 @@ class RunPlan:
         dispatcher: Dispatcher,
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> TaskGraph | None:
-        self._run.journal.put(f"plan:{self.number}:for", failing.task.id)
+        self._scope.journal.put(f"plan:{self.number}:for", failing.task.id)
         made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
         change = cast("Replan", made)
         if change.graph is None:
             which = f"the one in which {failing.task.id!r} failed"
-            self._run.warn(f"no new plan in the place of {which}: {change.problem}")
+            self._warn(f"no new plan in the place of {which}: {change.problem}")
             return None
         new = [task for task in change.graph.tasks if task.id not in dispatcher.records]
         graph = self._grow(change.number, new)
         failing.superseded = True
-        dispatcher.replace(change.replaced, new, bind(change.graph, self._run.team), self.recorded)
+        dispatcher.replace(change.replaced, new, bind(change.graph, self._scope.team), self.recorded)
         return graph
 
     async def add(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
         """Add tasks to the plan that stands; see `TeamRun.add`."""
         who = "" if by is None else by.task.id
         self._asked[who] = nth = self._asked.get(who, 0) + 1
-        key, journal = f"add:{who}:{nth}", self._run.journal
-        self._earlier.book(self._run.governor, self._spent(key))
+        key, journal = f"add:{who}:{nth}", self._scope.journal
+        self._earlier.book(self._scope.governor, self._spent(key))
         if by is None:
             await self.reach(key)
         else:
@@ -190,7 +197,7 @@ class RunPlan:
         finally:
             more = self._budgets.close_purpose(PLAN)
             if more != Usage():
-                self._run.journal.put(f"{key}:usage", spent + more)
+                self._scope.journal.put(f"{key}:usage", spent + more)
 
     async def _ask_for_tasks(self, dispatcher: Dispatcher, make: MakeTasks) -> int:
         with CALLING:
@@ -200,29 +207,29 @@ class RunPlan:
         new = _tasks_of(given)
         assert self.graph is not None
         problems = _addition_problems(new, self.graph, dispatcher.records)
-        problems = problems or plan_problems(new, self._run.team, bind(new, self._run.team))
+        problems = problems or plan_problems(new, self._scope.team, bind(new, self._scope.team))
         if problems:
             raise PlanRefused(problems)
         number = self._next_change()
-        self._run.journal.put(f"change:{number}", Added(self.number, new))
+        self._scope.journal.put(f"change:{number}", Added(self.number, new))
         return number
 
     def _next_change(self) -> int:
         """Return the number of a change of the plan: no recorded one has it."""
         number = max(self._parts) + 1
-        while self._run.journal.get(f"change:{number}", None) is not None:
+        while self._scope.journal.get(f"change:{number}", None) is not None:
             number += 1
         return number
 
     def _apply(self, number: int, dispatcher: Dispatcher, kind: type[PlanRecords]) -> None:
         """Put the tasks of an addition on the board, where they are not yet; other changes are put there elsewhere."""
-        run, change = self._run, self._run.journal.get(f"change:{number}", None)
+        scope, change = self._scope, self._scope.journal.get(f"change:{number}", None)
         if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
             return
-        steps = kind(run.journal, change.plan, self._earlier.outcomes)
+        steps = kind(scope.journal, change.plan, self._earlier.outcomes)
         self._added.add(number)
         self._grow(number, change.tasks)
-        dispatcher.replace((), change.tasks, bind(change.tasks, run.team), steps)
+        dispatcher.replace((), change.tasks, bind(change.tasks, scope.team), steps)
 
     def _grow(self, number: int, tasks: Sequence[Task]) -> TaskGraph:
         """Take the tasks of a change into the plan that stands, in the order of changes."""
@@ -235,7 +242,7 @@ class RunPlan:
     def grows_further(self) -> bool:
         """Whether additions are recorded that this session has not come to yet."""
         number = max(self._parts) + 1
-        while (change := self._run.journal.get(f"change:{number}", None)) is not None:
+        while (change := self._scope.journal.get(f"change:{number}", None)) is not None:
             if isinstance(change, Added):
                 return True
             number += 1
@@ -243,7 +250,7 @@ class RunPlan:
 
     def _spent(self, key: str) -> Usage:
         """Return what a step has cost so far, as recorded."""
-        return cast("Usage", self._run.journal.get(f"{key}:usage", Usage()))
+        return cast("Usage", self._scope.journal.get(f"{key}:usage", Usage()))
 
     def hold_back(self, dispatcher: Dispatcher) -> None:
         """Keep tasks from being started that the recorded run never started: it replaced or cancelled them before."""
@@ -255,16 +262,16 @@ class RunPlan:
     def _replan_record(self) -> Replan | None:
         """Return the replanning that is recorded, if there is one: it follows the plan that was begun with."""
         first = self.number - 1 if self._replanned else self.number
-        found = self._run.journal.get(f"plan:{first + 1}", None)
+        found = self._scope.journal.get(f"plan:{first + 1}", None)
         return found if isinstance(found, Replan) else None
 
     async def _step(self, make: Callable[[], Awaitable[object]]) -> object:
         """Make a plan, or take the recorded one, and record what it cost."""
-        run, key = self._run, f"plan:{self.number}"
+        scope, key = self._scope, f"plan:{self.number}"
         earlier = self._spent(f"plan:{self.number}")
-        made: object = run.journal.get(key, MISSING)
+        made: object = scope.journal.get(key, MISSING)
         kind = NewPlanRecords if made is MISSING else PlanRecords
-        self.recorded = kind(run.journal, self.number, self._earlier.outcomes)
+        self.recorded = kind(scope.journal, self.number, self._earlier.outcomes)
         if made is MISSING:
             await self.reach(key)
             try:
@@ -272,20 +279,20 @@ class RunPlan:
             finally:
                 spent = self._budgets.close_purpose(PLAN)
                 if spent != Usage():
-                    run.journal.put(f"{key}:usage", earlier + spent)
+                    scope.journal.put(f"{key}:usage", earlier + spent)
         if isinstance(made, PlanFailed):
             raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
         return made
 
     async def _make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
         """Make a plan and record it, or why there is none, unless it is the end of the run that keeps it from it."""
-        journal = self._run.journal
+        journal = self._scope.journal
         try:
             with within(key):
                 made = await make()
         except BaseException as raised:
             error = failure_of(raised)
-            if error is not None and self._run.governor.stopped is None:
+            if error is not None and self._scope.governor.stopped is None:
                 cause = innermost(error)
                 journal.put(key, PlanFailed(words_of(cause), isinstance(cause, PlanRefused)))
             raise
@@ -297,7 +304,7 @@ class RunPlan:
 
         Of a plan that cost tokens these are all, else those that were added: they may repeat what a member wrote.
         """
-        request = self._run.request
+        request = self._scope.request
         given = {request.goal} | {task.description for task in (request.plan.tasks if request.plan else ())}
         if not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
             parts = (part for number, part in self._parts.items() if number not in self._added)
@@ -321,13 +328,13 @@ class RunPlan:
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> Replan:
         """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
-        run = self._run
+        scope = self._scope
         started = [record.task for record in dispatcher.records.values() if record.begun]
         failing_id = failing.task.id
         try:
             graph = await self._ask(lambda: make(TaskGraph(started)))
             problems = _replan_problems(graph, started, dispatcher.records, failing_id)
-            problems += plan_problems(graph, run.team, bind(graph, run.team))
+            problems += plan_problems(graph, scope.team, bind(graph, scope.team))
             if problems:
                 raise PlanRefused(problems)
         except BaseException as raised:
@@ -337,7 +344,7 @@ class RunPlan:
             return Replan(failing_id, (), None, words_of(innermost(error)))
         replaced = tuple(one.task.id for one in dispatcher.records.values() if not one.begun)
         number = self._next_change()
-        run.journal.put(f"change:{number}", True)
+        scope.journal.put(f"change:{number}", True)
         return Replan(failing_id, replaced, graph, number=number)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,8 +15,9 @@ from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import failure_of
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import HumanGate, Journal
+    from kairo_team.contracts import HumanGate
     from kairo_team.engine.enforced_end import CallSupervisor
+    from kairo_team.engine.run_scope import RunScope
 
 _logger = logging.getLogger("kairo_team")
 
@@ -74,22 +75,14 @@ class Inbox:
 class Questions:
     """Asks what a run has to ask."""
 
-    def __init__(
-        self,
-        run_id: str,
-        gate: HumanGate | None,
-        inbox: Inbox,
-        journal: Journal,
-        supervisor: CallSupervisor,
-        emit: Callable[..., None],
-    ) -> None:
+    def __init__(self, scope: RunScope, gate: HumanGate | None, inbox: Inbox, supervisor: CallSupervisor) -> None:
         """Take the run's gate; None: nobody can be asked."""
-        self._run_id = run_id
+        self._run_id = scope.request.run_id
         self.gate = gate
         self.inbox = inbox
-        self._journal = journal
+        self._journal = scope.journal
         self._supervisor = supervisor
-        self._emit = emit
+        self._emit = scope.emit
 
     async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
         """Return what a person decides; None when nobody can be asked, or nobody answers. Recorded, unless put off."""

@@ -28,9 +28,9 @@ from kairo_team.tools.sources import Connections
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Journal, Models
     from kairo_team.engine.questions import Questions
+    from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
     from kairo_team.engine.steering import Steering
-    from kairo_team.engine.team_run import TeamRun
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.human import HumanRequest
@@ -185,18 +185,25 @@ def _build_chains(
 
 
 def open_services(
-    run: TeamRun, runtime: Runtime, prompts: Prompts, questions: Questions, steering: Steering
+    scope: RunScope,
+    runtime: Runtime,
+    prompts: Prompts,
+    questions: Questions,
+    steering: Steering,
+    *,
+    kill: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> RunServices:
     """Return what every piece of work of the run shares, with the constraints of runtime and team in force."""
-    team, request = run.team, run.request
+    team, request = scope.team, scope.request
     services = RunServices(
         request.run_id,
         models=runtime.models,
         prices=runtime.prices.under(request.config.budget_policy),
         prompts=prompts,
-        journal=run.journal,
-        clock=run.clock,
-        emit=run.emit,
+        journal=scope.journal,
+        clock=scope.clock,
+        emit=scope.emit,
         rules=runtime.call_rules,
         permissions=team.permissions,
         secrets=runtime.secrets,
@@ -209,7 +216,7 @@ def open_services(
     )
     shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
     if shared or any(own.values()):
-        services.constraints = RunConstraints(run.governor, run.clock, shared, own, run.emit, run.cancel, run.warn)
+        services.constraints = RunConstraints(scope.governor, scope.clock, shared, own, scope.emit, kill, warn)
     return services
 
 

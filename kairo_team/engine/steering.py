@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,30 +14,29 @@ from kairo_team.governance.ledger import DIMENSIONS, units_of
 from kairo_team.tasks import TaskStatus
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Journal
     from kairo_team.engine.dispatcher import Dispatcher
+    from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.task_run import TaskRun
-    from kairo_team.governance.governor import Governor
 
 _WARN_AT: Final = 0.8
 """The share of a limit whose use is told."""
 
 
 class Steering:
-    """Acts on what whoever watches one run asks for. `governor` is the run's."""
+    """Acts on what whoever watches one run asks for."""
 
-    def __init__(self, run_id: str, governor: Governor, journal: Journal, emit: Callable[..., None]) -> None:
+    def __init__(self, scope: RunScope) -> None:
         self.directives: list[tuple[str | None, str]] = []
         """Task, or None for all of them, and what was asked for; oldest first."""
-        self._run_id = run_id
-        self._governor = governor
-        self._journal = journal
-        self._emit = emit
+        self._run_id = scope.request.run_id
+        self._governor = scope.governor
+        self._journal = scope.journal
+        self._emit = scope.emit
         self._dispatcher: Dispatcher | None = None
         self._marks: list[float] = [inf] * len(DIMENSIONS)
         """What has to be spent, in ledger units, before it is told."""
-        self._watch(governor.budget)
-        while (told := journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
+        self._watch(scope.governor.budget)
+        while (told := scope.journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
             self.directives.append(_directive(told))
 
     def begin(self, dispatcher: Dispatcher) -> None:

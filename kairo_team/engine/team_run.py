@@ -26,6 +26,7 @@ from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
 from kairo_team.engine.records.plan_records import MISSING, recorded_end
+from kairo_team.engine.run_scope import RunScope
 from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.steering import Steering
@@ -77,34 +78,45 @@ class TeamRun:
         self.team = team
         self.config = request.config
         self.clock = LoopClock()
-        self.started = self.clock()
         self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
         budget, spent = (root_budget(self.config), Usage()) if earlier is None else (earlier.budget, earlier.usage)
-        self.governor, self._budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
+        self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
         self._masker = runtime.masker
         self.emit: Callable[..., None] = self._emit_masked if self._masker else self.bus.emit
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
+        self._scope = scope = RunScope(
+            request, team, self.config, self.governor, self.journal, self.clock, self.clock(), self.emit
+        )
         self._handle = handle
         self._earlier = EarlierSessions(self.governor, earlier)
         self._supervisor = CallSupervisor(self.clock.read, min(self.config.cancel_grace, runtime.grace))
-        self._steering = Steering(request.run_id, self.governor, self.journal, self.emit)
-        inbox = earlier.inbox if earlier else Inbox()
-        self._questions = Questions(request.run_id, gate, inbox, self.journal, self._supervisor, self.emit)
-        self._services = open_services(self, runtime, prompts, self._questions, self._steering)
+        self._steering = Steering(scope)
+        self._questions = Questions(scope, gate, earlier.inbox if earlier else Inbox(), self._supervisor)
+        self._services = open_services(
+            scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
+        )
         self._timeouts = Timeouts(self.clock.read)
         self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
         self._ending = RunEnd(tolerate_failures=tolerate_failures)
-        parts = (self._budgets, self._services, self._supervisor, self._earlier, self._budget_problem)
-        self._plan = RunPlan(self, *parts, self._end_early)
+        self._plan = RunPlan(
+            scope,
+            self._budgets,
+            self._services,
+            self._supervisor,
+            self._earlier,
+            budget_problem=budget_problem,
+            end_early=self._end_early,
+            warn=self.warn,
+            on_new_plan=self.bus.forget_earlier_ends,
+        )
         self._dispatcher: Dispatcher | None = None
         self._attempts: AttemptRunner | None = None
         self._records: Mapping[str, TaskRun] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._pool: TaskPool | None = None
         self._places = Places()
-        self._output: Artifact | None = None
         self._result: TeamResult | None = None
 
     # ------------------------------------------------------------------ lifecycle
@@ -169,7 +181,7 @@ class TeamRun:
     def _finish(self) -> None:
         """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
         noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings)
-        result = finish(self, self._ending, self._dispatcher, noticed, self._earlier)
+        result = finish(self._scope, self._ending, self._dispatcher, self.graph, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = self._masker.value(result)
         log_end(result, self.team.name)
@@ -182,13 +194,21 @@ class TeamRun:
 
     def _suspension(self, result: TeamResult) -> Suspension:
         """Return what the run goes on from."""
-        inbox, usage, budget = self._questions.inbox, self.governor.usage, self.governor.budget
-        same, stood = begun_with(self.request, self.team), {outcome.task_id: outcome for outcome in result.outcomes}
-        end = (self.bus.seq + 1, inbox, stood, result.plan, self._budgets.spent_by)
-        return Suspension(self.request, same, self.journal, usage, budget, *end)
+        return Suspension(
+            request=self.request,
+            begun_with=begun_with(self.request, self.team),
+            journal=self.journal,
+            usage=self.governor.usage,
+            budget=self.governor.budget,
+            seq=self.bus.seq + 1,
+            inbox=self._questions.inbox,
+            outcomes={outcome.task_id: outcome for outcome in result.outcomes},
+            plan=result.plan,
+            spent_by=self._budgets.spent_by,
+        )
 
     def _end_early(self) -> None:
-        end_early(self, self._ending, self._group)
+        end_early(self._scope, self._ending, self._group)
 
     def _end_loop(self) -> None:
         """End the run where no task can start any more and the recorded run ended, unless it added tasks after that."""
@@ -251,13 +271,13 @@ class TeamRun:
     @property
     def output(self) -> Artifact | None:
         """What the run gives back instead of the accepted ends of its plan; set a text or an artifact."""
-        return self._output
+        return self._ending.output
 
     @output.setter
     def output(self, value: Artifact | str) -> None:
         made = Artifact(value) if isinstance(value, str) else value
         check_kind("TeamRun.output", made, Artifact)
-        self._output = made
+        self._ending.output = made
 
     @property
     def graph(self) -> TaskGraph | None:
@@ -358,8 +378,17 @@ class TeamRun:
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
         self._records = self._dispatcher.records
         self._steering.begin(self._dispatcher)
-        parts = (self._services, self._dispatcher, self._steering, self._budgets, self._earlier, self.emit)
-        self._attempts = AttemptRunner(self.request, self.team, *parts, self._timeouts, self._supervisor, self._plan)
+        self._attempts = AttemptRunner(
+            self._scope,
+            self._services,
+            self._dispatcher,
+            self._steering,
+            self._budgets,
+            self._earlier,
+            self._timeouts,
+            self._supervisor,
+            self._plan,
+        )
         self._move(RunState.PLAN_READY)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph

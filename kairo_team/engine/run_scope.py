@@ -1,0 +1,28 @@
+"""`RunScope`: what every part of a run is given instead of the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Journal
+    from kairo_team.governance.governor import Governor
+    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """One run: what it executes, what it spends, where its steps are recorded and its events go."""
+
+    request: TeamExecutionRequest
+    team: Team
+    config: TeamConfig
+    governor: Governor
+    journal: Journal
+    clock: Callable[[], float]
+    started: float
+    """When the run began, by its clock."""
+    emit: Callable[..., None]
+    """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
