@@ -70,8 +70,8 @@ MODULES = {
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
 ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus run_scope records.journal
-    records.plan_records questions board suspension run_handle budget_split task_run dispatcher steering constraints runtime
-    run_services member_model work_context preflight planning attempts ending lone_agent team_run"""
+    records.plan_records questions board suspension run_handle budget_split task_run dispatcher steering constraints
+    runtime run_services member_model work_context preflight planning attempts ending lone_agent team_run"""
 """The modules of the engine: each imports only from those before it, and for type checkers too."""
 ENGINE_ORDER = ENGINE_IN_ORDER.split()
 ENGINE_PAIRS = {

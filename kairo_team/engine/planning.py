@@ -61,8 +61,10 @@ class RunPlan:
         warn: Callable[[str], None],
         on_new_plan: Callable[[], None],
     ) -> None:
-        """`budget_problem` says why the run has no budget, if so; `end_early` ends the run where the recorded
-        one ended.
+        """Take the parts of the run that a plan needs, and what it calls.
+
+        `budget_problem` says why the run has no budget, if so. `end_early` ends the run where the recorded one ended.
+        `on_new_plan` is called for a plan that is not recorded.
         """
         self.graph: TaskGraph | None = scope.request.plan
         """The plan as it stands."""
