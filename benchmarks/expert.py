@@ -1,7 +1,8 @@
 """The cost of plan, generate and review for each task, when agents return at once.
 
 The unit is that of `benchmarks.overhead`: a bare gather of the same coroutines, for each task. An instant planner makes
-the plan, the agent of that benchmark generates, an instant strategy reviews; the cost of the run is divided by its tasks.
+the plan, the agent of that benchmark generates, an instant strategy reviews; the cost of the run is divided by its
+tasks.
 """
 
 from __future__ import annotations
