@@ -83,10 +83,10 @@ def make_clerk(address: LocalAddress) -> kt.Agent:
         return f"You read the tide log of {ctx.deps.port}."
 
     @clerk.output_validator
-    def stands_in_the_log(ctx: RunContext[Log], said: HighWater) -> HighWater:
-        if said.time not in ctx.deps.line or f"{said.metres} m" not in ctx.deps.line:
+    def stands_in_the_log(ctx: RunContext[Log], answer: HighWater) -> HighWater:
+        if answer.time not in ctx.deps.line or f"{answer.metres} m" not in ctx.deps.line:
             raise ModelRetry(f"Log: {ctx.deps.line} Say the time and the metres that stand there.")
-        return said
+        return answer
 
     def open_log(assignment: kt.Assignment, _: kt.MemberContext) -> Log:
         return Log(PORT, assignment.upstream["measure"].text)

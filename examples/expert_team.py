@@ -73,7 +73,7 @@ PLAN_PROMPT = "\n\n".join(
         "Goal: {{ request.goal }}\nPlan:",
     ]
 )
-WRITER = "\n\n".join(["Make a sentence of it.", *(f"{noted}\n{said}" for noted, said in WRITTEN.items())])
+WRITER = "\n\n".join(["Make a sentence of it.", *(f"{noted}\n{sentence}" for noted, sentence in WRITTEN.items())])
 TASK_PROMPT = """{% for finding in assignment.findings if finding.status != "closed" %}
 {{ finding.observed }}
 {% endfor %}
@@ -112,8 +112,8 @@ def true(artifact: kt.Artifact, context: kt.EvaluationContext) -> bool | str:
 
 def whole(artifact: kt.Artifact, context: kt.EvaluationContext) -> bool | str:
     """Find subjects and figures that were left out."""
-    said = WORD.findall(artifact.text.casefold())
-    missing = [word for word in recorded(asked(context)) if word not in said]
+    words = WORD.findall(artifact.text.casefold())
+    missing = [word for word in recorded(asked(context)) if word not in words]
     return not missing or f"say {', '.join(missing)}"
 
 
@@ -201,11 +201,11 @@ def watch(event: kt.events.Event) -> None:
     """Print the verdict of each review."""
     if isinstance(event, kt.events.EvaluationResult):
         verdict = event.verdict
-        said = f": {verdict.feedback}" if verdict.feedback else ""
-        print(f"review of {event.task_id}, attempt {event.attempt}: {verdict.outcome}{said}")
+        feedback = f": {verdict.feedback}" if verdict.feedback else ""
+        print(f"review of {event.task_id}, attempt {event.attempt}: {verdict.outcome}{feedback}")
 
 
-def tell(result: kt.TeamResult) -> str:
+def summary(result: kt.TeamResult) -> str:
     """Print the plan, the notice, the errors, and the status."""
     tasks = result.plan.tasks if result.plan else ()
     plan = [f"{task.id:8} {task.member or '':7} {' '.join(task.depends_on)}".rstrip() for task in tasks]
@@ -221,7 +221,7 @@ def main(arguments: list[str]) -> int:
     """Run the team and print the result."""
     team, request = build(offline="--offline" in arguments)
     result = kt.run_sync(team, request, runtime=kt.Runtime(subscribers=[watch]))
-    print(tell(result))
+    print(summary(result))
     return 0 if result.status in (kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED) else 1
 
 

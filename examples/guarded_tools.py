@@ -81,12 +81,12 @@ def play(tries: list[tuple[str, dict[str, Any]]]) -> ScriptedModel:
 
 def try_all(root: Path, tries: list[tuple[str, dict[str, Any]]], *, plan_mode: bool = False) -> list[str]:
     """Let a model try the tools of a workspace; return the lines to print."""
-    desk, model, told = Workspace(root), play(tries), iter(tries)
+    desk, model, made = Workspace(root), play(tries), iter(tries)
     lines: list[str] = []
 
     def listen(event: kt.events.Event) -> None:
         if isinstance(event, kt.events.ToolCalled):
-            lines.append(f"{event.outcome:8} {said(*next(told))}")
+            lines.append(f"{event.outcome:8} {as_call(*next(made))}")
             if event.reason:
                 lines.append(f"{'':8}   {event.refused_by}: {event.reason}")
         elif isinstance(event, kt.events.GuardrailDecided):
@@ -104,7 +104,7 @@ def try_all(root: Path, tries: list[tuple[str, dict[str, Any]]], *, plan_mode: b
     return [*lines, f"{result.status.value}, {used}: {result.output}"]
 
 
-def said(tool: str, arguments: dict[str, Any]) -> str:
+def as_call(tool: str, arguments: dict[str, Any]) -> str:
     """Write a call as one would in Python."""
     return f"{tool}({', '.join(f'{name}={text!r}' for name, text in arguments.items())})"
 

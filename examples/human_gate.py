@@ -103,7 +103,7 @@ team, _ = build(kt.ConsoleGate())
 # ---------------------------------------------------------------- output
 
 
-def told(result: kt.TeamResult) -> list[str]:
+def summary(result: kt.TeamResult) -> list[str]:
     """Return the state of every task."""
     lines = [result.status.value.upper()]
     for outcome in result.outcomes:
@@ -125,14 +125,14 @@ async def later(answers: Iterable[kt.HumanDecision] = ANSWERS) -> list[str]:
     desk, runtime = build(kt.DeferGate())
     request = kt.TeamExecutionRequest("Lend it.", plan=plan, run_id="loan-1")
     result = await kt.run(desk, request)
-    lines = told(result)
+    lines = summary(result)
     for decision in answers:
         (question,) = runtime.pending(request.run_id)
         lines += ["", f"? {question.text}", f"  {question.subject}"]
         lines += [f"> {decision.action} {decision.feedback}".rstrip(), ""]
         runtime.answer(question.id, decision)
         result = await runtime.resume(request.run_id, desk)
-        lines += told(result)
+        lines += summary(result)
     return lines
 
 
@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> None:
     if "--defer" in arguments:
         lines = anyio.run(later)
     else:
-        lines = told(kt.run_sync(team, kt.TeamExecutionRequest("Lend it.", plan=plan)))
+        lines = summary(kt.run_sync(team, kt.TeamExecutionRequest("Lend it.", plan=plan)))
     print("\n".join(lines))
 
 

@@ -107,7 +107,7 @@ def build(model: str | kt.ChatModel = PLAYED) -> tuple[kt.Team, kt.TeamExecution
     return team, kt.TeamExecutionRequest("Find the highest water.", plan=kt.TaskGraph([*maps, total]), config=config)
 
 
-def tell(result: kt.TeamResult) -> str:
+def summary(result: kt.TeamResult) -> str:
     """Print how many documents were read, why some failed, what it cost, then the result and the status."""
     *maps, reduced = result.outcomes
     read = [outcome for outcome in maps if outcome.status is kt.TaskStatus.COMPLETED]
@@ -128,7 +128,7 @@ team, request = build()
 def main() -> int:
     """Read the documents and print the results."""
     result = kt.run_sync(team, request)
-    print(tell(result))
+    print(summary(result))
     return 0 if result.status in (kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED) else 1
 
 

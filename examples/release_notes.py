@@ -49,7 +49,7 @@ def notes(assignment: kt.Assignment) -> str:
         written = assignment.upstream.get(task_id)
         text = written.data_as(Sentence).sentence if written else f"{commit['subject']} [the commit's own words]"
         lines[commit["kind"]].append(f"- {text} ({commit['id']})")
-    return "\n\n".join("\n".join([f"## {HEADINGS[kind]}", *said]) for kind, said in lines.items() if said)
+    return "\n\n".join("\n".join([f"## {HEADINGS[kind]}", *written]) for kind, written in lines.items() if written)
 
 
 def gate(check: Check, artifact: kt.Artifact, context: kt.EvaluationContext) -> bool | kt.Finding:

@@ -206,8 +206,8 @@ def _git(place: Path, *arguments: str) -> str:
     except subprocess.TimeoutExpired:
         raise Misuse(f"git did not answer within 30 seconds in {str(place)!r}") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it gives no reason"]
-        if "not a git repository" in said[0]:
+        errors = done.stderr.decode(errors="replace").strip().splitlines() or ["it gives no reason"]
+        if "not a git repository" in errors[0]:
             raise Misuse(f"{str(place.resolve())!r} is in no git repository")
-        raise Misuse(f"git cannot read {str(place.resolve())!r}: {said[0].removeprefix('fatal: ')}")
+        raise Misuse(f"git cannot read {str(place.resolve())!r}: {errors[0].removeprefix('fatal: ')}")
     return done.stdout.decode(errors="replace")

@@ -136,8 +136,8 @@ async def begin(request: Request) -> Response:
         raise HTTPException(400, 'the body needs a goal, such as {"goal": "Tell what the sea is like."}')
     run = await desk(request).begin(goal)
     here = f"/runs/{run.run_id}"
-    told = {"run_id": run.run_id, "events": f"{here}/events", "result": f"{here}/result"}
-    return JSONResponse(told, 201, {"location": here})
+    created = {"run_id": run.run_id, "events": f"{here}/events", "result": f"{here}/result"}
+    return JSONResponse(created, 201, {"location": here})
 
 
 async def follow(request: Request) -> Response:

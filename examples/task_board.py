@@ -153,13 +153,13 @@ def build() -> tuple[kt.Team, kt.TeamExecutionRequest]:
     return team, kt.TeamExecutionRequest("Report on the weather of the year.", plan=plan)
 
 
-def tell(result: kt.TeamResult) -> str:
+def summary(result: kt.TeamResult) -> str:
     """Print how each task ended and why, then the report, then the status."""
     lines = [f"{'task':10}  {'status':9}  {'tries':>5}"]
     for outcome in result.outcomes:
         made = outcome.artifact.text.partition("\n")[0] if outcome.artifact else ""
-        said = outcome.error or (made if outcome.task_id in ("station", "clean") else "")
-        lines.append(f"{outcome.task_id:10}  {outcome.status:9}  {outcome.attempts:5}  {said}".rstrip())
+        note = outcome.error or (made if outcome.task_id in ("station", "clean") else "")
+        lines.append(f"{outcome.task_id:10}  {outcome.status:9}  {outcome.attempts:5}  {note}".rstrip())
     *_, last = result.outcomes
     made = last.artifact.text if last.artifact else f"no report: {last.error}"
     return "\n\n".join(["\n".join(lines), made, result.status.value.upper()])
@@ -171,7 +171,7 @@ team, request = build()
 def main() -> int:
     """Run the pipeline and print the results."""
     result = kt.run_sync(team, request)
-    print(tell(result))
+    print(summary(result))
     return 0 if result.status in (kt.TeamStatus.COMPLETED, kt.TeamStatus.DEGRADED) else 1
 
 

@@ -51,13 +51,13 @@ def build(notes: list[str], person: kt.HumanGate | None) -> kt.Team:
 def watch(event: kt.events.Event) -> None:
     """Print the verdict of each review."""
     if isinstance(event, kt.events.EvaluationResult):
-        print(f"review of {event.task_id}, attempt {event.attempt}: {said(event.verdict)}")
+        print(f"review of {event.task_id}, attempt {event.attempt}: {describe(event.verdict)}")
         for finding in event.verdict.findings:
             if finding.status != "closed":
                 print(f"  {finding.criterion}: {finding.observed}")
 
 
-def said(verdict: kt.EvaluationVerdict) -> str:
+def describe(verdict: kt.EvaluationVerdict) -> str:
     """Describe what a review decided, with the cause when it is open."""
     return f"{verdict.outcome}({verdict.cause})" if verdict.cause else verdict.outcome.value
 
@@ -73,7 +73,7 @@ def scene(title: str, notes: list[str], person: kt.HumanGate | None) -> kt.TeamR
     print(f"== {title}")
     result = kt.run_sync(build(notes, person), kt.TeamExecutionRequest("Dose them.", plan=PLAN))
     for outcome in result.outcomes:
-        print(f"{outcome.task_id}: {outcome.status}{f', {said(outcome.verdict)}' if outcome.verdict else ''}")
+        print(f"{outcome.task_id}: {outcome.status}{f', {describe(outcome.verdict)}' if outcome.verdict else ''}")
     print(": ".join([result.status.upper(), *result.warnings[:1]]))
     print(f"{result.output}\n" if result.output else "")
     return result

@@ -51,7 +51,7 @@ def test_the_page_shows_what_it_asks_at_the_terminal() -> None:
     screen = io.StringIO()
     desk, _ = human_gate.build(kt.ConsoleGate(source=Hands(TYPED, screen), sink=screen))
     result = kt.run_sync(desk, kt.TeamExecutionRequest("Lend it.", plan=human_gate.plan))
-    lines = [*screen.getvalue().splitlines()[1:], "", *human_gate.told(result)]
+    lines = [*screen.getvalue().splitlines()[1:], "", *human_gate.summary(result)]
     assert lines == shown(1)
 
 

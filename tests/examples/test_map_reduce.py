@@ -76,7 +76,7 @@ def test_with_too_few_readings_there_is_no_result(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(map_reduce, "BLANK", tuple(range(1, 8)))
     result = kt.run_sync(*map_reduce.build())
     assert result["reduce"].status is kt.TaskStatus.SKIPPED
-    assert "no result: " in map_reduce.tell(result)
+    assert "no result: " in map_reduce.summary(result)
     assert result.status is kt.TeamStatus.DEGRADED  # the readings there are, are its output
 
 

@@ -90,7 +90,7 @@ def test_without_the_station_there_is_no_report(data: Path) -> None:
     (data / "station.csv").unlink()
     result = run()
     assert result.status is kt.TeamStatus.FAILED
-    assert "no report: " in task_board.tell(result)
+    assert "no report: " in task_board.summary(result)
     assert result["report"].status is kt.TaskStatus.SKIPPED
 
 
