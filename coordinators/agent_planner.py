@@ -48,7 +48,7 @@ class AgentPlanner:
         self._settings = dict(settings or {})
 
     def preflight(self, models: Models) -> list[str]:
-        """Say why the planner could not be asked: its model is not to be had."""
+        """Return why the planner could not be asked: its model is not to be had."""
         try:
             models.resolve(self.model)
         except KairoError as error:
@@ -56,7 +56,7 @@ class AgentPlanner:
         return []
 
     async def plan(self, request: TeamExecutionRequest, team: Team, context: MemberContext) -> TaskGraph:
-        """Plan the request for this team; `NoPlan` says what is wrong with the model's second try."""
+        """Plan the request for this team; `NoPlan` lists what is wrong with the model's second reply."""
         model = context.model(self.model)
         settings = dict(self._settings)
         max_tokens: int | None = settings.pop("max_tokens", None)
@@ -168,7 +168,7 @@ def _id_of(most: int) -> dict[str, Any]:
 
 
 def _sentences(error: ValidationError) -> list[str]:
-    """Say what is wrong with the shape, one sentence each."""
+    """Return what is wrong with the shape, one sentence each."""
     found: list[str] = []
     for one in error.errors(include_url=False)[:_MOST_SENTENCES]:
         where = ".".join(str(part) for part in one["loc"])
@@ -177,7 +177,7 @@ def _sentences(error: ValidationError) -> list[str]:
 
 
 def _too_much(tasks: int, budget: Budget) -> list[str]:
-    """Say which limit has not even one unit for each task."""
+    """Return which limit has not even one unit for each task."""
     limits = {"loops": budget.loops, "tokens": budget.tokens}
     return [
         f"the plan has {tasks} tasks, and the budget only {limit} {name}"

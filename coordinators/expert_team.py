@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.coordinators.failure_policy import FailurePolicy
-from kairo_team.coordinators.planners import PlanMaking, RolePlanner
+from kairo_team.coordinators.planners import PlanMaker, RolePlanner
 from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
 from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.engine.preflight import bind, plan_problems, planner_problems
@@ -35,8 +35,8 @@ class ExpertTeamCoordinator:
 
     `evaluator` reviews every task that names none of its own: a strategy or rubric, or the name of one of the team's;
     None checks that the artifact is not blank, and with a judge that it does what its task asks. `judge`, a model or an
-    agent, answers the criteria `by="judge"` of every rubric. What a criterion needs and nobody wired is refused before
-    work starts, and so is, under HIGH risk, a review that checks for blankness alone.
+    agent, answers the criteria `by="judge"` of every rubric. A criterion without its judge or gate is refused before
+    work starts; so is, under HIGH risk, a review that checks for blankness alone.
 
     `gate` asks people; None takes the runtime's, if it has one. With `replan` the planner may once replace what has not
     started, when a task is about to fail; that plan is checked like the first, but nobody is asked to approve it.
@@ -93,7 +93,7 @@ class ExpertTeamCoordinator:
         return None if preview is None else cast("TaskGraph | None", preview(request, team))
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
-        """Say why its planner could not be asked, where it may be, and what the reviews of a known plan lack."""
+        """Return why its planner could not be asked, where it may be, and what the reviews of a known plan lack."""
         runtime: Runtime = team.runtime or Runtime()
         prices = runtime.prices.under(request.config.budget_policy)
         problems: list[str] = []
@@ -106,7 +106,7 @@ class ExpertTeamCoordinator:
         return problems + self._reviewers(team).problems(plan, request.config, gated=gated)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
-        """Return the models and agents that reviews of a plan ask; where none is known, of a task that says nothing."""
+        """Return the models and agents that reviews ask: of this plan, or of a task without an evaluator of its own."""
         return self._reviewers(team).models(TaskGraph([Task("task", "task")]) if plan is None else plan)
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -117,7 +117,7 @@ class ExpertTeamCoordinator:
             problems = self.preflight(request, team)
             if problems:
                 raise PlanRefused(problems)
-            making = PlanMaking(run, self.planner, self.planner_failure_mode)
+            making = PlanMaker(run, self.planner, self.planner_failure_mode)
             graph = await (making.plan_until_approved() if self.plan_approval else making.plan())
             reviewers.check(run, graph)
             work = TaskWork(run, self.failure_policy, reviewers, making.replan if self.replan else None)

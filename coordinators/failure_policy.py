@@ -58,7 +58,7 @@ class FailurePolicy:
         _check_errors("never_on", self.never_on)
 
     def tries_again(self, kinds: Sequence[str]) -> bool:
-        """Say whether an attempt that failed like this is made again; `kinds` as in `Attempt.kinds`."""
+        """Return whether an attempt that failed like this is made again; `kinds` as in `Attempt.kinds`."""
         if not _names(self.never_on).isdisjoint(kinds):
             return False
         return self.retry_on is None or not _names(self.retry_on).isdisjoint(kinds)

@@ -1,4 +1,4 @@
-"""How the expert team comes to its plan: given or made, approved by a person, and made anew when a task fails."""
+"""Plans of the expert team: `RolePlanner`, and how a plan is asked for, approved by a person, and replaced."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RolePlanner:
         return TaskGraph(tasks)
 
 
-class PlanMaking:
+class PlanMaker:
     """Makes the plans of one run."""
 
     def __init__(self, run: TeamRun, planner: Planner, failure_mode: PlannerFailureMode) -> None:
@@ -46,17 +46,17 @@ class PlanMaking:
         self._failure_mode = failure_mode
         self._number = 0
 
-    async def plan(self, **told: Any) -> TaskGraph:
-        """Take the request's plan, or have one made; `told` is added to what the planner reads.
+    async def plan(self, **more: Any) -> TaskGraph:
+        """Take the request's plan, or have one made; `more` is added to the context that the planner reads.
 
-        What keeps the planner from it is recorded, for a replay asks no planner.
+        Why the planner failed is recorded: a replay asks no planner.
         """
         run, failures = self._run, list[str]()
         self._number += 1
         given = run.request.plan
         if given is not None:
             return await run.plan(lambda: given)
-        request = replace(run.request, context={**run.request.context, **told}) if told else run.request
+        request = replace(run.request, context={**run.request.context, **more}) if more else run.request
         graph = await run.plan(lambda: self._ask(request, failures))
         if self._failure_mode is PlannerFailureMode.FAIL_FAST:
             return graph
@@ -70,7 +70,7 @@ class PlanMaking:
         run, graph = self._run, await self.plan()
         sent_back, most = 0, self._run.config.max_human_rounds
         while True:
-            text, left = f"may {run.team.name!r} work by this plan?", most - sent_back
+            text, left = f"May {run.team.name!r} work by this plan?", most - sent_back
             consequences = self._consequences(left)
             decision = await run.ask(HumanRequest("plan", text, show_plan(graph), consequences=consequences))
             if decision is None:
@@ -93,7 +93,7 @@ class PlanMaking:
             graph = await self.plan(previous_plan=show_plan(graph), wanted_of_the_plan=decision.feedback)
 
     def _consequences(self, left: int) -> Mapping[str, str]:
-        """Say what follows from each answer, with so many revisions left."""
+        """Return what follows from each answer, with so many revisions left."""
         given = self._run.request.plan is not None
         ends = "the run fails, and nothing is started"
         return {
@@ -104,7 +104,7 @@ class PlanMaking:
         }
 
     async def replan(self, failing: Task, error: str) -> bool:
-        """Have the planner replace what has not started, because a task is about to fail; say whether it did."""
+        """Have the planner replace what has not started, because a task is about to fail; return whether it did."""
         return await self._run.replan(failing, lambda kept: self._ask_anew(kept, failing, error)) is not None
 
     async def _ask(self, request: TeamExecutionRequest, failures: list[str]) -> TaskGraph:
@@ -127,9 +127,9 @@ class PlanMaking:
 
     async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:
         run = self._run
-        told: Mapping[str, Any] = {**run.request.context, "failed": {failing.id: error}}
+        context: Mapping[str, Any] = {**run.request.context, "failed": {failing.id: error}}
         config = replace(run.config, budget=left_of(run.governor.budget, run.governor.usage))
-        request = replace(run.request, plan=kept, context=told, config=config)
+        request = replace(run.request, plan=kept, context=context, config=config)
         return await self._planner.plan(request, run.team, run.context("plan"))
 
 

@@ -1,4 +1,4 @@
-"""Who reviews which task: a team's evaluators with the coordinator's judge wired in, checked before work starts."""
+"""Which evaluator reviews which task: the team's, with the coordinator's judge, checked before work starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _named_by: Callable[[Task], str | None] = attrgetter("evaluator")
 
 
 def default_evaluator(judge: Any) -> EvaluationStrategy:
-    """Return what reviews where nothing is said: not blank, and with a judge, that it does what the task asks."""
+    """Return the default evaluator: not blank, and with a judge, that the artifact does what its task asks."""
     if judge is None:
         return _PLAIN
     gate = Criterion("not-blank", "the artifact must not be blank", checks.not_blank)
@@ -45,7 +45,7 @@ class Reviewers:
         self._named: dict[str, EvaluationStrategy] = {}
 
     def of(self, task: Task) -> EvaluationStrategy | None:
-        """Return who reviews a task; None: nobody."""
+        """Return the evaluator of a task; None: it is not reviewed."""
         return self._reviewer(task.evaluator)
 
     def _reviewer(self, name: str | None) -> EvaluationStrategy | None:
@@ -81,7 +81,7 @@ class Reviewers:
             yield "a judge is wired, and no criterion asks for one: say by='judge', or leave the judge out"
 
     def _lacks(self, name: str | None, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
-        """Say why tasks that name this evaluator cannot be reviewed as they are to be."""
+        """Return why tasks that name this evaluator cannot be reviewed as they are to be."""
         reviewer = self._reviewer(name)
         ask = getattr(reviewer, "preflight", None)
         lacking: list[str] = [] if ask is None else ask(gate=gated)

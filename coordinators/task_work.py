@@ -1,4 +1,4 @@
-"""What follows a review that leads to no revision: acceptance, a senior, a person, or what the risk allows."""
+"""One task in a coordinator's hands: attempts, reviews, revisions, and what follows when a review is not a PASS."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TaskWork:
             if verdict.outcome is not VerdictOutcome.REVISE:
                 await Escalation(self, task, progress, evaluator).settle(verdict)
                 return
-            previous, findings = attempt, to_tell(verdict)
+            previous, findings = attempt, findings_for_next_attempt(verdict)
             attempt = await self.try_once(task, progress, previous, findings)
             if attempt.error is not None:
                 attempt = await self._until_made(task, progress, attempt, previous, findings)
@@ -112,14 +112,14 @@ class TaskWork:
         return False
 
     async def _is_over(self, task: Task, attempt: Attempt) -> bool:
-        """Say whether nobody else is to try: a person or a constraint ended it, or the team has nothing left."""
+        """Return whether nobody else is to try: a person or a constraint ended it, or the team has nothing left."""
         ended = attempt.over or attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
         return ended or await self.run.is_over(task)
 
     async def _try_again(
         self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding], attempt: Attempt
     ) -> Attempt:
-        """Let the member that made an attempt try again, as often as its task or the policy says."""
+        """Let the member that made an attempt try again, as often as its task or the policy allows."""
         policy, retry = self._policy, 0
         retries = policy.retries if task.retries is None else task.retries
         while attempt.error is not None and attempt.interrupted is None and not attempt.over:
@@ -151,8 +151,8 @@ Reviewed = tuple["Attempt", EvaluationVerdict]
 _STANDSTILL: Final = 3
 """Verdicts in a row that find the same wanting, without a better score: more of it is no progress."""
 
-MOST_TOLD: Final = 5
-"""Blocking findings that a member is told at once; the others stay open and are told once these are mended."""
+MOST_FINDINGS: Final = 5
+"""Blocking findings that a member is given at once; the others stay open and follow once these are mended."""
 
 
 @dataclass(slots=True)
@@ -205,29 +205,29 @@ class Progress:
         return max(verdict.score or 0.0 for verdict in last[1:]) <= (last[0].score or 0.0)
 
     def used_up(self, cause: Cause, why: str) -> EvaluationVerdict:
-        """Say that review is used up, with what the review of the best attempt found."""
+        """Return that review is used up, with what the review of the best attempt found."""
         return self.best()[1].used_up(cause, why)
 
 
-def to_tell(verdict: EvaluationVerdict, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
-    """Return what the member of the next attempt is told: what blocks, what is remarked, and as closed what is met.
+def findings_for_next_attempt(verdict: EvaluationVerdict, first: Sequence[Finding] = ()) -> tuple[Finding, ...]:
+    """Return the findings for the next attempt: what blocks, what is remarked, and as closed what is met.
 
     Of what blocks it is `first` and then the first of the verdict, which has in front what moves the outcome most.
-    Scores, levels and what a judge said of what is met stay behind.
+    Scores, levels and a judge's remarks on what is met are left out.
     """
     wrong = [finding for finding in (*first, *verdict.findings) if finding.status != "closed"]
     blocking = [finding for finding in wrong if finding.severity == "blocking"]
     remarks = [finding for finding in wrong if finding.severity != "blocking"]
-    return (*blocking[:MOST_TOLD], *remarks, *_met(verdict, {finding.criterion or finding.id for finding in wrong}))
+    return (*blocking[:MOST_FINDINGS], *remarks, *_met(verdict, {finding.criterion or finding.id for finding in wrong}))
 
 
 def _met(verdict: EvaluationVerdict, wrong: set[str]) -> Iterable[Finding]:
     """Return a closed finding for each criterion that is met, whether it ever was wanting or not."""
-    told = [replace(finding, severity="info") for finding in verdict.findings if finding.status == "closed"]
+    closed = [replace(finding, severity="info") for finding in verdict.findings if finding.status == "closed"]
     met_now = [one for one in verdict.criteria if one.passed]
-    told += [Finding(one.id, one.id, "info", expected=one.text, status="closed") for one in met_now]
+    closed += [Finding(one.id, one.id, "info", expected=one.text, status="closed") for one in met_now]
     met: dict[str, Finding] = {}
-    for finding in told:
+    for finding in closed:
         met.setdefault(finding.criterion or finding.id, finding)
     return (finding for name, finding in met.items() if name not in wrong)
 
@@ -315,10 +315,10 @@ class Escalation:
         senior = run.team.member(self._last.member).senior
         if senior is None or verdict.cause not in _ABOUT_THE_WORK or not await run.hand_over(task, senior.id):
             return None
-        return await self._one_more(verdict, to_tell(verdict))
+        return await self._one_more(verdict, findings_for_next_attempt(verdict))
 
     async def _ask_person(self, verdict: EvaluationVerdict) -> EvaluationVerdict | None:
-        """Ask the run's gate and do what it says; the verdict of the one more attempt that it may buy."""
+        """Ask the run's gate and do what the person decided; return the verdict of one more attempt, if any."""
         chosen = self._chosen(verdict)
         decision = await self._run.ask(self._question(verdict, chosen)) if self._run.gated else None
         if decision is None:
@@ -337,7 +337,7 @@ class Escalation:
     def _question(self, verdict: EvaluationVerdict, chosen: Attempt) -> HumanRequest:
         return HumanRequest(
             "review",
-            f"is the work of {chosen.member!r} on {self._task.id!r} good enough? {_say_why(verdict)}",
+            f"Is the work of {chosen.member!r} on {self._task.id!r} good enough? {_reason_to_ask(verdict)}",
             chosen.artifact.text if chosen.artifact else "",
             self._task.id,
             chosen.member,
@@ -348,7 +348,7 @@ class Escalation:
         )
 
     def _consequences(self, verdict: EvaluationVerdict, chosen: Attempt) -> Mapping[str, str]:
-        """Say what follows from each answer."""
+        """Return what follows from each answer."""
         left = self._run.config.max_human_rounds - self._sent_back
         silence = "it is accepted with a warning" if self._is_accepted_by_risk(verdict) else "the task fails"
         passes = "it is accepted: its verdict is a PASS"
@@ -375,7 +375,7 @@ class Escalation:
         wanted = Finding("person", observed="a person looked at it", expected=decision.feedback)
         again = None
         if await self._run.hand_over(self._task, chosen.member):
-            again = await self._one_more(verdict, to_tell(verdict, first=[wanted]))
+            again = await self._one_more(verdict, findings_for_next_attempt(verdict, first=[wanted]))
         if again is None and not self._over:
             await self._fail(verdict, chosen, "the attempt that a person asked for could not be made")
         return again
@@ -406,9 +406,9 @@ class Escalation:
         await self._work.fail(self._task, f"not accepted ({cause}): {reason}", best=chosen, verdict=verdict)
 
 
-def _say_why(verdict: EvaluationVerdict) -> str:
-    """Say why a person is asked, and what they are to look at."""
+def _reason_to_ask(verdict: EvaluationVerdict) -> str:
+    """Return why a person is asked, and what they are to look at."""
     assert verdict.cause is not None, "a person is asked only what a review left open"
     left = "; ".join(one.text for one in verdict.criteria if one.left_to_a_person)
-    told = left if left and verdict.awaits_approval else verdict.feedback
-    return f"{_WHY_ASKED[verdict.cause]}: {told}" if told else f"{_WHY_ASKED[verdict.cause]}."
+    detail = left if left and verdict.awaits_approval else verdict.feedback
+    return f"{_WHY_ASKED[verdict.cause]}: {detail}" if detail else f"{_WHY_ASKED[verdict.cause]}."

@@ -1,4 +1,4 @@
-"""How a judge is shown an artifact: as data, whatever it says, with nothing in it that cannot be seen."""
+"""How a judge is shown an artifact: as data, with nothing in it that cannot be seen."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ArtifactView:
     hidden: int
     """How many characters nobody would see."""
     suspicious: str | None
-    """How it seems to tell its judge what to say; None: it does not."""
+    """How it seems to instruct its judge; None: it does not."""
     whole: bool
-    """False: what stands behind the cut was not seen, and nothing can be said of it."""
+    """False: what stands behind the cut was not seen, and nothing about it is known."""
 
     def fenced(self, token: str) -> str:
         """Put it between lines that nothing in it can imitate; `token` is this call's own."""
@@ -56,7 +56,7 @@ def as_data(text: str) -> str:
 
 
 def obvious_defect(artifact: Artifact) -> str | None:
-    """Say what is wrong with an artifact that no judge needs to see; None for what one has to look at."""
+    """Return what is wrong with an artifact that no judge needs to see; None for what one has to look at."""
     if not any(letter.isalnum() and is_seen(letter) for letter in artifact.text):
         return "it says nothing"
     if artifact.partial:
@@ -80,7 +80,7 @@ def _repeats_itself(text: str) -> bool:
 
 
 def _begins_again(words: str, length: int) -> bool:
-    """Say whether most of a text is its first `length` characters, over and over."""
+    """Return whether most of a text is its first `length` characters, over and over."""
     passage = words[:length]
     whole = len(words) // length
     return words.startswith(passage * max(_REPEATED, int(whole * _MOSTLY)))

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext
 
 CHECK_TIMEOUT: Final = 10.0
-"""Seconds one check may take unless its rubric or its own `timeout` says otherwise."""
+"""Seconds one check may take unless its rubric or its own `timeout` sets another limit."""
 MAX_SAID: Final = 2_000
-"""Characters that are kept of each thing a check says."""
+"""Characters that are kept of each text a check returns."""
 
 _logger = logging.getLogger("kairo_team")
 
@@ -46,14 +46,14 @@ class Asker:
     async def ask(self, context: EvaluationContext) -> Any:
         """Return what the function returns, or an `Answer` that it is unknown because it crashed or took too long.
 
-        What a budget says passes through: it is not about the artifact.
+        An error of the budget passes through: it is not about the artifact.
         """
         try:
-            said = self._call(context.artifact, context) if self._in_place else self._begin(context)
-            if not inspect.isawaitable(said):
-                return said
+            returned = self._call(context.artifact, context) if self._in_place else self._begin(context)
+            if not inspect.isawaitable(returned):
+                return returned
             with anyio.move_on_after(self._timeout):
-                return await said
+                return await returned
         except BaseException as raised:
             error = failure_of(raised)
             if error is None or isinstance(innermost(error), HaltError | InsufficientBudget):
@@ -64,7 +64,7 @@ class Asker:
         return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")
 
     def _begin(self, context: EvaluationContext) -> Any:
-        """Call a plain function; return what it says, or where it takes its time something to wait for."""
+        """Call a plain function; return its answer, or an awaitable when it takes longer."""
         call = PlainCall(lambda: self._call(context.artifact, context))
         ended = call.ends_within(self._patience)
         self._patience = PATIENCE if ended else 0.0  # nobody waits in place twice for a slow one
@@ -72,22 +72,22 @@ class Asker:
 
     async def _later(self, call: PlainCall) -> Any:
         await call.wait(self._timeout + 1)
-        said = call.outcome()
-        return await said if inspect.isawaitable(said) else said
+        returned = call.outcome()
+        return await returned if inspect.isawaitable(returned) else returned
 
 
-def as_answer(criterion: Criterion, said: Any) -> Answer:
-    """Read what a check said; whatever is none of the things a check may say is unknown."""
-    if said is True or said is False:
-        return Answer(said)
-    if isinstance(said, str) and said.strip():
-        return Answer(level=False, finding=Finding(criterion.id, observed=cut(said)))
-    if isinstance(said, Finding):
-        return Answer(level=False, finding=said)
-    if isinstance(said, Answer):
-        return said
+def as_answer(criterion: Criterion, returned: Any) -> Answer:
+    """Read what a check returned; a value that no check may return makes the criterion unknown."""
+    if returned is True or returned is False:
+        return Answer(returned)
+    if isinstance(returned, str) and returned.strip():
+        return Answer(level=False, finding=Finding(criterion.id, observed=cut(returned)))
+    if isinstance(returned, Finding):
+        return Answer(level=False, finding=returned)
+    if isinstance(returned, Answer):
+        return returned
     wanted = "True, False, a sentence, a Finding or an Answer"
-    return Answer(None, f"the check returned {_shown(said)} instead of {wanted}")
+    return Answer(None, f"the check returned {_shown(returned)} instead of {wanted}")
 
 
 def cut(text: str) -> str:
@@ -102,9 +102,9 @@ def cut_finding(finding: Finding) -> Finding:
     return replace(finding, **long) if long else finding
 
 
-def _shown(said: Any) -> str:
-    plain = said is None or isinstance(said, str | bytes | int | float)
-    return f"{said!r:.100}" if plain else f"an object of class {type(said).__name__}"
+def _shown(returned: Any) -> str:
+    plain = returned is None or isinstance(returned, str | bytes | int | float)
+    return f"{returned!r:.100}" if plain else f"an object of class {type(returned).__name__}"
 
 
 def _without_context(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,7 +134,7 @@ class PlainCall:
         self._error: BaseException | None = None
 
     def ends_within(self, seconds: float) -> bool:
-        """Start it, wait in place, and tell whether it has ended."""
+        """Start it, wait in place, and return whether it has ended."""
         threading.Thread(target=_context().run, args=(self._work,), name="kairo-check", daemon=True).start()
         return self._done.wait(seconds)
 

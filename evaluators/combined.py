@@ -27,7 +27,7 @@ _GRAVEST: Final = (
     *(Cause.JUDGE_DISAGREEMENT, Cause.LOW_CONFIDENCE, Cause.UNDECIDED),
     *(Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT, Cause.JUDGE_BUDGET),
 )
-"""Causes by how much they forbid, the gravest first; where several strategies leave something open it is told."""
+"""Causes by how much they forbid, the gravest first; where several strategies leave something open."""
 _GOES_ON: Final = frozenset({Cause.UNDECIDED, Cause.LOW_CONFIDENCE, Cause.JUDGE_DISAGREEMENT, *_GRAVEST[-3:]})
 """Causes that another strategy may still decide."""
 
@@ -59,7 +59,7 @@ class CascadeEvaluationStrategy:
 
     @property
     def models(self) -> tuple[Any, ...] | None:
-        """The judges its stages ask; None when no stage says."""
+        """The judges its stages ask; None when no stage names any."""
         return _models(self.stages)
 
     @property
@@ -101,7 +101,7 @@ class _Together:
         self._every = every
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
-        """Ask all of them and join what they say."""
+        """Ask all of them and join their verdicts."""
         account = None if context.context is None else context.context.governor
         before = Usage() if account is None else account.usage  # side by side, none of them knows what is its own
         verdicts: list[EvaluationVerdict | None] = [None] * len(self._strategies)
@@ -124,8 +124,8 @@ class _Together:
             outcome = other
         else:
             outcome = _ESCALATE if _ESCALATE in outcomes else _EXCEEDED
-        told = verdicts if outcome is not _PASS else [one for one in verdicts if one.outcome is _PASS]
-        return _joined(outcome, told, lowest=self._every)
+        reported = verdicts if outcome is not _PASS else [one for one in verdicts if one.outcome is _PASS]
+        return _joined(outcome, reported, lowest=self._every)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that nobody could decide."""
@@ -133,7 +133,7 @@ class _Together:
 
     @property
     def models(self) -> tuple[Any, ...] | None:
-        """The judges they ask; None when none of them says."""
+        """The judges they ask; None when none of them names any."""
         return _models(self._strategies)
 
     @property
@@ -217,22 +217,22 @@ def _preflight(strategies: Iterable[EvaluationStrategy], *, judge: bool, gate: b
 
 
 def _digests(strategies: Iterable[EvaluationStrategy]) -> list[str] | None:
-    """Return the digests of criteria, "" for a strategy that says nothing of any; None where some cannot be read."""
+    """Return the digests of criteria, "" for a strategy without any; None where some cannot be read."""
     digests: list[str] = []
     for strategy in strategies:
-        said: Any = getattr(strategy, "rubric", None) or strategy
+        source: Any = getattr(strategy, "rubric", None) or strategy
         digest = criteria_digest(strategy)
-        if digest is None and hasattr(said, "digest"):
+        if digest is None and hasattr(source, "digest"):
             return None
         digests.append(digest or "")
     return digests
 
 
 def _models(strategies: Iterable[EvaluationStrategy]) -> tuple[Any, ...] | None:
-    """Join the judges of strategies; None where nobody is known, and one does not say that it asks none."""
-    said = [getattr(strategy, "models", None) for strategy in strategies]
-    judges = tuple(judge for some in said for judge in some or ())
-    return judges or (None if None in said else ())
+    """Join the judges of strategies; None where no judge is known, and one does not state that it asks none."""
+    asked = [getattr(strategy, "models", None) for strategy in strategies]
+    judges = tuple(judge for some in asked for judge in some or ())
+    return judges or (None if None in asked else ())
 
 
 def _strategies(name: str, strategies: Iterable[Any]) -> tuple[Any, ...]:

@@ -23,15 +23,15 @@ _RESERVED: Final = frozenset({UNKNOWN, NOT_APPLICABLE, APPROVED})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a check, a judge or a human says of one criterion."""
+    """What a check, a judge or a human decided of one criterion."""
 
     level: bool | str | None
-    """True is the best level, False the worst, a name that level; None: it cannot be told."""
+    """True is the best level, False the worst, a name that level; None: it is unknown."""
     reason: str = ""
     quote: str | None = None
     """Where the artifact shows it, in the artifact's own words."""
     finding: Finding | None = None
-    """What is wrong; None says it in the criterion's own words."""
+    """What is wrong; None takes the criterion's own words."""
 
 
 Check = Callable[..., "bool | str | Finding | Answer | Awaitable[bool | str | Finding | Answer]"]
@@ -60,7 +60,7 @@ class Criterion:
     by: By = "check"
     """Who decides: code, a model, or the run's human gate."""
     kind: Kind = "gate"
-    """A gate must be met. What is graded adds its weight to the score, a penalty takes it away, an info only tells."""
+    """A gate must be met. A graded one adds its weight to the score, a penalty takes it away, an info does neither."""
     weight: Number = 1
     """What it counts in the score, > 0; of no account for a gate or an info."""
     levels: tuple[str, ...] = ("not met", "met")
@@ -68,7 +68,7 @@ class Criterion:
     evidence: Evidence = "none"
     """"quote": a judge's answer above the worst level counts only with a quote that stands in the artifact."""
     applies: Applies | None = None
-    """Says, before anything else is asked, whether the criterion is one for this artifact. None is always."""
+    """Decides, before anything else is asked, whether the criterion applies to this artifact. None: always."""
     version: str | None = None
     """Stands for what `check` and `applies` decide by where their state cannot be read; see `Rubric.digest`."""
 
@@ -77,9 +77,9 @@ class Criterion:
         owner = f"criterion {self.id!r}"
         if not isinstance(self.text, str) or not self.text.strip():
             raise ValueError(f"{owner}: the text must not be blank")
-        for name, said, allowed in (("by", self.by, BY), ("kind", self.kind, KINDS)):
-            if said not in allowed:
-                raise ValueError(f"{owner}: {name} must be one of {known(allowed)}, not {said!r}")
+        for name, given, allowed in (("by", self.by, BY), ("kind", self.kind, KINDS)):
+            if given not in allowed:
+                raise ValueError(f"{owner}: {name} must be one of {known(allowed)}, not {given!r}")
         self._check_decider(owner)
         self._check_weight(owner)
         object.__setattr__(self, "levels", _levels(owner, self.levels))
@@ -120,10 +120,10 @@ class Criterion:
 
 
 def takes_context(function: Callable[..., Any]) -> bool:
-    """Tell whether a function needs a second positional argument, which is then the evaluation context."""
-    said = getattr(function, "wants_context", None)
-    if isinstance(said, bool):
-        return said
+    """Return whether a function needs a second positional argument, which is then the evaluation context."""
+    given = getattr(function, "wants_context", None)
+    if isinstance(given, bool):
+        return given
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
@@ -133,14 +133,14 @@ def takes_context(function: Callable[..., Any]) -> bool:
 
 
 def is_async(function: Any) -> bool:
-    """Tell whether calling it makes a coroutine."""
+    """Return whether calling it makes a coroutine."""
     while isinstance(function, functools.partial):
         function = cast("Any", function).func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method itself is needed
 
 
 def _makes_checks(function: Any) -> bool:
-    """Say whether a function is one that ships and makes a check, or says by its annotation that it does."""
+    """Return whether a function is one that ships and makes a check, or says by its annotation that it does."""
     return inspect.isfunction(function) and function.__annotations__.get("return") in ("Made", "checks.Made")
 
 

@@ -1,4 +1,4 @@
-"""What tells one check from another: code, arguments and state, in a form that is the same in every process."""
+"""What distinguishes one check from another: code, arguments and state, in a form that is the same in every process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN: Final = (str, bool, int, float, bytes, tuple, list, dict, set, frozenset
 
 
 class NoFingerprint(ValueError):
-    """Something has a state that cannot be read: nothing tells it from others of its kind."""
+    """A state cannot be read: nothing distinguishes the object from others of its kind."""
 
 
 def digest_of(value: Any) -> str:
@@ -101,9 +101,9 @@ class _Reader:
         """Describe what has code: a function, a class, or an object."""
         if isinstance(value, type):
             return self._class(value)
-        said = getattr(value, "fingerprint", None)
-        if isinstance(said, str):
-            return [name_of(type(value)), said]
+        given = getattr(value, "fingerprint", None)
+        if isinstance(given, str):
+            return [name_of(type(value)), given]
         if isinstance(value, MethodType):
             return ["method", self.read(value.__func__), self.read(value.__self__)]
         if isinstance(value, FunctionType):

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 Kind = Literal["gate", "graded", "penalty", "info"]
-"""gate: must be met. graded: adds to the score. penalty: takes from the score when not met. info: is only told."""
+"""gate: must be met. graded: adds to the score. penalty: takes from the score when not met. info: is only reported."""
 KINDS: Final[tuple[Kind, ...]] = ("gate", "graded", "penalty", "info")
 Number = int | float | Decimal | Fraction
 
@@ -110,7 +110,7 @@ def stand(items: Sequence[Item], levels: Levels) -> Standing:
 
 
 def decide(standing: Standing, threshold: Fraction) -> Decision:
-    """Say what is certain, whatever the unknown turn out to be."""
+    """Return what is certain, whatever the unknown turn out to be."""
     if standing.gates_failed:
         return Decision.REVISE
     if not standing.gates and not standing.scored:
@@ -123,7 +123,7 @@ def decide(standing: Standing, threshold: Fraction) -> Decision:
 
 
 def below(points: int, standing: Standing, threshold: Fraction) -> bool:
-    """Tell whether so many points are less than the threshold asks for."""
+    """Return whether so many points are less than the threshold asks for."""
     return points * threshold.denominator < threshold.numerator * standing.total
 
 

@@ -24,7 +24,7 @@ BATCH: Final = 4
 
 
 class JudgedStrategy(ABC):
-    """A review by a rubric with criteria for judges; who they are, and how they are asked, its kinds say."""
+    """A review by a rubric with criteria for judges; its kinds decide which judges, and how they are asked."""
 
     models: tuple[Any, ...]
     """The judges it asks."""
@@ -67,7 +67,7 @@ class JudgedStrategy(ABC):
 
     @abstractmethod
     async def _ask(self, review: Review, context: EvaluationContext) -> EvaluationVerdict:
-        """Ask as long as the outcome depends on a judge, and say what follows."""
+        """Ask as long as the outcome depends on a judge, and return what follows."""
 
     def preflight(self, *, judge: bool = True, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that nobody could decide; see `Rubric.preflight`."""
@@ -75,7 +75,7 @@ class JudgedStrategy(ABC):
 
 
 def suspect(verdict: EvaluationVerdict, how: str) -> EvaluationVerdict:
-    """Keep an artifact that seems to tell its judge what to say from being passed; nothing else changes."""
+    """Keep an artifact that seems to instruct its judge from being passed; nothing else changes."""
     if verdict.outcome is not VerdictOutcome.PASS:
         return verdict
     why = f"the artifact seems to tell its judge what to say: {how}"

@@ -1,4 +1,4 @@
-"""Asking a judge: what it is told, and what of its reply counts."""
+"""Asking a judge: what it is given, and what of its reply counts."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _MOST_CANDIDATES: Final = 1_000
 """Places in a reply where an object may begin that are looked at."""
 
 _LONGEST_WORDS: Final = 200
-"""Characters of one thing a judge says; four of them, and all around them, fit into a small model's reply."""
+"""Characters of one text of a judge's answer; four of them, and all around them, fit into a small model's reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge said of some criteria."""
+    """What a judge answered about some criteria."""
 
     answers: Mapping[str, Answer]
     """By criterion id: each that was asked, once."""
     confidence: float | None
-    """How sure it says to be, from 0 to 1."""
+    """How sure it claims to be, from 0 to 1."""
     injection_suspected: str | None
-    """How the artifact seems to tell its judge what to say; None: it does not."""
+    """How the artifact seems to instruct its judge; None: it does not."""
 
 
 class Judge:
@@ -88,14 +88,14 @@ class Judge:
         return judgement if through is None else replace(judgement, injection_suspected=through)
 
     def _messages(self, criteria: Sequence[Criterion], token: str) -> list[Message]:
-        """Tell what to do, show the artifact as a message of its own, then what it was made from, and tell it again."""
-        render, told = self._member.render, {"token": token, "cannot_tell": CANNOT_TELL}
+        """Give the instructions, then the artifact as its own message, then what it was made from, and ask again."""
+        render, values = self._member.render, {"token": token, "cannot_tell": CANNOT_TELL}
         ids = [criterion.id for criterion in criteria]
         seen = {"hidden": self._view.hidden, "whole": self._view.whole}
         return [
-            Message.system(render("judge", criteria=criteria, **told)),
+            Message.system(render("judge", criteria=criteria, **values)),
             Message.user(self._view.fenced(token)),
-            Message.user(render("judge_ask", shown=self._shown(token), ids=ids, **seen, **told)),
+            Message.user(render("judge_ask", shown=self._shown(token), ids=ids, **seen, **values)),
         ]
 
     def _shown(self, token: str) -> dict[str, Any]:
@@ -122,8 +122,8 @@ class _AgentAsModel:
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Have the agent answer the whole conversation as one task."""
-        said = "\n\n".join(message.text for message in request.messages)
-        assignment = Assignment(Task("judge", said), said, {}, {}, {})
+        text = "\n\n".join(message.text for message in request.messages)
+        assignment = Assignment(Task("judge", text), text, {}, {}, {})
         made: Any = await self._agent.run(assignment, self._context.context)
         return ModelResponse(made if isinstance(made, str) else made.text)
 
@@ -160,12 +160,12 @@ def read_judgement(text: str, criteria: Sequence[Criterion], token: str, view: A
     Raises `InvalidJudgement` where there is none or more than one, and for answers off the menu, missing or doubled.
     """
     found = _only_object(text, token)
-    said: Any = found.get("answers")
-    if not isinstance(said, list):
+    answer: Any = found.get("answers")
+    if not isinstance(answer, list):
         raise InvalidJudgement('"answers" is not a list')
     answers: dict[str, Answer] = {}
     menu = {criterion.id: criterion for criterion in criteria}
-    for item in cast("list[Any]", said):  # type: ignore[redundant-cast]  # pyright needs it
+    for item in cast("list[Any]", answer):  # type: ignore[redundant-cast]  # pyright needs it
         one = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
         criterion = menu.get(str(one.get("id")))
         if criterion is None or criterion.id in answers:
@@ -213,32 +213,32 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _answer(said: Mapping[str, Any], criterion: Criterion, view: ArtifactView) -> Answer:
-    level = said.get("answer")
+def _answer(answer: Mapping[str, Any], criterion: Criterion, view: ArtifactView) -> Answer:
+    level = answer.get("answer")
     if level == CANNOT_TELL:
-        return Answer(None, _text(said, "observed"))
+        return Answer(None, _text(answer, "observed"))
     if level not in criterion.levels:
         raise InvalidJudgement(f"{criterion.id!r} takes {known([*criterion.levels, CANNOT_TELL])}, not {level!r:.100}")
     if level != criterion.levels[0] and not view.whole:
         return Answer(None, "the end of the artifact was not shown to the judge")
     if level == criterion.levels[-1]:
-        return Answer(level, _text(said, "observed"), _text(said, "quote") or None)
+        return Answer(level, _text(answer, "observed"), _text(answer, "quote") or None)
     finding = Finding(
         criterion.id,
-        locus=_text(said, "where"),
-        observed=_text(said, "observed") or f"{level}: {criterion.text}",
-        expected=_text(said, "expected"),
+        locus=_text(answer, "where"),
+        observed=_text(answer, "observed") or f"{level}: {criterion.text}",
+        expected=_text(answer, "expected"),
     )
-    return Answer(level, finding.observed, _text(said, "quote") or None, finding)
+    return Answer(level, finding.observed, _text(answer, "quote") or None, finding)
 
 
-def _text(said: Mapping[str, Any], name: str) -> str:
-    value = said.get(name)
+def _text(answer: Mapping[str, Any], name: str) -> str:
+    value = answer.get(name)
     return value.strip() if isinstance(value, str) else ""
 
 
-def _confidence(said: Mapping[str, Any]) -> float | None:
-    value = said.get("confidence")
+def _confidence(answer: Mapping[str, Any]) -> float | None:
+    value = answer.get("confidence")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         return None
     return float(value)

@@ -80,8 +80,8 @@ class _Sitting:
         judgements = await self._ask(criteria)
         if len(judgements) < self._quorum:
             return review
-        told = sorted(one.injection_suspected for one in judgements if one.injection_suspected)
-        self._suspected = self._suspected or next(iter(told), None)
+        suspicions = sorted(one.injection_suspected for one in judgements if one.injection_suspected)
+        self._suspected = self._suspected or next(iter(suspicions), None)
         self._confidence += [one.confidence for one in judgements if one.confidence is not None]
         for criterion in criteria:
             answer = self._vote(criterion, [one.answers[criterion.id] for one in judgements])
@@ -120,12 +120,14 @@ class _Sitting:
         tied = list(counts.values()).count(most) > 1
         if tied or most < self._quorum or level is None:
             self._disagreed = self._disagreed or len(counts) > 1
-            said = ", ".join(f"{number} x {name or 'cannot tell'}" for name, number in sorted(counts.items(), key=str))
-            return Answer(None, f"no quorum of {self._quorum} on {criterion.id!r}: {said}")
+            counted = ", ".join(
+                f"{number} x {name or 'cannot tell'}" for name, number in sorted(counts.items(), key=str)
+            )
+            return Answer(None, f"no quorum of {self._quorum} on {criterion.id!r}: {counted}")
         return min((answer for answer in answers if answer.level == level), key=repr)
 
     def verdict(self, review: Review) -> EvaluationVerdict:
-        """Say what follows from the answers."""
+        """Return what follows from the answers."""
         verdict = replace(review.verdict(), confidence=min(self._confidence, default=None))
         if self._suspected is not None:
             verdict = suspect(verdict, self._suspected)

@@ -1,4 +1,4 @@
-"""Whether a text really says what somebody says it says."""
+"""Whether a quote really stands in a text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _as_seen() -> dict[int, str | None]:
 
 
 def stands_in(quote: str, text: str) -> bool:
-    """Tell whether a quote that is not blank stands in a text, but for what a reader would not notice."""
+    """Return whether a quote that is not blank stands in a text, but for what a reader would not notice."""
     return stands_in_plain(quote, plain(text))
 
 

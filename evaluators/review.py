@@ -40,11 +40,11 @@ class Decided:
     """What it was decided on, in the artifact's own words or by where it is; "" is the artifact as a whole."""
 
     def flips_on(self, place: str, text: str) -> bool:
-        """Tell whether the opposite, said now of `place` in `text`, is said of words that have not changed since.
+        """Return whether the opposite, decided now of `place` in `text`, is about words that have not changed since.
 
         The words that were decided on still stand there, and those of now are among them; or they were quoted for
         "met", and "not met" shows no others. Something added elsewhere can make right what was wrong, so "met" without
-        a quote is no flip. What is said of the artifact as a whole never is: an unchanged one is not judged again.
+        a quote is no flip. A decision about the artifact as a whole never is: an unchanged one is not judged again.
         """
         if not stands_in(self.place, text):
             return False
@@ -63,7 +63,7 @@ class History:
     """Criteria that were found wanting once."""
 
     def status(self, criterion_id: str) -> Literal["open", "regressed"]:
-        """Say what a criterion is that is not met now: worse than it was, or open, still or for the first time."""
+        """Return what a criterion is that is not met now: worse than it was, or open, still or for the first time."""
         return "regressed" if criterion_id in self.met else "open"
 
 
@@ -115,11 +115,11 @@ class Ruling:
     """What is wrong; None at the best level."""
     applies: bool = True
     flipped: bool = False
-    """It is unknown because a judge said the opposite before, of the same words."""
+    """It is unknown because a judge decided the opposite before, of the same words."""
 
 
 MET: Final = Ruling(1)
-"""The best of two levels, with nothing more to say."""
+"""The best of two levels, without a remark."""
 NOT_FOR_THIS: Final = Ruling(None, "it does not apply to this artifact", applies=False)
 
 
@@ -145,9 +145,9 @@ def rule(criterion: Criterion, answer: Answer, artifact: Artifact) -> Ruling:
 def _finding(criterion: Criterion, answer: Answer, place: int) -> Finding:
     finding = answer.finding
     if finding is None:
-        said = answer.reason if criterion.by == "check" else ""
+        reason = answer.reason if criterion.by == "check" else ""
         stands = criterion.levels[place]
-        finding = Finding(criterion.id, observed=cut(said) or f"{stands}: {criterion.text}")
+        finding = Finding(criterion.id, observed=cut(reason) or f"{stands}: {criterion.text}")
     finding = cut_finding(finding)
     return replace(finding, criterion=criterion.id, expected=finding.expected or criterion.text)
 
@@ -157,14 +157,14 @@ class Review:
     """One artifact against one rubric, as far as it has come: a value, `answered` makes the next.
 
     Made by `Rubric.review`, which has run the checks. Whoever can decide more criteria takes those of `open`, answers
-    them, and goes on while there are any; then `verdict` says what follows. The outcome is that of having asked for
+    them, and goes on while there are any; then `verdict` returns what follows. The outcome is that of having asked for
     everything, whatever was left out.
 
     A later round asks for nothing new. What blocks is a criterion of the same rubric that was found wanting before
     (`open`), was met before (`regressed`), or is decided for the first time (`open`): unknown never passes. What was
-    found wanting and is met now is told as `closed`. Each criterion has one finding at a time, however often a judge
-    words it anew or sees it elsewhere. A judge that says the opposite of what it said before of words that have not
-    changed (`Decided.flips_on`) has told nothing: the criterion is unknown, and where the outcome hangs on it that is
+    found wanting and is met now is reported as `closed`. Each criterion has one finding at a time, even if a judge
+    words it anew or sees it elsewhere. A judge that contradicts its earlier answer about words that have not changed
+    (`Decided.flips_on`) has decided nothing: the criterion is unknown, and where the outcome depends on it that is
     ESCALATE(contradiction). A check is believed.
     """
 
@@ -232,7 +232,7 @@ class Review:
         return self._share(self._standing.upper)
 
     def verdict(self) -> EvaluationVerdict:
-        """Say what follows: PASS, REVISE, or ESCALATE with `human_required`, `contradiction` or `undecided`."""
+        """Return what follows: PASS, REVISE, or ESCALATE with `human_required`, `contradiction` or `undecided`."""
         decision = self.decision
         if decision is Decision.OPEN:
             return self._escalated()
@@ -260,7 +260,7 @@ class Review:
         return self._escalate(self._causes(left), why)
 
     def _causes(self, left: Sequence[Criterion]) -> list[Cause]:
-        """Say why criteria are not decided, first what forbids most."""
+        """Return why criteria are not decided, first what forbids most."""
         found = {self._cause(criterion) for criterion in left} or {Cause.UNDECIDED}
         if Cause.HUMAN_REQUIRED in found and self._with_people_content().decision is Decision.PASS:
             return [Cause.HUMAN_REQUIRED]
@@ -327,7 +327,7 @@ class Review:
                 wrong.append((self._told(criterion, ruling, ruling.finding, short=short), _lost(item, ruling)))
             elif ruling.level is not None and criterion.id in self.history.wanting:
                 closed.append(Finding(criterion.id, criterion.id, "info", expected=criterion.text, status="closed"))
-        wrong.sort(key=lambda told: (told[0].severity != "blocking", -told[1]))
+        wrong.sort(key=lambda pair: (pair[0].severity != "blocking", -pair[1]))
         return [finding for finding, _ in wrong] + closed
 
     def _told(self, criterion: Criterion, ruling: Ruling, finding: Finding, *, short: bool) -> Finding:
@@ -352,7 +352,7 @@ class Review:
         return CriterionResult(criterion.id, level, passed, reason, ruling.quote, criterion.text, criterion.by)
 
     def _why(self, criterion: Criterion) -> str:
-        """Say why a criterion is unknown."""
+        """Return why a criterion is unknown."""
         ruling = self.rulings.get(criterion.id)
         if ruling is not None:
             return ruling.reason

@@ -75,21 +75,21 @@ class Rubric:
             asker = self._askers.get(criterion.id)
             if asker is None or criterion.id in rulings:
                 continue
-            said = await asker.ask(context)
-            plain = said is True and criterion.top == 1
-            rulings[criterion.id] = MET if plain else rule(criterion, as_answer(criterion, said), context.artifact)
+            answer = await asker.ask(context)
+            plain = answer is True and criterion.top == 1
+            rulings[criterion.id] = MET if plain else rule(criterion, as_answer(criterion, answer), context.artifact)
         history = history_of(context.prior_verdicts)
         return Review(self.criteria, self._items, self._threshold, context.artifact, rulings, history)
 
     async def _not_applicable(self, context: EvaluationContext) -> dict[str, Ruling]:
-        """Find the criteria that are none for this artifact; where that cannot be told they are unknown."""
+        """Find the criteria that do not apply to this artifact; where that is not known they are unknown."""
         rulings: dict[str, Ruling] = {}
         for criterion_id, asker in self._scopes.items():
-            said = await asker.ask(context)
-            if said is False:
+            answer = await asker.ask(context)
+            if answer is False:
                 rulings[criterion_id] = NOT_FOR_THIS
-            elif said is not True:
-                why = said.reason if isinstance(said, Answer) else "whether it applies must be True or False"
+            elif answer is not True:
+                why = answer.reason if isinstance(answer, Answer) else "whether it applies must be True or False"
                 rulings[criterion_id] = Ruling(None, why)
         return rulings
 
@@ -100,7 +100,7 @@ class Rubric:
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
         """Return one sentence for each criterion that nobody could decide; none when work can start.
 
-        `judge` and `gate` say what is wired: a judge that is asked, a human gate.
+        `judge` and `gate` state what is wired: a judge that is asked, a human gate.
         """
         lacking: dict[By, str] = {}
         if not judge:
@@ -119,7 +119,7 @@ class Rubric:
         """SHA-256, in hex, of all that decides: the threshold and every criterion, in whatever order.
 
         A check counts by its source, arguments and state, and by what it names of its own module; files and services it
-        reads are not in it. None where a state cannot be read (`no_digest` says which): then no certificate can be
+        reads are not in it. None where a state cannot be read (`no_digest` names it): then no certificate can be
         made for the rubric, and its criteria are not frozen while a task is worked on. `Criterion.version` mends that.
         """
         return self._digested[0]
@@ -185,7 +185,7 @@ def _described(criterion: Criterion) -> Mapping[str, Any]:
 
 
 def _told_apart(criterion: Criterion, what: str, function: Any) -> Any:
-    """Describe a function of a criterion; its name alone where the author says by a version when it changes."""
+    """Describe a function of a criterion; its name alone where the author gives a version that changes with it."""
     try:
         return fingerprint(function)
     except NoFingerprint as error:

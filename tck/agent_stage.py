@@ -123,7 +123,7 @@ def text_of(output: Any) -> str:
 
 
 def why(result: TeamResult) -> str:
-    """Say how the task ended, for the message of an assertion."""
+    """Return how the task ended, for the message of an assertion."""
     outcome = result[TASK]
     return f"the task ended {outcome.status.value} ({outcome.error}), spent {outcome.usage}"
 

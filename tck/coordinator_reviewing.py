@@ -154,7 +154,7 @@ _NOT_COMPLETED = {TeamStatus.DEGRADED, TeamStatus.FAILED}
 
 
 def is_accepted(outcome: TaskOutcome) -> bool:
-    """Say whether the task's artifact was accepted."""
+    """Return whether the task's artifact was accepted."""
     return outcome.status is TaskStatus.COMPLETED
 
 

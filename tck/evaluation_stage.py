@@ -225,7 +225,7 @@ def _written(context: EvaluationContext) -> str:
 
 
 def is_about_rounds(verdict: EvaluationVerdict) -> bool:
-    """Tell whether it says what only the run can know."""
+    """Return whether it says what only the run can know."""
     return verdict.cause in {Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE}
 
 

@@ -221,7 +221,7 @@ def _forms(score: float | None) -> list[str]:
 
 
 def _is_told(form: str, text: str) -> bool:
-    """Tell whether a number of that form stands in a text, and not as a part of another."""
+    """Return whether a number of that form stands in a text, and not as a part of another."""
     return re.search(rf"(?<![\d.]){form}(?!\d)", text) is not None
 
 

@@ -235,7 +235,7 @@ class GuardrailDecisions(ContractTCK):
 
     @classmethod
     def covers(cls, phase: GuardrailPhase) -> bool:
-        """Say whether the policy is asked in a phase."""
+        """Return whether the policy is asked in a phase."""
         return GuardrailChain([cls.make_policy()]).covers(phase)
 
     @classmethod

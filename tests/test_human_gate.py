@@ -122,7 +122,7 @@ async def test_audit_g08_the_question_says_what_follows_from_each_answer() -> No
     first, second = gate.asked
     assert (
         first.text
-        == "is the work of 'letter' on 'letter' good enough? Only a person may accept it: it fits our readers"
+        == "Is the work of 'letter' on 'letter' good enough? Only a person may accept it: it fits our readers"
     )
     assert dict(first.consequences) == {
         "approve": "it is accepted: its verdict is a PASS",
@@ -137,7 +137,7 @@ async def test_audit_g08_the_question_says_where_an_approval_is_no_pass() -> Non
     office, _ = letter(gate=(gate := Gate(APPROVE)), evaluator=Leaves(UNSURE))
     await office.run(risk_profile="low")
     (asked,) = gate.asked
-    assert asked.text == "is the work of 'letter' on 'letter' good enough? The judge is not sure: hard to say"
+    assert asked.text == "Is the work of 'letter' on 'letter' good enough? The judge is not sure: hard to say"
     assert asked.consequences["approve"] == "it is accepted without a PASS: the run is DEGRADED"
     assert asked.consequences["silence"] == "it is accepted with a warning"
 

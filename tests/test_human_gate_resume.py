@@ -58,7 +58,7 @@ async def test_kf_g13_only_dependents_wait_and_finished_work_is_not_repeated() -
     assert statuses(first) == {
         "a": "completed", "asked": "suspended", "other": "completed", "last": "completed", "after": "pending"
     }  # fmt: skip
-    assert "task 'asked' waits for a person: is the work of 'm' on 'asked' good enough?" in str(first.error)
+    assert "task 'asked' waits for a person: Is the work of 'm' on 'asked' good enough?" in str(first.error)
     assert first["asked"].artifact == kt.Artifact("asked 1")
     before = list(clerk.did)
     desk.answer(APPROVE)

@@ -1,4 +1,4 @@
-"""`CalibratedEvaluationStrategy`: a strategy decides by itself only where certificates say how often it may err."""
+"""`CalibratedEvaluationStrategy`: a strategy decides by itself only where certificates bound how often it errs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DECIDED: Final[dict[VerdictOutcome, Side]] = {VerdictOutcome.PASS: "pass", Verdi
 
 
 def sureness(verdict: EvaluationVerdict, ranks: Sequence[float] = ()) -> float | None:
-    """Return where a verdict stands on the path from unsure (0) to sure (1); None where its judge did not say.
+    """Return where a verdict stands on the path from unsure (0) to sure (1); None where its judge gave no confidence.
 
     What code decided without asking a model is sure; its REVISE is infinitely so, as no judge is to overrule it. With
     `ranks`, sorted confidences of the same judge, a confidence counts by the share of them that it reaches.
@@ -74,7 +74,7 @@ class CalibratedEvaluationStrategy:
 
     @property
     def models(self) -> tuple[Any, ...] | None:
-        """The judges its strategy asks; None when it does not say."""
+        """The judges its strategy asks; None when it does not name them."""
         judges: tuple[Any, ...] | None = getattr(self.strategy, "models", None)
         return judges
 

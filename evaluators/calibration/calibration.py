@@ -74,7 +74,7 @@ async def calibrate(
     Among what it then decides by itself, the share a human would have decided otherwise is at most `alpha`, for PASS
     and REVISE each, with a probability of `1 - delta` over the draw of the labels; for each bucket of attempts (1, 2,
     3 and later) by itself. `alpha` by side, `{"pass": 0.05}`, leaves what is not in it to humans. Where nothing can be
-    promised there is no certificate, and a sentence in `shortfalls` says what it takes.
+    promised there is no certificate, and a sentence in `shortfalls` names what it takes.
 
     A cascade takes one threshold for all its stages, and each is asked about every example. `path` is fitted by
     `fit_path` on other examples; without it stages are compared by their confidences as they are. `repeats` asks for
@@ -199,7 +199,7 @@ async def _ask_all(
 
 
 class _Heard:
-    """What the stages said of one artifact."""
+    """What the stages decided of one artifact."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -276,7 +276,7 @@ class _Promises:
 
 
 def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:
-    """Say why there is no certificate, and what it takes."""
+    """Return why there is no certificate, and what it takes."""
     promise = f"{side} on attempt {bucket}: no promise of at most {walk.alpha:.1%} wrong"
     needed = f"at least {walk.needed} that are decided so, without a single error"
     if walk.answered < walk.needed:

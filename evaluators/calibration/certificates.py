@@ -32,7 +32,7 @@ _SHARE: Final = Field(gt=0, lt=1)
 @checked
 @dataclass(frozen=True)
 class Subject:
-    """What a certificate speaks of. Whatever differs in it, the certificate says nothing any more."""
+    """What a certificate is for. When anything in it differs, the certificate no longer holds."""
 
     rubric: str
     """Digest of the criteria; of each stage's where they differ."""
@@ -41,7 +41,7 @@ class Subject:
     parameters: Json = field(default=EMPTY, hash=False)
     """How the stages are made: their classes, sampling settings, quorums."""
     prompt: str = ""
-    """Digest of what the judges are told, and of the form of their replies; "" where only code decides."""
+    """Digest of what the judges are given, and of the form of their replies; "" where only code decides."""
 
 
 def subject_of(strategy: EvaluationStrategy, context: MemberContext | None) -> Subject:
@@ -93,9 +93,9 @@ def _digest_of(rubric: Rubric) -> str:
 
 
 def _own_fingerprint(thing: Any) -> str:
-    """Return the digest of what a strategy or an agent says it is."""
-    said = getattr(thing, "fingerprint", None)
-    if not isinstance(said, str):
+    """Return the digest of the fingerprint that a strategy or an agent gives."""
+    given = getattr(thing, "fingerprint", None)
+    if not isinstance(given, str):
         raise ValueError(
             f"nothing tells {thing!r:.80} from others of its class, so a certificate could not say what it is for: "
             "give it a str attribute `fingerprint` that changes with whatever it decides by"
@@ -127,17 +127,17 @@ def _parameters_of(stage: Any) -> dict[str, Any]:
 
 
 def _prompts(rubric: Rubric, context: MemberContext) -> list[Any]:
-    """Return what a judge would be told of a task of our own, and the form of its reply.
+    """Return what a judge would be given for a task of our own, and the form of its reply.
 
     Templates, criteria and menus are in it, artifacts are not.
     """
     criteria = rubric.decided_by("judge")
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "token": "token", "cannot_tell": CANNOT_TELL, "criteria": criteria, "ids": [one.id for one in criteria],
         "shown": {"task": "A task.", "goal": "A goal.", "upstream": {"before": "A text."}},
         "hidden": 1, "whole": False, "problem": "a problem",
     }  # fmt: skip
-    return [*(context.render(name, **told) for name in _TEMPLATES), question_schema(criteria, "token")]
+    return [*(context.render(name, **values) for name in _TEMPLATES), question_schema(criteria, "token")]
 
 
 # ---------------------------------------------------------------- certificates

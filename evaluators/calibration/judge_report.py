@@ -1,4 +1,4 @@
-"""What is told beside any judge: how often it is wrong, against two baselines that look at nothing."""
+"""What is reported about any judge: how often it is wrong, against two baselines that look at nothing."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _as_json(one: Any) -> Any:
 
 def report_on(reviewed: Sequence[Reviewed], thresholds: Mapping[Side, float] = ALL) -> JudgeReport:
     """Report on what a strategy decided where `thresholds` let it stand."""
-    said = [one.decided(thresholds) for one in reviewed]
-    passes = [one for one, side in zip(reviewed, said, strict=True) if side == "pass"]
-    sends_back = [one for one, side in zip(reviewed, said, strict=True) if side == "revise"]
+    decided = [one.decided(thresholds) for one in reviewed]
+    passes = [one for one, side in zip(reviewed, decided, strict=True) if side == "pass"]
+    sends_back = [one for one, side in zip(reviewed, decided, strict=True) if side == "revise"]
     longest = sorted(reviewed, key=lambda one: one.length, reverse=True)[: len(passes)]
     again = [one.flipped for one in reviewed if one.flipped is not None]
-    causes = [one.cause or "low_confidence" for one, side in zip(reviewed, said, strict=True) if side is None]
+    causes = [one.cause or "low_confidence" for one, side in zip(reviewed, decided, strict=True) if side is None]
     return JudgeReport(
         len(reviewed),
         _bad(passes),

@@ -43,7 +43,7 @@ def data_digest(labelled: Iterable[LabelledArtifact]) -> str:
 
 
 def without_doubles(labelled: Iterable[LabelledArtifact]) -> list[LabelledArtifact]:
-    """Return labelled examples, each once: a double tells nothing new, and would count as another draw.
+    """Return labelled examples, each once: a double adds no information, and would count as another draw.
 
     Raises `ValueError` where the same artifact is labelled both ways.
     """

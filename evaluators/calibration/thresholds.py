@@ -21,7 +21,7 @@ BUCKETS: Final[tuple[Bucket, ...]] = ("1", "2", "3+")
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """What a human and the stages of a strategy say of one artifact."""
+    """What a human and the stages of a strategy decided of one artifact."""
 
     passed: bool
     """By the human."""
@@ -45,7 +45,7 @@ class Reviewed:
 
 
 def standing(stages: Said, thresholds: Mapping[Side, float]) -> tuple[Side, float] | None:
-    """Return what stands of what the stages say, and how sure it is; None where it is left to a human."""
+    """Return the decision of the stages that stands, and how sure it is; None where it is left to a human."""
     return next((one for one in stages if one[1] >= thresholds.get(one[0], math.inf)), None)
 
 
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What the labels say of each threshold, for one side and one bucket of attempts."""
+    """What the labels show of each threshold, for one side and one bucket of attempts."""
 
     alpha: float
     delta: float
@@ -115,7 +115,7 @@ def choose(
 def _walk(reviewed: Sequence[Reviewed], alphas: Mapping[Side, float], delta: float) -> dict[Side, Walk]:
     """Test each threshold, from strict to lax, and stop at the first that cannot be promised for all these sides.
 
-    It begins where there are answers enough for a promise at all; how many there are says nothing of who was right.
+    It begins where there are answers enough for a promise at all; their number does not depend on which were right.
     """
     steps = {side: list[Step]() for side in alphas}
     needed = {side: labels_needed(alpha, delta) for side, alpha in alphas.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.evaluators.checks.apart import SECONDS, run_apart
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
@@ -25,7 +25,7 @@ print(json.dumps(faults[:3]))
 """
 
 
-async def _parses(artifact: Artifact) -> Said:
+async def _parses(artifact: Artifact) -> CheckAnswer:
     faults: Any = await run_apart(_PARSE, _python(artifact.text))
     return not faults or "; ".join(f"line {line} is no Python: {message}" for line, message in faults)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kairo_team.evaluators.checks.given import Texts, given_texts
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 from kairo_team.evaluators.checks.patching import PatchError, apply_patch
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def diff_applies(files: Texts = None) -> Made:
     """
     find = given_texts("diff_applies", files)
 
-    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+    def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         try:
             apply_patch(artifact.text, find(context))
         except PatchError as error:

@@ -1,4 +1,4 @@
-"""Any function as a check: one that says yes or no, and one that raises."""
+"""Any function as a check: one that returns True or False, and one that raises."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kairo_team.evaluators.criterion import is_async, takes_context
 def predicate(function: Callable[..., Any], says: str = "", *, timeout: float | None = None) -> Made:
     """Make a check of a function `(artifact)` or `(artifact, context)`, sync or async, that returns True or False.
 
-    `says` is what the member is told at False; blank is the criterion's own text. `timeout` is in seconds; None takes
-    the rubric's.
+    `says` is the finding's text when it returns False; blank takes the criterion's own text. `timeout` is in
+    seconds; None takes the rubric's.
     """
 
-    def read(said: Any) -> Any:
-        return says if said is False and says.strip() else said
+    def read(answer: Any) -> Any:
+        return says if answer is False and says.strip() else answer
 
     def check(*arguments: Any) -> Any:
-        said = function(*arguments)
-        return _later(said, read) if inspect.isawaitable(said) else read(said)
+        answer = function(*arguments)
+        return _later(answer, read) if inspect.isawaitable(answer) else read(answer)
 
     return _made("predicate", function, check, says, timeout)
 
@@ -33,15 +33,15 @@ def accepted_by(
     """Make a check that a function `(artifact)` or `(artifact, context)`, sync or async, does not raise `errors`.
 
     It makes a check of every validator that raises: a parser, a data frame's schema. What it returns does not matter;
-    what it raises is told the member. Any other error is a crash of the check, and the criterion unknown.
+    the error's text is the finding. Any other error is a crash of the check, and the criterion unknown.
     """
 
     def check(*arguments: Any) -> Any:
         try:
-            said = function(*arguments)
+            answer = function(*arguments)
         except errors as error:
             return _sentence(error)
-        return _accepted(said, errors) if inspect.isawaitable(said) else True
+        return _accepted(answer, errors) if inspect.isawaitable(answer) else True
 
     return _made("accepted_by", function, check, errors, timeout)
 
@@ -55,13 +55,13 @@ def _made(owner: str, function: Any, check: Callable[..., Any], given: Any, time
     return Made(shown, check, source=source, in_place=in_place, wants_context=wants_context, timeout=timeout)
 
 
-async def _later(said: Awaitable[Any], read: Callable[[Any], Any]) -> Any:
-    return read(await said)
+async def _later(answer: Awaitable[Any], read: Callable[[Any], Any]) -> Any:
+    return read(await answer)
 
 
-async def _accepted(said: Awaitable[Any], errors: tuple[type[Exception], ...]) -> Any:
+async def _accepted(answer: Awaitable[Any], errors: tuple[type[Exception], ...]) -> Any:
     try:
-        await said
+        await answer
     except errors as error:
         return _sentence(error)
     return True

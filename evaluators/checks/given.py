@@ -1,4 +1,4 @@
-"""What a check is told besides the artifact: texts by name, given once or found in the context."""
+"""What a check is given beside the artifact: texts by name, given once or found in the context."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
     from kairo_team.verdicts import EvaluationContext
 
-Said = bool | str
+CheckAnswer = bool | str
 """True, or a sentence on what is wrong."""
 
 
@@ -48,7 +48,7 @@ class Made:
 
     @property
     def fingerprint(self) -> str:
-        """What tells it from another."""
+        """What distinguishes it from another."""
         return self._shown if self._source is None else f"{self._shown} {digest_of(fingerprint(self._source))}"
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def markdown_outline(*outline: str, exact: bool = False) -> Made:
     if not wanted:
         raise ValueError("markdown_outline needs at least one heading, such as '# Report'")
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         found = [_Found(heading, plain(heading.title)) for heading in headings(artifact.text)]
         return _differences(found, wanted) if exact else _missing(found, wanted)
 
@@ -75,7 +75,7 @@ class _Found(NamedTuple):
         return self.heading.level == wanted.level and wanted.title in (_ANY, self.title)
 
 
-def _missing(found: Sequence[_Found], wanted: Sequence[Heading]) -> Said:
+def _missing(found: Sequence[_Found], wanted: Sequence[Heading]) -> CheckAnswer:
     place = 0
     for heading in wanted:
         at = next((n for n in range(place, len(found)) if found[n].matches(heading)), None)
@@ -87,7 +87,7 @@ def _missing(found: Sequence[_Found], wanted: Sequence[Heading]) -> Said:
     return True
 
 
-def _differences(found: Sequence[_Found], wanted: Sequence[Heading]) -> Said:
+def _differences(found: Sequence[_Found], wanted: Sequence[Heading]) -> CheckAnswer:
     for number, (one, heading) in enumerate(zip(found, wanted, strict=False), 1):
         if not one.matches(heading):
             return f"heading {number} is {str(one)!r} where {str(heading)!r} belongs"

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 FARTHEST: Final = 200
-"""Lines between where a hunk says it belongs and where it is looked for at most."""
+"""Most lines between the place that a hunk names and the place where it is found."""
 
 _HUNK: Final = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _NO_FILE: Final = "/dev/null"
 
 
 class PatchError(Exception):
-    """The text is no unified diff, or does not apply; the message says what is wrong, and where."""
+    """The text is no unified diff, or does not apply; the message names what is wrong, and where."""
 
 
 @dataclass(slots=True)

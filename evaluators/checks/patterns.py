@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
@@ -40,7 +40,7 @@ class Pattern:
         self.pattern = pattern
 
     def found_in(self, text: str) -> bool:
-        """Tell whether it stands anywhere in a text; `ValueError` for one too long to look through."""
+        """Return whether it stands anywhere in a text; `ValueError` for one too long to look through."""
         if len(text) > LONGEST:
             raise ValueError(f"a text of {len(text)} characters is not searched; at most {LONGEST} are")
         try:
@@ -55,12 +55,12 @@ class Pattern:
 def regex(pattern: str, says: str = "") -> Made:
     """Make a check that a regular expression is found in the text: `^...$` for all of it, `(?m)` line by line.
 
-    `says` is what the member is told when it is not. The syntax is Rust's, Python's but for look-around and
+    `says` is the finding's text when it is not. The syntax is Rust's, Python's but for look-around and
     backreferences; `ValueError` for a pattern with these.
     """
     wanted = Pattern(pattern)
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         return wanted.found_in(artifact.text) or says or f"nothing in the text matches {pattern!r}"
 
     return Made(f"regex({pattern!r})", check, source=says or None)
@@ -70,7 +70,7 @@ def forbidden_regex(pattern: str, says: str = "") -> Made:
     """Make a check that a regular expression is found nowhere in the text; like `regex` in everything else."""
     banned = Pattern(pattern)
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         if not banned.found_in(artifact.text):
             return True
         lines = (number for number, line in enumerate(artifact.text.splitlines(), 1) if banned.found_in(line))

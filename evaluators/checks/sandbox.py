@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import EMPTY
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
 TAIL = 1_000
-"""Characters of a command's output that are told: the last ones, where the error stands."""
+"""Characters of a command's output that a finding shows: the last ones, where the error stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def command(
         raise ValueError(f"command: the sandbox must be an async function of a command and files, not {sandbox!r}")
     beside = dict(files)
 
-    async def check(artifact: Artifact) -> Said:
+    async def check(artifact: Artifact) -> CheckAnswer:
         ran: Any = sandbox(words, {**beside, file: artifact.text})
         ran = await ran if inspect.isawaitable(ran) else ran
         if not isinstance(ran, Ran) or type(ran.exit_code) is not int:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.evaluators.checks.given import Texts, given_texts
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 from kairo_team.evaluators.quotes import plain, stands_in_plain
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ LONGEST_QUOTATION: Final = 2_000
 """Characters between two marks at most; what is longer is none."""
 MOST_QUOTATIONS: Final = 300
 """Quotations that are looked up at most; a text with more is left undecided."""
-MOST_TOLD: Final = 10
-"""Wrong citations, quotations or numbers that are told at most."""
+MOST_FINDINGS: Final = 10
+"""Wrong citations, quotations or numbers that a finding lists at most."""
 
 # None of these has two ways to match the same text, so their time grows with the text's length alone.
 _KEYS: Final = re.compile(r"[^\s,;]+")
@@ -42,12 +42,12 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> M
         raise ValueError(f"citations: least must be a whole number >= 0, not {least!r}")
     find = given_texts("citations", sources)
 
-    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+    def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         known = find(context)
         cited = list(_cited(artifact.text, opening, closing))
         strange = list(dict.fromkeys(name for name in cited if name not in known))
         if strange:
-            return f"no source is called {_told(strange)}; there are {_told(known) or 'none'}"
+            return f"no source is called {_listed(strange)}; there are {_listed(known) or 'none'}"
         return len(cited) >= least or f"the text cites {len(cited)} sources, at least {least} are needed"
 
     shown = f"citations(..., form={form!r}, least={least})"
@@ -61,13 +61,13 @@ def quotations(sources: Texts = None, *, least_words: int = 3) -> Made:
     """
     find = given_texts("quotations", sources)
 
-    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+    def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         long = dict.fromkeys(quote for quote in _quoted(artifact.text) if len(quote.split()) >= least_words)
         if len(long) > MOST_QUOTATIONS:
             raise ValueError(f"{len(long)} quotations are more than the {MOST_QUOTATIONS} that are looked up")
         known = [plain(text) for text in find(context).values()]
         strange = [quote for quote in long if not any(stands_in_plain(quote, text) for text in known)]
-        return not strange or f"no source says {_told(strange)}"
+        return not strange or f"no source says {_listed(strange)}"
 
     return Made(
         f"quotations(..., least_words={least_words})", check, source=sources, in_place=False, wants_context=True
@@ -83,11 +83,11 @@ def numbers(sources: Texts = None, *, allowed: Iterable[float | str] = ()) -> Ma
     find = given_texts("numbers", sources)
     free = {_value(str(number)) for number in allowed}
 
-    def check(artifact: Artifact, context: EvaluationContext) -> Said:
+    def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         known = free.union(*({_value(number) for number in _numbers(text)} for text in find(context).values()))
-        said = dict.fromkeys(_numbers(_IN_A_LIST.sub("", artifact.text)))
-        strange = [number for number in said if _value(number) not in known]
-        return not strange or f"no source has the number {_told(strange)}"
+        numbers = dict.fromkeys(_numbers(_IN_A_LIST.sub("", artifact.text)))
+        strange = [number for number in numbers if _value(number) not in known]
+        return not strange or f"no source has the number {_listed(strange)}"
 
     shown = f"numbers(..., allowed={sorted(free)})"
     return Made(shown, check, source=sources, in_place=False, wants_context=True)
@@ -111,7 +111,7 @@ def _cited(text: str, opening: str, closing: str) -> Iterator[str]:
 
 
 def _is_link(text: str, begin: int, end: int) -> bool:
-    """Tell a Markdown link, or a line that says where one leads, from a citation."""
+    """Distinguish a Markdown link, or a line that says where one leads, from a citation."""
     after = text[end : end + 1]
     return after == "(" or (after == ":" and text[begin - 1 : begin] in ("", "\n"))
 
@@ -136,7 +136,7 @@ def _quoted(text: str) -> Iterator[str]:
 
 
 def _opens(text: str, place: int) -> bool:
-    """Tell whether a mark begins a quotation, as far as it shows: so one too many does not turn the others around."""
+    """Return whether a mark begins a quotation, as far as it shows: so one too many does not turn the others around."""
     before, after = text[place - 1 : place], text[place + 1 : place + 2]
     return text[place] != '"' or (bool(after.strip()) and (not before.strip() or before in '([{-\u2013\u2014"'))
 
@@ -152,7 +152,7 @@ def _value(number: str) -> str:
     return f"{whole.lstrip('0') or '0'}.{rest}" if rest else whole.lstrip("0") or "0"
 
 
-def _told(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     some = list(names)
-    more = f" and {len(some) - MOST_TOLD} more" if len(some) > MOST_TOLD else ""
-    return ", ".join(f"{name!r:.200}" for name in some[:MOST_TOLD]) + more
+    more = f" and {len(some) - MOST_FINDINGS} more" if len(some) > MOST_FINDINGS else ""
+    return ", ".join(f"{name!r:.200}" for name in some[:MOST_FINDINGS]) + more

@@ -8,15 +8,15 @@ from typing import Any, Final
 from pydantic_core import ValidationError, from_json
 
 from kairo_team._util.frozen import freeze, thaw
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 from kairo_team.output_types import JsonSchema
 from kairo_team.results import Artifact, adapter
 
 MAX_FAULTS: Final = 3
-"""Faults of a model's data that are told: a large value can have a million."""
+"""Faults of a model's data that a finding lists: a large value can have a million."""
 
 
-def _is_json(artifact: Artifact) -> Said:
+def _is_json(artifact: Artifact) -> CheckAnswer:
     try:
         from_json(artifact.text.encode(), allow_inf_nan=False)
     except ValueError as error:
@@ -29,7 +29,7 @@ json_valid = Made("json_valid", _is_json)
 
 
 def json_schema(schema: Mapping[str, Any]) -> Made:
-    """Make a check that the artifact's data, else its text read as JSON, is as a JSON Schema says.
+    """Make a check that the artifact's data, else its text read as JSON, matches a JSON Schema.
 
     Needs the extra `json-schema`. Patterns are searched for in linear time; nothing the schema refers to is fetched.
     Raises `MissingExtra`, and `ValueError` for what is no JSON Schema or has patterns that take more than linear time.
@@ -37,7 +37,7 @@ def json_schema(schema: Mapping[str, Any]) -> Made:
     frozen = freeze(schema)
     validator = JsonSchema(frozen, "the check json_schema", linear=True)
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         try:
             data = artifact.data_as(Any)
         except ValidationError as error:
@@ -53,7 +53,7 @@ def pydantic_model(kind: Any) -> Made:
     kind_adapter = adapter(kind)
     name = getattr(kind, "__name__", str(kind))
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         try:
             artifact.data_as(kind)
         except ValidationError as error:

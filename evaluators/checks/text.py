@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kairo_team._util.masking import is_seen
-from kairo_team.evaluators.checks.made import Made, Said
+from kairo_team.evaluators.checks.made import CheckAnswer, Made
 from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
 
-def _is_not_blank(artifact: Artifact) -> Said:
+def _is_not_blank(artifact: Artifact) -> CheckAnswer:
     return any(map(is_seen, artifact.text)) or "the artifact is blank"
 
 
@@ -46,7 +46,7 @@ def contains(*phrases: str) -> Made:
     """Make a check that the text has every phrase, whatever the case of its letters."""
     _refuse_blank("contains", phrases)
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         text = artifact.text.casefold()
         missing = [phrase for phrase in phrases if phrase.casefold() not in text]
         return not missing or f"the text lacks {', '.join(map(repr, missing))}"
@@ -62,7 +62,7 @@ def forbidden(*phrases: str) -> Made:
     _refuse_blank("forbidden", phrases)
     wanted = {phrase: (phrase.casefold(), plain(phrase)) for phrase in phrases}
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         text, seen = artifact.text.casefold(), plain(artifact.text)
         found = [phrase for phrase, (written, read) in wanted.items() if written in text or read in seen]
         return not found or f"the text must not say {', '.join(map(repr, found))}"
@@ -80,7 +80,7 @@ _UNIT = {"words": "words", "chars": "characters"}
 def _at_most(what: str, limit: int, count: Callable[[str], int]) -> Made:
     _check_limit(f"max_{what}", limit)
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         found = count(artifact.text)
         return found <= limit or f"the text has {found} {_UNIT[what]}, at most {limit} are allowed"
 
@@ -90,7 +90,7 @@ def _at_most(what: str, limit: int, count: Callable[[str], int]) -> Made:
 def _at_least(what: str, limit: int, count: Callable[[str], int]) -> Made:
     _check_limit(f"min_{what}", limit)
 
-    def check(artifact: Artifact) -> Said:
+    def check(artifact: Artifact) -> CheckAnswer:
         found = count(artifact.text)
         return found >= limit or f"the text has {found} {_UNIT[what]}, at least {limit} are needed"
 

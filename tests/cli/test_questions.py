@@ -64,7 +64,7 @@ def terminal() -> Any:
 def test_the_live_view_steps_aside_for_a_question_and_comes_back(team_file: TeamFile, terminal: Any) -> None:
     with terminal("run", team_file(AT_THE_TERMINAL)) as shown:
         asked = shown.read_until(PROMPT)
-        before, _, question = asked.rpartition("is the work of 'clerk'")
+        before, _, question = asked.rpartition("Is the work of 'clerk'")
         assert "Only a person may accept it: a person must see it" in question
         assert "no answer: the task fails" in question
         assert "\x1b[?25h" in before, "the cursor is there for whoever types"
@@ -163,7 +163,7 @@ def test_a_suspended_run_has_its_own_exit_code_and_says_what_waits(team_file: Te
     lines = said.out.splitlines()
     assert next(line for line in lines if "? letter" in line).split()[:3] == ["?", "letter", "suspended"]
     status = said.out[said.out.index("SUSPENDED  after ") :]
-    assert "task 'letter' waits for a person: is the work of 'clerk' on 'letter' good enough?" in status
+    assert "task 'letter' waits for a person: Is the work of 'clerk' on 'letter' good enough?" in status
     assert "Runtime.answer and Runtime.resume" in status
 
 

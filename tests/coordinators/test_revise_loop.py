@@ -14,7 +14,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.team_agent import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator
-from kairo_team.coordinators.task_work import MOST_TOLD, to_tell
+from kairo_team.coordinators.task_work import MOST_FINDINGS, findings_for_next_attempt
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CascadeEvaluationStrategy,
@@ -181,10 +181,10 @@ def test_kf_e15_at_most_five_of_what_blocks_are_told_the_first_ones(
     findings: list[kt.Finding], criteria: list[kt.CriterionResult]
 ) -> None:
     verdict = kt.EvaluationVerdict.escalate("undecided", findings=findings, criteria=criteria)
-    told = to_tell(verdict)
+    told = findings_for_next_attempt(verdict)
     wrong = [finding for finding in findings if finding.status != "closed"]
     blocking = [finding for finding in wrong if finding.severity == "blocking"]
-    assert [finding for finding in told if finding.severity == "blocking"] == blocking[:MOST_TOLD]
+    assert [finding for finding in told if finding.severity == "blocking"] == blocking[:MOST_FINDINGS]
     closed = [finding for finding in told if finding.status == "closed"]
     closed_names = [finding.criterion or finding.id for finding in closed]
     met = {one.id for one in criteria if one.passed}

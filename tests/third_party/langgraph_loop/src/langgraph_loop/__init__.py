@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from langgraph.graph import END, START, StateGraph
 
 import kairo_team as kt
-from kairo_team.coordinators.task_work import Progress, to_tell
+from kairo_team.coordinators.task_work import Progress, findings_for_next_attempt
 from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.verdicts import NEVER_BY_RISK
 
@@ -92,7 +92,7 @@ class LangGraphCoordinator:
             work.progress.tries,
             artifact_number=len(work.progress.reviewed) + 1,
             previous=previous,
-            findings=() if work.verdict is None else to_tell(work.verdict),
+            findings=() if work.verdict is None else findings_for_next_attempt(work.verdict),
         )
         return {}
 
