@@ -1,4 +1,4 @@
-"""How a run's budget is carved: set aside for members first, then off the top for planning and reviews."""
+"""How a run's budget is split: members first, then planning and reviews, and what a task is expected to need."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BudgetSplit:
                 self.members[member.id] = self.root.carve(member.id)
             else:
                 self.members[member.id] = earlier.carve(member.id, member.budget)
-                self._tell(member.id, member.budget)
+                self._emit_carved(member.id, member.budget)
 
     def purpose(self, name: str, *, set_aside: bool = True) -> Governor:
         """Return the governor of a purpose; the policy's share is guaranteed to it as long as there is that much.
@@ -88,15 +88,15 @@ class BudgetSplit:
             ceiling = share if name == EVALUATE else Budget()
             if set_aside:
                 governor = self.root.carve(name, ceiling, guarantee=guarantee)
-            else:  # of a halted run too: whoever works with it finds out
+            else:  # of a halted run too: the work that uses it finds out
                 governor, _ = self.root.carve_share(name, ceiling, 0.0, 0.0)
             self._purposes[name] = governor
             if guarantee != Budget():
-                self._tell(None, guarantee)
+                self._emit_carved(None, guarantee)
         return governor
 
     def hold_back(self, part: float) -> None:
-        """Show what stays in reserve as an account of its own, where there is any; a run sets it aside for nobody."""
+        """Show the reserve as an account of its own, for a preview; a run sets it aside for no member."""
         reserve = self._share(part)
         if reserve != Budget():
             self.root.carve("reserve", Budget(), guarantee=reserve)
@@ -120,7 +120,7 @@ class BudgetSplit:
             tool_calls=_part(limit.tool_calls, left.tool_calls, part),
         )
 
-    def _tell(self, member: str | None, budget: Budget) -> None:
+    def _emit_carved(self, member: str | None, budget: Budget) -> None:
         self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
 
 
@@ -136,7 +136,7 @@ def _picodollars(budget: Budget) -> int | None:
 
 
 _AT_FIRST: Final = 2
-"""Tasks that start at once although nobody knows yet what one takes, and there may be little."""
+"""Tasks that start at once although none has ended yet to show what one takes."""
 _MARGIN: Final = (5, 4)
 """Above the mean: half of the tasks take more than that."""
 
@@ -168,7 +168,7 @@ class Needs:
         return (tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of)
 
     def start_with_less(self, member: str, in_flight: int) -> bool:
-        """Say whether a task of the member starts with less than that: where nothing can come back, or nobody knows."""
+        """Return whether a task starts with less: when nothing can come back, or no task of the member has ended."""
         return not in_flight or (in_flight < _AT_FIRST and member not in self._taken)
 
     def learn(self, member: str, took: Units, *, ran_out: bool) -> None:

@@ -1,4 +1,4 @@
-"""Where constraints meet the work: one run's, and in it one attempt's."""
+"""Constraints at work: those of one run, those of one attempt, and models whose calls they guard."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RunConstraints:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """What is to run beside the run."""
+        """What runs as long as the run does."""
         return [partial(self._watch, position) for position in self._of_all.watched]
 
     def for_attempt(
@@ -151,7 +151,7 @@ class AttemptConstraints:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the task's outcome is to say of the attempt."""
+        """The attempt's warnings for the task's outcome."""
         cut = (f"ended early by {self._exit}",) if self.refusal is not None and self._exit is not None else ()
         return (*self._warnings, *cut)
 
@@ -190,7 +190,7 @@ class AttemptConstraints:
             self._governor.can_proceed()
 
     def repeat_turn(self, request: ModelRequest, response: ModelResponse) -> None:
-        """Take note of a turn that was recorded: what the constraints said of it is decided already."""
+        """Count a turn that was recorded: what the constraints decided is recorded too."""
         self._turns_begun += 1
         self._messages = request.messages
         self._note(response)

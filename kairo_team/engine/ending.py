@@ -121,7 +121,7 @@ class RunEnd:
         return TaskState.FAILED
 
     def cut_short_by(self, halt: HaltReason | None) -> str | None:
-        """Say in a sentence what ended the run before its time."""
+        """Return a sentence on what ended the run early; None if nothing did."""
         if self.caller_cancelled:
             return "the caller was cancelled"
         if self.reason is not None and halt is not HaltReason.TIME_BUDGET_EXCEEDED:
@@ -136,7 +136,7 @@ class RunEnd:
         return f"the team was halted: {halt.value}" if halt is not None else None
 
     def explain(self, halt: HaltReason | None, outcomes: Sequence[TaskOutcome], *, waiting: bool) -> str:
-        """Say in a sentence why the run did not complete."""
+        """Return a sentence on why the run did not complete."""
         if waiting:
             asleep = [f"task {o.task_id!r} {o.error}" for o in outcomes if o.status is TaskStatus.SUSPENDED]
             return "; ".join(asleep) or "the plan waits for a person"
@@ -150,7 +150,7 @@ class RunEnd:
         return self.cut_short_by(halt) or lost or "nothing was planned"
 
     def _lost(self, outcomes: Sequence[TaskOutcome]) -> Iterator[str]:
-        """Say of each task that was needed and not accepted what became of it."""
+        """Return a sentence on each task that was needed and not accepted."""
         for one in outcomes:
             if one.error is not None and one.task_id not in self.called_off:
                 yield f"task {one.task_id!r} {one.status.value}: {one.error}"
@@ -193,7 +193,7 @@ class RunEnd:
 
 
 def _is_dispensable(record: TaskRun) -> bool:
-    """Say whether it has dependents, and all of them met their needs without it, or a later plan does without it."""
+    """Return whether it has dependents that all met their needs without it, or a later plan does without it."""
     dependents = record.entry.dependents
     return record.superseded or (
         bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
@@ -228,7 +228,7 @@ def _join(artifacts: Sequence[tuple[str, Artifact]]) -> Artifact | None:
 
 
 def _led_on(entry: Entry) -> bool:
-    """Say whether a dependent of it was accepted."""
+    """Return whether a dependent of it was accepted."""
     for dependent in entry.dependents:  # noqa: SIM110 - a generator costs more than all the rest
         if dependent.accepted:
             return True
@@ -248,21 +248,21 @@ def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[Tas
 def _catch_up(
     scope: RunScope, dispatcher: Dispatcher | None, graph: TaskGraph | None, earlier: EarlierSessions
 ) -> tuple[Dispatcher | None, TaskGraph | None]:
-    """Take in what an earlier session worked on and this one ends before it came to; return the plan with it."""
+    """Add the tasks of an earlier session that this one did not reach; return the plan with them."""
     plan = earlier.plan
     if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.records):
         dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
     if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
         return dispatcher, graph
     steps = NewPlanRecords(scope.journal, 0, earlier.outcomes)
-    nobody: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
+    unbound: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
-        return Dispatcher(TaskBoard(plan, nobody, {}), {}, scope.config, scope.emit, steps), plan
+        return Dispatcher(TaskBoard(plan, unbound, {}), {}, scope.config, scope.emit, steps), plan
     new = [task for task in plan.tasks if task.id not in dispatcher.records]
     if not new:
         return dispatcher, graph
-    more = [record.task for task_id, record in dispatcher.records.items() if task_id not in nobody]
-    dispatcher.replace((), new, nobody, steps)
+    more = [record.task for task_id, record in dispatcher.records.items() if task_id not in unbound]
+    dispatcher.replace((), new, unbound, steps)
     return dispatcher, TaskGraph([*plan.tasks, *more]) if more else plan
 
 
@@ -314,12 +314,12 @@ def finish(
 
 
 def log_end(result: TeamResult, team: str) -> None:
-    """Log why a run has no output, in one line: whoever reads `output` alone finds None, and no reason."""
+    """Log in one line why a run has no output: `output` alone is None and has no reason."""
     if result.status in (TeamStatus.FAILED, TeamStatus.TIMEOUT):
         how = "was refused, and nothing was started" if result.refused else f"ended {result.status.value}"
         then = "" if result.refused else "; result.partial_output has what there is, result.check() raises the error"
-        said = (result.run_id, team, how, result.error, then)
-        _logger.error("run %r of team %r %s: %s%s", *said, extra={"result": result})
+        values = (result.run_id, team, how, result.error, then)
+        _logger.error("run %r of team %r %s: %s%s", *values, extra={"result": result})
 
 
 def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
@@ -423,7 +423,7 @@ class RunFacts:
     """A task, or the plan, waits for a person."""
     accepted: int
     lost: int
-    """Tasks not accepted that somebody needed."""
+    """Tasks not accepted that were needed."""
     dispensable: int
     """Tasks not accepted whose dependents all met their needs without them."""
     blemished: bool

@@ -1,4 +1,4 @@
-"""Hold plug-ins' coroutines, so that one that ignores its cancellation ends anyway."""
+"""Supervise plug-ins' coroutines, so that one that ignores its cancellation ends anyway."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _PATIENCE: Final = 1000
 _TURNS: Final = 100
 """Turns of the event loop that an orderly end may take, grace or no grace."""
 BLOCKING: Final = 1.0
-"""Seconds without an await after which whoever takes them is warned of: meanwhile nothing else runs."""
+"""Seconds without an await after which a warning names the plug-in: meanwhile nothing else runs."""
 _RECHECK: Final = 0.01
-"""Seconds after which it is looked again whether the runs inside what is to be closed have ended."""
+"""Seconds between two checks whether the runs inside what is to be closed have ended."""
 
 
 class Stopper(Protocol):
-    """What may end held work before its run does, such as the scope of an attempt."""
+    """What may end supervised work before its run does, such as the scope of an attempt."""
 
     on_stop: Callable[[], object] | None
     """Called when it was cancelled by something other than its deadline."""
     inside: int
-    """Runs that are open in the work: they end what they hold, and themselves, and closing would lose their tasks."""
+    """Runs that are open in the work: they end their own work, and closing would lose their tasks."""
 
     def is_stopped(self) -> bool:
         """Whether the work is to end."""
@@ -93,11 +93,11 @@ class _SupervisedCall:
 
     @property
     def running(self) -> bool:
-        """Whether it is held."""
+        """Whether it has not ended."""
         return self in self.owner.open_calls
 
     def start_grace(self) -> None:
-        """Have it looked at when the grace after its stop is over."""
+        """Check it when the grace after its stop is over."""
         self.owner.graces.start(self, self.owner.grace)
 
     def cancel(self) -> None:
@@ -128,13 +128,13 @@ def _count_nurseries(task: Any) -> int:
 
 
 class CallSupervisor:
-    """Everything of one run that is held. `clock` is the event loop's; `grace` are seconds of clean-up after an end.
+    """The plug-in calls of one run. `clock` is the event loop's; `grace` are seconds of clean-up after an end.
 
     A coroutine that swallows every cancellation, or shields itself from it, would keep its task, and so the whole run,
     alive for ever: structured concurrency waits for it. It is closed, which throws `GeneratorExit` into it at the
     place where it waits; so is one whose attempt or review alone is to end. Out of reach are tasks it started itself
     and shielded: on asyncio they stay behind until the event loop ends, on trio they are waited for. What has runs
-    inside is closed after they have ended, which they do by supervisor of their own.
+    inside is closed after they have ended, by supervisors of their own.
     """
 
     __slots__ = ("_all_ended", "_blocking", "_clock", "_task", "ending", "grace", "graces", "open_calls", "warnings")
@@ -148,7 +148,7 @@ class CallSupervisor:
         self._all_ended = anyio.Event()
         self._task = _task_getter()
         self.ending = False
-        """Everything is to end, whoever wants it: a deadline, a kill, or the caller's cancellation."""
+        """Everything is to end: by a deadline, a kill, or the caller's cancellation."""
         self.warnings: list[str] = []
         """Warnings of what did not end in time, or kept the event loop to itself."""
         self._blocking: set[str] = set()
@@ -174,7 +174,7 @@ class CallSupervisor:
         """
         coroutine: Any = work
         if type(work) is not types.CoroutineType and not isinstance(work, Coroutine):
-            if work is None:  # whoever called it says what is wrong with that
+            if work is None:  # the caller refuses it
                 return None, None
             coroutine = _await(work)
         task, nurseries = None, 0
@@ -200,7 +200,7 @@ class CallSupervisor:
         _logger.warning("%s", self.warnings[-1])
 
     def _watch_stop(self, call: _SupervisedCall) -> None:
-        """Have it looked at when the grace after its stop is over, whatever will stop it, or has."""
+        """Check it when the grace after its stop is over, whether it is stopped already or not."""
         self.open_calls.add(call)
         stopper = call.stopper
         if stopper is None:
@@ -224,13 +224,13 @@ class CallSupervisor:
             self._all_ended.set()
 
     def expect_end(self, call: _SupervisedCall) -> None:
-        """Have it looked at when the grace after its deadline is over."""
+        """Check it when the grace after its deadline is over."""
         left = math.inf if call.stopper is None else call.stopper.seconds_left()
         if left < math.inf:
             self.graces.start(call, max(0.0, left) + self.grace)
 
     async def watch(self) -> None:
-        """See to what was stopped; notice by its own cancellation that everything is to end, and see to that."""
+        """End what was stopped; once it is cancelled itself, end everything."""
         try:
             await self.graces.watch()
         finally:
@@ -300,7 +300,7 @@ class CallSupervisor:
                 raise
         finally:
             self._release(call, name)
-        return (yield from anyio.sleep_forever().__await__())  # now the cancellation meets somebody who heeds it
+        return (yield from anyio.sleep_forever().__await__())  # now the cancellation is raised
 
 
 async def _await(work: Awaitable[T]) -> T:
@@ -317,7 +317,7 @@ def _task_getter() -> Callable[[], object] | None:
 
 
 def _wake(call: _SupervisedCall) -> None:
-    """Wake the coroutine out of whatever it waits for, shielded or not."""
+    """Wake the coroutine from what it waits for, shielded or not."""
     call.woken = True
     if not call.without_children:
         call.unreached = True

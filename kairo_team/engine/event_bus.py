@@ -24,7 +24,7 @@ BUFFER: Final = 10_000
 """Events an async subscriber may fall behind before the oldest are dropped for it."""
 
 _LAST_WORD: Final = 0.1
-"""The share of the grace that is kept for saying what did not reach a subscriber that is cut off."""
+"""The share of the grace in which a subscriber that is cut off gets its `Lagged`."""
 
 Listener = Callable[[Event], object]
 
@@ -170,7 +170,7 @@ class EventLog:
 
 
 class _Reader:
-    """One watcher's way through a log: no generator, for whoever leaves it half-way need not close it."""
+    """One watcher's way through a log: no generator, because a reader that leaves early need not close it."""
 
     __slots__ = ("_log", "_place")
 
@@ -190,7 +190,7 @@ class _Reader:
 
 
 class Bus:
-    """One run's events. Built only when somebody listens; otherwise an event costs a counter."""
+    """One run's events. Made only for listeners; without any an event costs a counter."""
 
     def __init__(
         self, run_id: str, subscribers: Sequence[Subscriber] = (), *, seq: int = 0, log: EventLog | None = None

@@ -1,4 +1,4 @@
-"""Plans of one run: asked for, recorded, checked and bound, before any work starts."""
+"""The plan of one run: made or recalled, checked and bound before any work starts, and changed while it runs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Replan(NamedTuple):
     problem: str = ""
     """Why there was none."""
     number: int = 0
-    """The how many-th change of the plan it was."""
+    """Its number among the changes of the plan."""
 
 
 class RunPlan:
-    """Makes the plans of one run."""
+    """Makes and changes the plan of one run."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class RunPlan:
         self._on_new_plan = on_new_plan
         self._replanned = False
         self._changing = anyio.Lock(fast_acquire=True)
-        """Held while the plan that stands is changed; who has it to himself comes at once, as if there were none."""
+        """Held while the plan that stands is changed; without another waiter it is taken at once."""
         self._parts: dict[int, tuple[Task, ...]] = {}
         """What the plan was made of at first, under 0, and what each change of it added, by number."""
         self._first = 0
@@ -96,7 +96,7 @@ class RunPlan:
         """How many additions were asked for, by the id of the task in flight, or "" where there was none."""
 
     async def make(self, make: Make) -> tuple[TaskGraph, Bound]:
-        """Make a plan and bind it; `PlanRefused` says what is wrong with it, the team, or the budget."""
+        """Make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
         scope = self._scope
         self._earlier.book(scope.governor, self._spent(f"plan:{self.number + 1}"))
         await self.reach(f"plan:{self.number + 1}")
@@ -108,7 +108,7 @@ class RunPlan:
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
-        if self.recorded.is_new:  # a plan nobody has seen may bring back what was cancelled in the last one
+        if self.recorded.is_new:  # a new plan may bring back what was cancelled in the last one
             self._on_new_plan()
         bound = bind(graph, scope.team)
         problems = plan_problems(graph, scope.team, bound)
@@ -287,7 +287,7 @@ class RunPlan:
         return made
 
     async def _make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan and record it, or why there is none, unless it is the end of the run that keeps it from it."""
+        """Make a plan and record it, or why there is none, unless the end of the run prevents it."""
         journal = self._scope.journal
         try:
             with within(key):
@@ -341,7 +341,7 @@ class RunPlan:
                 raise PlanRefused(problems)
         except BaseException as raised:
             error = failure_of(raised)
-            if error is None:  # whatever else keeps the planner from it, the task fails as it would have
+            if error is None:  # a cancellation goes on
                 raise
             return Replan(failing_id, (), None, words_of(innermost(error)))
         replaced = tuple(one.task.id for one in dispatcher.records.values() if not one.begun)
@@ -353,7 +353,7 @@ class RunPlan:
 def _replan_problems(
     graph: TaskGraph, started: Sequence[Task], records: Mapping[str, TaskRun], failing: str
 ) -> list[str]:
-    """Say what is wrong with a plan that is to take the place of what has not started."""
+    """Return what is wrong with a plan that is to take the place of what has not started."""
     kept = {task.id: task for task in started}
     new = [task for task in graph.tasks if task.id not in kept]
     changed = [task.id for task in graph.tasks if task.id in kept and task != kept[task.id]]
@@ -377,7 +377,7 @@ def _tasks_of(given: Any) -> tuple[Task, ...]:
 
 
 def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[str, TaskRun]) -> list[str]:
-    """Say what is wrong with tasks that are to be added to a plan."""
+    """Return what is wrong with tasks that are to be added to a plan."""
     if not new:
         return ["there is no task to add"]
     reused = [task.id for task in new if task.id in records]
@@ -393,6 +393,6 @@ def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[s
 
 
 def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:
-    """Say which tasks could never start."""
+    """Return a sentence on the tasks that could never start."""
     hopeless = [task.id for task in tasks if sum(name not in lost for name in task.depends_on) < task.needed]
     return [f"tasks need what was not accepted: {known(hopeless)}"] if hopeless else []

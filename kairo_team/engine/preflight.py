@@ -1,4 +1,4 @@
-"""Who can do which task, and what about a plan cannot start at all."""
+"""Who can do which task, and why a plan or a team cannot start."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, 
 
 
 def plan_problems(graph: TaskGraph | Sequence[Task], team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return one sentence for each task that nobody can do, or that names something the team does not have."""
+    """Return one sentence for each task that no member can do, or that names something the team does not have."""
     return [
         problem
         for task in _tasks(graph)
@@ -225,7 +225,7 @@ def _ceiling(member: Member, budget: Budget) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class PlanCheck:
-    """What a run would meet before its first task; `str()` says it to people."""
+    """What a run would meet before its first task; `str()` is for people."""
 
     ok: bool
     """Nothing would be refused."""
@@ -274,7 +274,7 @@ def check_request(
 
 
 def _shortage(runtime: Runtime, request: TeamExecutionRequest) -> list[str]:
-    """Say what the runtime's budget lacks for this run."""
+    """Return what the runtime's budget lacks for this run."""
     if runtime.governor is None:
         return []
     left, asked = runtime.governor.unallotted, request.config.budget
@@ -320,7 +320,7 @@ def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: boo
 def _count_carried(
     budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
 ) -> tuple[int, tuple[str, ...]]:
-    """Return how many tasks get to their end if each takes what is expected, and say so if these are not all."""
+    """Return how many tasks get to their end if each takes what is expected, and a note if these are not all."""
     carried, scarce = 0, ""
     for task in plan.tasks:
         expected = policy.expect if task.budget is None else _least(policy.expect, task.budget)
@@ -346,7 +346,7 @@ def _least(one: Budget, other: Budget) -> Budget:
 def _carve_tasks(
     budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """Carve for all tasks as if they were dispatched one after another; say so if not one could be paid for."""
+    """Carve for all tasks as if they were dispatched one after another; return the problem if none could be paid."""
     weight = sum(task.weight for task in plan.tasks)
     paid, lacking = 0, ""
     for task in plan.tasks:
@@ -360,5 +360,5 @@ def _carve_tasks(
 
 
 def _at_rest() -> float:
-    """Tell the time of a clock that stands: no second of the budget passes while it is split."""
+    """Return the time of a clock that stands: no second of the budget passes while it is split."""
     return 0.0

@@ -1,4 +1,4 @@
-"""Runs as their watchers see them: a handle on each, and the runtime's register."""
+"""The handle on a run, and the runtime's register of runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Run:
         """Set while the run waits for a person."""
         self.resuming = False
         self.served = keep_events
-        """The runtime executes it, and tells by `settle` what came of that."""
+        """The runtime executes it, and calls `settle` at the end."""
         self._control: RunControl | None = None
         self._result: TeamResult | None = None
         self._error: BaseException | None = None
@@ -77,7 +77,7 @@ class Run:
         self._cancelled: str | None = None
         """Why it is to be killed as soon as it begins."""
 
-    # ------------------------------------------------------------------ for whoever watches
+    # ------------------------------------------------------------------ for the caller
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
         """Iterate over the events with a number above `after`, then over those to come, until the session ends.
@@ -123,7 +123,7 @@ class Run:
         self._live().cancel_task(task_id, reason)
 
     def steer(self, directive: str, task_id: str | None = None) -> None:
-        """Tell the members of one task, or of all: in flight they see it at their next turn, later ones from the start.
+        """Give a directive to one task, or to all: members at work see it at their next turn, later ones at the start.
 
         Raises `Misuse` for a task that has ended, or is not in the plan.
         """
@@ -160,12 +160,12 @@ class Run:
         return not self._ended.is_set()
 
     def give_up(self) -> None:
-        """Wait for nobody any more: all that is left is the id."""
+        """Drop the suspended run: only its id is kept."""
         self.suspension = None
         self._forget(self)
 
     async def wait(self) -> None:
-        """Wait for the end of the session, whatever comes of it."""
+        """Wait for the end of the session."""
         await self._ended.wait()
 
     async def wait_until_begun(self) -> None:
@@ -173,7 +173,7 @@ class Run:
         await self._begun.wait()
 
     def open_bus(self, subscribers: Sequence[Subscriber]) -> Bus:
-        """Make the bus of a session: numbers go on, and what was told of tasks that had ended is not told again."""
+        """Make the bus of a session: numbers go on, and ends of tasks that were emitted are not emitted again."""
         earlier = self.suspension
         bus = Bus(self.run_id, subscribers, seq=earlier.seq if earlier else 0, log=self.log)
         if earlier is not None:
@@ -182,11 +182,11 @@ class Run:
         return bus
 
     def begin(self, control: RunControl) -> None:
-        """Take the run that this is the handle of: a session begins."""
+        """Take the run of this handle: a session begins."""
         self._control = control
         self._begun.set()
         self._result = None
-        if self._ended.is_set():  # whoever waits since before the beginning keeps what it waits for
+        if self._ended.is_set():  # a caller that waits already keeps its event
             self._ended = anyio.Event()
         if self.log is not None:
             self.log.open()
@@ -194,7 +194,7 @@ class Run:
             control.cancel(self._cancelled)
 
     def end(self, result: TeamResult | None) -> None:
-        """Let go of it: the session has ended, with a result if it came that far."""
+        """Release the run: the session has ended, with a result if there is one."""
         self._begun.set()
         self._control = None
         self._result = result

@@ -70,8 +70,7 @@ class RunServices:
     ) -> None:
         """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
 
-        `around` is the attempt that the run is a part of: what its models and tools are held to holds here too, and
-        goes first.
+        `around` is the attempt that the run is a part of: its rules for models and tools apply here too, and first.
         """
         self.run_id = run_id
         self.models = models
@@ -85,7 +84,7 @@ class RunServices:
             permissions if around is None else joint_permissions(around.permissions, permissions)
         )
         self.allowed: Sequence[Iterable[str]] = () if around is None else around.allowed_tools
-        """Names of tools, of which a tool must be in each list, whatever the roles of the run allow."""
+        """Names of tools, of which a tool must be in each list, besides what the roles of the run allow."""
         self.secrets = secrets
         self.nest = nest
         """Makes the runtime of a team inside a task; None where there is no run around."""
@@ -97,7 +96,7 @@ class RunServices:
         """None where neither the team nor a member has any: then they cost nothing."""
         self.tracebacks = Tracebacks()
         self.withheld: set[tuple[str, str | None]] = set()
-        """Tool sources, and the members that were told that they get nothing of them."""
+        """Tool sources, and the members for which it was logged that they get nothing of them."""
         self.overshoots = Overshoots(journal)
         """Calls that used more than was held for them."""
         self._emit = emit
@@ -113,7 +112,7 @@ class RunServices:
         self.call(self._emit, *event)
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
-        """Take note, from any thread, of a call that used more than was held; whatever is around this run does too."""
+        """Count, from any thread, a call that used more than was held, here and in every run around this one."""
         self.call(self.overshoots.note, model, held, used)
         if self.around is not None:
             self.around.note_overshoot(model, held, used)
@@ -131,13 +130,13 @@ class RunServices:
             from_thread.run_sync(function, *args, token=self._token)
 
     def is_answered(self, question: HumanRequest) -> bool:
-        """Say whether a question that was put off may have its answer now; the run inside that asked it knows."""
+        """Return whether a question that was put off may have its answer now; of a run inside this one it may."""
         if question.run_id != self.run_id:
             return True
         return self.questions is not None and self.questions.inbox.is_answered(question)
 
     def guardrails_of(self, member: str | None) -> GuardrailChain | None:
-        """Return the guardrails of a member, or of work that is nobody's; None where there are none."""
+        """Return the guardrails of a member, or of work of no member; None when there are none."""
         if self._chains is None:
             self._chains = _build_chains(*self._policies)
         shared, own = self._chains
@@ -145,7 +144,7 @@ class RunServices:
 
     @property
     def watches(self) -> Sequence[Callable[[], Coroutine[Any, Any, object]]]:
-        """What is to run beside the run."""
+        """What runs as long as the run does."""
         return (self.connections.serve, *(self.constraints.watches if self.constraints is not None else ()))
 
     @property
@@ -240,7 +239,7 @@ _logger = logging.getLogger("kairo_team")
 
 _KEY: Final = "overshoots"
 _NAMED: Final = 3
-"""Governors that are named; of more it is said how many."""
+"""Governors that are named; the others are counted."""
 
 
 class _Overshoot(NamedTuple):
@@ -260,7 +259,7 @@ class Overshoots:
         self._journal = journal
 
     def note(self, model: str, held: Usage, used: Usage) -> None:
-        """Take note of a call; dollars count where some were held: else nobody said what the call may cost."""
+        """Count a call; its dollars are compared only if some were held."""
         if used.tokens <= held.tokens and not (held.dollars and used.dollars > held.dollars):
             return
         before = self._found.get(model, _Overshoot())
@@ -295,7 +294,7 @@ def _describe(model: str, overshoot: _Overshoot) -> str:
 
 
 def passed_limits(governor: Governor) -> list[str]:
-    """Say which limits of a governor and of those below it were passed, and by how much."""
+    """Return a sentence on each limit that was passed, of a governor and of those below it."""
     found = list(_passed(governor))
     more = len(found) - _NAMED
     return found if more <= 0 else [*found[:_NAMED], f"{more:,} more limits were passed: see the result's budget"]

@@ -97,6 +97,11 @@ class Runtime:
 
     `async with Runtime(...)` is needed by `start` and `stream` alone: leaving the block waits for the runs they began,
     or cancels them when it is left by an exception.
+
+    Example:
+        >>> async with kt.Runtime(budget=kt.Budget(tokens=5_000)) as runtime:
+        ...     run = await runtime.start(team, request)
+
     """
 
     def __init__(
@@ -121,7 +126,7 @@ class Runtime:
         `{"openai:gpt-5-mini": Price(0.25, 2)}`; it goes before every other price. `budget` is shared by all
         runs: each is carved from it when it begins, its seconds begin now. `secrets` are masked wherever the
         library writes (results of tools and runs, events, errors, its log), also url-encoded, as JSON, in base64, and
-        split by characters nobody sees. `model_limits` says how many calls of a model may be made at once and begun in
+        split by invisible characters. `model_limits` says how many calls of a model may be made at once and begun in
         a minute, such as `{"openai:*": ModelLimit(concurrency=8, per_minute=500)}`, for all runs together.
         `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
         none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
@@ -142,7 +147,7 @@ class Runtime:
         self.gate = gate
         self.constraints = check_constraints("Runtime.constraints", constraints)
         self.guardrails = check_guardrails("Runtime.guardrails", guardrails)
-        GuardrailChain(self.guardrails)  # refuses what does not say its phases
+        GuardrailChain(self.guardrails)  # refuses one that does not name its phases
         Prompts(templates)  # refuses what cannot be filled in
         self.templates = dict(templates or {})
         self.runs = Runs()
@@ -296,7 +301,7 @@ class Runtime:
         raise NoQuestion(question_id, [one.id for one in self.pending()])
 
     def _begin(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Run:
-        """Let a run begin at the event loop's next turn."""
+        """Start a run at the event loop's next turn."""
         if self._group is None:
             raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
         execute = self._executing(team, request, coordinator)
@@ -311,7 +316,7 @@ class Runtime:
         return partial(pick_coordinator(team, request, coordinator).execute, request, bind_runtime(team, self))
 
     async def _serve(self, run: Run, execute: Any) -> None:
-        """Execute a run that was begun here, and see to it that its handle learns of the end."""
+        """Execute a run that was begun here, and settle its handle at the end."""
         try:
             run.settle(await execute())
         except BaseException as raised:
@@ -336,7 +341,7 @@ class Runtime:
         return nested
 
     def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:
-        """Return a runtime like this one, without its runs, that tells these subscribers of its own too."""
+        """Return a runtime like this one, without its runs, with these subscribers added."""
         other = copy(self)
         other.subscribers, other.runs = (*self.subscribers, *subscribers), Runs()
         return other

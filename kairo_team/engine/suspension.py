@@ -50,7 +50,7 @@ def begun_with(request: TeamExecutionRequest, team: Team) -> Mapping[str, object
 
 
 class EarlierSessions:
-    """What earlier sessions of a run came to and have spent.
+    """What earlier sessions of a run reached and spent.
 
     It is booked on the run, or on a member with a budget of its own, until it is known on which task.
     """

@@ -1,4 +1,4 @@
-"""Run the bodies of tasks: each in its own place in the event loop, without a loop task for each."""
+"""Run the bodies of tasks in a pool of workers, without a loop task for each body."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from anyio.lowlevel import checkpoint
 from kairo_team.plugin_calls import clear_cancellation, disown, own_task
 
 _MOST: Final = 8
-"""TaskPool opened at once, at most, while bodies wait."""
+"""Workers started at once, at most, while bodies wait."""
 _TURNS: Final = 64
-"""Bodies a runner finishes in a row before it lets the event loop turn."""
+"""Bodies a worker finishes in a row before it lets the event loop turn."""
 
 
 class TaskPool:
     """A pool that grows whenever a body has to wait for something.
 
-    A runner takes the next body as soon as its own is done. As long as bodies wait in the queue some runner is about
-    to start, so concurrency is never capped; bodies that do not wait for anything share one runner, which is several
+    A worker takes the next body as soon as its own is done. As long as bodies wait in the queue some worker is about
+    to start, so concurrency is never capped; bodies that do not wait for anything share one worker, which is several
     times cheaper than a loop task each.
     """
 
@@ -35,7 +35,7 @@ class TaskPool:
         """What `run_body` is called with, for each body that waits."""
         self._starting = 0
         self._batch = 1
-        """TaskPool to open next: one, and twice as many whenever one that was opened found a body."""
+        """Workers to start next: one, and twice as many whenever one that was started found a body."""
         self.running = 0
 
     @property

@@ -60,6 +60,11 @@ class TeamRun:
 
     Open it with `TeamRun.open`; inside the block plan, take ready tasks, hand each to `go`, and in its body make an
     attempt, review it, and accept, fail or skip the task. However the block ends, `result` is there afterwards.
+
+    Example:
+        >>> async with kt.TeamRun.open(request, team) as run:
+        ...     graph = await run.plan(lambda: request.plan)
+
     """
 
     def __init__(
@@ -179,7 +184,7 @@ class TeamRun:
         self.emit(first, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
 
     def _finish(self) -> None:
-        """End every task, decide the status, tell it. Nothing is awaited, so nothing can come in between."""
+        """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
         noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings)
         result = finish(self._scope, self._ending, self._dispatcher, self.graph, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
@@ -286,7 +291,7 @@ class TeamRun:
 
     @property
     def gated(self) -> bool:
-        """Whether there is somebody to ask."""
+        """Whether the run has a human gate."""
         return self._questions.gate is not None
 
     def warn(self, text: str) -> None:
@@ -295,7 +300,7 @@ class TeamRun:
         _logger.warning("run %s: %s", self.request.run_id, text)
 
     def degrade(self, warning: str) -> None:
-        """Go on with less than was asked for: the run ends DEGRADED at best, and says why."""
+        """Go on with less than was asked for: the run ends DEGRADED at best, with this warning."""
         self._ending.makeshift = True
         self.warn(warning)
 
@@ -338,10 +343,10 @@ class TeamRun:
         return made
 
     async def ask(self, question: HumanRequest) -> HumanDecision | None:
-        """Ask the run's human gate; None when there is none, or nobody answers. Recorded.
+        """Ask the run's human gate; None when there is none, or no answer. Recorded.
 
         The task gives its slot back meanwhile. A question that is put off ends the task's body, or for a plan the
-        whole block, by `Interrupted`, to be let pass: the run ends SUSPENDED once everything independent is done.
+        whole block, by `Interrupted`, which must not be caught: the run ends SUSPENDED when all other work is done.
         """
         if question.task_id is None:
             key = f"human:{self._plan.number}:plan"
@@ -365,7 +370,7 @@ class TeamRun:
     # ------------------------------------------------------------------ planning
 
     async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
-        """Make the plan, check and bind it; recorded. `PlanRefused` says what is wrong with it, before any work.
+        """Make the plan, check it and bind it. Recorded. Raises `PlanRefused`, with every problem, before any work.
 
         May be called again as long as no task was taken: then the new plan counts.
         """
@@ -400,7 +405,7 @@ class TeamRun:
 
         `make` gets the plan's part that stays and returns it with new tasks, under ids of their own. The new plan is
         checked and bound like the first, and recorded. Returns the whole plan; None when there was a new plan already,
-        or the one that was made cannot be run: then everything stays as it is, and a warning says why.
+        or the one that was made cannot be run: then everything stays as it is, and the result has a warning.
         """
         assert self._dispatcher is not None
         return await self._plan.replan(self._record(failing), self._dispatcher, make)
@@ -409,7 +414,7 @@ class TeamRun:
         """Add tasks to the plan while the run goes on, behind those it has, and return the whole plan. Recorded.
 
         `make` returns new tasks, under ids of their own, which may depend on any task of the plan. They are checked and
-        bound like a plan: `PlanRefused` says what is wrong with them, and nothing is added. In the body of a task it is
+        bound like a plan: `PlanRefused` lists what is wrong, and nothing is added. In the body of a task it is
         called before that task ends; in the block itself between two loops over `ready`.
         """
         dispatcher = self._dispatcher
@@ -478,7 +483,7 @@ class TeamRun:
         previous: Artifact | None = None,
         findings: Sequence[Finding] = (),
     ) -> Coroutine[Any, Any, Attempt]:
-        """Let the task's member try; never raises but for cancellation. Recorded.
+        """Let the task's member try; raises nothing but cancellation. Recorded.
 
         `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
         `previous` is the last one and `findings` what a review wants changed.
@@ -491,13 +496,13 @@ class TeamRun:
     ) -> Coroutine[Any, Any, EvaluationVerdict]:
         """Have an attempt's artifact reviewed: always a verdict. Recorded.
 
-        Raises nothing but cancellation, and `Interrupted`, to be let pass, when the task was cancelled meanwhile.
+        Raises only cancellation, and `Interrupted`, which must not be caught, when the task was cancelled meanwhile.
         """
         assert self._attempts is not None, "a task comes from `ready`"
         return self._attempts.review(self._record(task), attempt, evaluator, prior)
 
     async def top_up(self, task: Task, attempt: Attempt) -> bool:
-        """Set more aside for a task whose attempt ran short; say whether another try makes sense. Recorded.
+        """Set more aside for a task whose attempt ran short; return whether another try makes sense. Recorded.
 
         Waits while others may give something back. Done at most as often as the budget policy says.
         """
@@ -511,14 +516,14 @@ class TeamRun:
         return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
 
     async def is_over(self, task: Task) -> bool:
-        """Say whether the team has nothing left for another try, or its own constraint lets none begin. Recorded."""
+        """Return whether the team has no budget for another try, or a constraint forbids one. Recorded."""
         key = self._record(task).steps.key("over", task.id, self._record(task).attempts)
         constraints = self._services.constraints
         exiting = constraints is not None and constraints.exit is not None
         return await self.step(key, lambda: exiting or self.governor.halted is not None)
 
     def others(self, task: Task) -> tuple[str, ...]:
-        """Return who else may do a task, by its own binding, in the team's order."""
+        """Return the other members that may do a task, in the team's order."""
         member = self._record(task).member
         return tuple(name for name in able_members(task, self.team) if name != member)
 
@@ -553,7 +558,7 @@ class TeamRun:
         record = self._record(task)
         record.artifact, record.verdict = attempt.artifact, verdict
         output = attempt.output
-        if output is not None and output.artifact.partial and not _is_told(attempt):
+        if output is not None and output.artifact.partial and not _is_warned_of(attempt):
             why = f": {output.error}" if output.error else ""
             record.warnings += (f"what was accepted was cut short{why}",)
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
@@ -609,8 +614,8 @@ class TeamRun:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
 
 
-def _is_told(attempt: Attempt) -> bool:
-    """Say whether a constraint that ended an attempt warned of it."""
+def _is_warned_of(attempt: Attempt) -> bool:
+    """Return whether a constraint that ended an attempt has a warning of it there."""
     return attempt.output is not None and attempt.output.status is AgentStatus.GRACEFUL_EXIT and bool(attempt.warnings)
 
 

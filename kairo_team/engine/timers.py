@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import anyio
 
 _FEW: Final = 64
-"""Timeouts of ended attempts that may be kept whatever the others are."""
+"""Timeouts of ended attempts that may always be kept."""
 
 
 class Cancellable(Protocol):

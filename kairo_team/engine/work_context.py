@@ -141,7 +141,7 @@ class WorkContext:
 
     @property
     def directives(self) -> Sequence[str]:
-        """What whoever steers the run asked for since this work began, oldest first."""
+        """Directives given since this work began, oldest first."""
         steering = self.services.steering
         if steering is None or len(steering.directives) == self.directives_seen:
             return ()
@@ -149,7 +149,7 @@ class WorkContext:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What guardrails are told of the work."""
+        """What guardrails get to know of the work."""
         purpose = "generate" if self.member is not None else self.role.id
         return {"run_id": self.services.run_id, "task_id": self.task_id, "purpose": purpose}
 
@@ -269,7 +269,7 @@ class WorkContext:
     async def approve_tool(
         self, call: str, tool: str, arguments: Mapping[str, Any], reason: str
     ) -> HumanDecision | None:
-        """Ask a person whether a tool call may be made; None when nobody can be asked, or nobody answers.
+        """Ask a person whether a tool call may be made; None without a gate, or without an answer.
 
         `call` is its name in the journal: each call, also the same one again, needs an answer of its own. A question
         that is put off ends the attempt, to be made again once it is answered.
@@ -301,14 +301,14 @@ class WorkContext:
         return f"{self.services.run_id}.{self.task_id or 'work'}.{digest}"
 
     def report_ruling(self, phase: GuardrailPhase, target: str, ruling: GuardrailRuling) -> None:
-        """Tell of what a guardrail decided, unless it plainly allowed."""
+        """Emit what a guardrail decided, unless it plainly allowed."""
         decision = ruling.decision
         if decision.action is not GuardrailAction.ALLOW:
             decided = (ruling.policy, phase.value, decision.action.value, decision.reason, target)
             self.services.emit(GuardrailDecided, self.task_id, self.member, *decided)
 
     def _warn_of_withheld(self, source: str, tools: Sequence[Tool]) -> None:
-        """Say once in a run why a member gets nothing of a tool source: else it works without, and nobody knows why."""
+        """Log, once in a run, why a member gets no tool of a source."""
         reasons = [self._tool_pipeline().refusal(tool) for tool in tools]
         if not reasons or None in reasons or (source, self.member) in self.services.withheld:
             return
