@@ -73,7 +73,7 @@ ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus run_
     records.plan_records questions board suspension run_handle budget_split task_run dispatcher steering constraints
     runtime run_services member_model work_context preflight planning attempts ending lone_agent team_run"""
 """The modules of the engine: each imports only from those before it, and for type checkers too."""
-ENGINE_ORDER: list[str] = ENGINE_IN_ORDER.split()
+ENGINE_ORDER: list[str] = [*ENGINE_IN_ORDER.split()]
 ENGINE_PAIRS = {
     ("member_model", "work_context"): "a context makes its member's models, and they record their calls in it",
 }
