@@ -1,4 +1,4 @@
-"""One attempt: a member tries a task, under its budget and its deadline, and whatever happens has a value."""
+"""Attempts at tasks and reviews of what they make: under budget and deadline, and every end of them has a value."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def cancelled_attempt(
     usage: Usage,
     output: AgentOutput | None = None,
 ) -> Attempt:
-    """Describe a try that was ended from outside, or for that reason never begun."""
+    """Describe an attempt that was ended from outside, or for that reason never begun."""
     error = by if isinstance(by, str) else f"waits for a person: {by.text}"
     return Attempt(task_id, number, member, output, error, final=True, usage=usage, interrupted=by)
 
@@ -250,13 +250,13 @@ def _failed(
     status: AgentStatus = AgentStatus.GRACEFUL_EXIT,
     final: bool = False,
 ) -> _End:
-    """Describe a failed try; what the member kept is its partial artifact."""
+    """Describe a failed attempt; what the member kept is its partial artifact."""
     status = AgentStatus.HALTED if halt else status
     return _end(context.partial(status, error), error, halt, origin, final=final or halt is not None)
 
 
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
-    """Describe the try that ended with an exception."""
+    """Describe the attempt that ended with an exception."""
     halt = _halt_of(error)
     if halt is not None:
         reason, origin = halt
@@ -298,11 +298,11 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
     stopped = governor.stopped
     if stopped is not None:
         why = _why_halted(context, stopped, f"halted: {stopped.value}")
-        return _end(_cut(output), why, stopped, governor.name, final=True)
+        return _end(_as_partial(output), why, stopped, governor.name, final=True)
     if output.status is not _COMPLETED and output.status in _NEVER_REVIEWED:
         error = output.error or f"the agent {_NEVER_REVIEWED[output.status]}"
         halt = governor.halted if output.status is AgentStatus.HALTED else None
-        return _end(_cut(output), error, halt, governor.name if halt else None, final=True)
+        return _end(_as_partial(output), error, halt, governor.name if halt else None, final=True)
     constraints = context.constraints
     if constraints is not None and constraints.refusal is not None and output.status is _COMPLETED:
         output = replace(output, status=AgentStatus.GRACEFUL_EXIT, error=output.error or str(constraints.refusal))
@@ -313,20 +313,20 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     """Decide it by what the artifact says."""
     artifact = output.artifact
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
-        output = replace(output, error=_say_turns(output))
+        output = replace(output, error=_explain_turn_limit(output))
     if not artifact.text.strip() and artifact.data is None:
         return _end(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
-        output = _cut(output)
+        output = _as_partial(output)
     if context.output_type is None:
         return (output, None, None, None, False)
     try:
-        return _end(_typed(output, context.output_type))
+        return _end(_with_data(output, context.output_type))
     except InvalidReply as error:
-        return _end(_cut(output), str(error))
+        return _end(_as_partial(output), str(error))
 
 
-def _say_turns(output: AgentOutput) -> str:
+def _explain_turn_limit(output: AgentOutput) -> str:
     """Say which limit an agent stopped at, and how far it came."""
     most = "" if output.max_turns is None else f" of {output.max_turns}"
     said = f" ({output.error})" if output.error else ""
@@ -339,11 +339,11 @@ def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str
     return f"emergency stop by {by}" if by is not None and reason is HaltReason.EMERGENCY_STOP else otherwise
 
 
-def _cut(output: AgentOutput) -> AgentOutput:
+def _as_partial(output: AgentOutput) -> AgentOutput:
     return output if output.artifact.partial else replace(output, artifact=replace(output.artifact, partial=True))
 
 
-def _typed(output: AgentOutput, kind: Any) -> AgentOutput:
+def _with_data(output: AgentOutput, kind: Any) -> AgentOutput:
     """Validate the artifact as the task's output type and keep its data as JSON values."""
     data = check_output(kind, output.artifact)
     return replace(output, artifact=replace(output.artifact, data=data))
@@ -397,7 +397,7 @@ class AttemptRunner:
         previous: Artifact | None,
         findings: Sequence[Finding],
     ) -> Attempt:
-        """Let the task's member try; see `TeamRun.attempt`."""
+        """Have the task's member make an attempt; see `TeamRun.attempt`."""
         task, member, steps = record.task, record.member, record.steps
         assert member is not None, "a task has its member from dispatch on"
         key = steps.key("attempt", task.id, number)
@@ -451,10 +451,10 @@ class AttemptRunner:
     ) -> Coroutine[Any, Any, Attempt]:
         task, worker, governor = record.task, self._workers[record.member or ""], record.governor
         assert governor is not None
-        told = self._told(record, key) if self._steering.directives else 0
-        assignment = self._assignment(record, artifact_number, previous, findings, told)
+        seen = self._directives_in_prompt(record, key) if self._steering.directives else 0
+        assignment = self._assignment(record, artifact_number, previous, findings, seen)
         record.context = context = self._context(record, worker, governor, key)
-        context.directives_seen = told
+        context.directives_seen = seen
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
@@ -468,21 +468,21 @@ class AttemptRunner:
             context.output_type = self._team.output_types[task.output_type]
         return context
 
-    def _told(self, record: TaskRun, key: str) -> int:
+    def _directives_in_prompt(self, record: TaskRun, key: str) -> int:
         """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
-        steps, told = record.steps, len(self._steering.directives)
+        steps, seen = record.steps, len(self._steering.directives)
         if steps.recall(key) is not MISSING:
             before: int = 0 if (found := steps.recall(f"told:{key}")) is MISSING else found
             return before
-        steps.put(f"told:{key}", told)
-        return told
+        steps.put(f"told:{key}", seen)
+        return seen
 
     def _assignment(
-        self, record: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], told: int
+        self, record: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], seen: int
     ) -> Assignment:
         task, request = record.task, self._request
         upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else EMPTY
-        directives = self._steering.directives_for(task.id, until=told) if told else _NOTHING
+        directives = self._steering.directives_for(task.id, until=seen) if seen else _NOTHING
         return _make_assignment(
             task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
         )
@@ -535,7 +535,7 @@ class AttemptRunner:
         self._emit(events.AttemptFinished, record.task.id, record.member, number, status, own, reason)
 
     def _own_usage(self, record: TaskRun, spent: Usage) -> Usage:
-        """Return what of `spent` is this try's: all of the first, and of a later one what came since it began."""
+        """Return what of `spent` is this attempt's: all for the first, for a later one what came since it began."""
         began = None if record.open_attempt is None else record.open_attempt[1]
         return spent if began is None else difference(spent, record.usage, self._timeouts.clock() - began)
 

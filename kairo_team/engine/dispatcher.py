@@ -222,7 +222,7 @@ class Dispatcher:
         self.release_lease(task_run)
         old = task_run.governor
         if old is not None:
-            task_run.leave(old.usage)
+            task_run.book_before_hand_over(old.usage)
             old.close()
             self._emit_return(task_run)
         got = self._carve(task_run, member, paid=paid)
@@ -295,7 +295,7 @@ class Dispatcher:
         task_run = self.records.get(task_id)
         if task_run is None:
             return False
-        return task_run.state is SUSPENDED or task_id in self._parked or not task_run.steps.was_tried(task_id)
+        return task_run.state is SUSPENDED or task_id in self._parked or not task_run.steps.was_attempted(task_id)
 
     # ------------------------------------------------------------------ ends
 

@@ -46,7 +46,7 @@ class Inbox:
     def __contains__(self, question_id: object) -> bool:
         return question_id in self._open
 
-    def leave(self, question: HumanRequest) -> None:
+    def keep_open(self, question: HumanRequest) -> None:
         """Keep a question that was put off."""
         self._open[question.id] = question
 
@@ -97,11 +97,11 @@ class Questions:
             self._emit(HumanRequested, question.task_id, question.member, question)
             decision = await self._decide(self.gate, question)
         if decision is not None and decision.action == "defer":
-            self.inbox.leave(question)
+            self.inbox.keep_open(question)
         else:
             self._journal.put(key, Decided(question.digest, decision))
-        told = ("silent", "") if decision is None else (decision.action, decision.feedback)
-        self._emit(HumanDecided, question.task_id, question.member, question.id, *told)
+        answer = ("silent", "") if decision is None else (decision.action, decision.feedback)
+        self._emit(HumanDecided, question.task_id, question.member, question.id, *answer)
         return decision
 
     def identified(self, asked: HumanRequest, key: str) -> HumanRequest:

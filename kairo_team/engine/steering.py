@@ -48,7 +48,7 @@ class Steering:
         return tuple(text for whose, text in self.directives[after:until] if whose is None or whose == task_id)
 
     def steer(self, directive: str, task_id: str | None = None) -> None:
-        """Tell running members at their next turn, and put it into every later prompt."""
+        """Give a directive to running members at their next turn, and put it into every later prompt."""
         self._check_running()
         if not isinstance(directive, str) or not directive.strip():
             raise ValueError(f"a directive is a text that is not blank, not {directive!r}")
@@ -88,7 +88,7 @@ class Steering:
             self._dispatcher.wake()
 
     def warn_of_budget(self) -> None:
-        """Tell, once for each limit, that most of it is spent; anew for one that was raised since."""
+        """Warn once for each limit of which most is spent; again for one that was raised since."""
         tokens, picodollars, loops, tool_calls = self._governor.spent
         marks = self._marks
         if tokens >= marks[0] or picodollars >= marks[1] or loops >= marks[2] or tool_calls >= marks[3]:
@@ -102,7 +102,7 @@ class Steering:
                 self._emit(events.BudgetWarned, None, None, DIMENSIONS[place], spent / limits[place])
 
     def _watch(self, raised: Budget) -> None:
-        """Be about to tell of the limits that were given, or raised."""
+        """Set what has to be spent before a warning, for the limits that were given or raised."""
         limits = units_of(self._governor.budget)
         for place, more in enumerate(units_of(raised)):
             if more and limits[place]:
@@ -125,6 +125,6 @@ class Steering:
         return record
 
 
-def _directive(told: Any) -> tuple[str | None, str]:
-    task_id, text = told
+def _directive(recorded: Any) -> tuple[str | None, str]:
+    task_id, text = recorded
     return task_id, text

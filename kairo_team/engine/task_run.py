@@ -220,7 +220,7 @@ class TaskRun:
         self.path = self.path.extend(self.task.id, to) if path is None else path
         self.state = to
 
-    def leave(self, spent: Usage) -> None:
+    def book_before_hand_over(self, spent: Usage) -> None:
         """Book what its member spent on it, before another one gets it."""
         member = self.member or ""
         self.before = self.usage = (self.before or _NOTHING) + spent
@@ -240,7 +240,7 @@ class TaskRun:
     @property
     def begun(self) -> bool:
         """Started or ended, in this session or in an earlier one."""
-        if self.state is not PENDING or self.steps.was_tried(self.task.id):
+        if self.state is not PENDING or self.steps.was_attempted(self.task.id):
             return True
         return self._earlier_status not in (None, TaskStatus.PENDING)
 
@@ -251,7 +251,7 @@ class TaskRun:
 
     @property
     def _earlier_status(self) -> TaskStatus | None:
-        """How it earlier_status at the end of the session before; None if there was none."""
+        """How it was at the end of the session before; None if there was none."""
         found = self.steps.earlier.get(self.task.id)
         return None if found is None else found.status
 
@@ -262,7 +262,7 @@ class TaskRun:
 
     @property
     def earlier(self) -> TaskOutcome | None:
-        """How it earlier_status at the end of the session before; None if it was never tried there."""
+        """How it was at the end of the session before; None if it was never tried there."""
         found = self.steps.earlier.get(self.task.id)
         return found if found is not None and found.attempts else None
 

@@ -131,18 +131,18 @@ class PlanRecords:
 
     def start_of(self, task_id: str) -> RecordedStart | Unpaid | None:
         """Return how a task started in the recorded run, or why its budget could not be paid; None: it starts now."""
-        unpaid, was_tried = self._recall_of(Unpaid, "unpaid", task_id), self.was_tried(task_id)
+        unpaid, was_attempted = self._recall_of(Unpaid, "unpaid", task_id), self.was_attempted(task_id)
         early = self.early_end
-        may_start = early is None or unpaid or was_tried or (early.concluded and task_id not in early.unended)
+        may_start = early is None or unpaid or was_attempted or (early.concluded and task_id not in early.unended)
         if task_id in self.replaced or not may_start:
             return RecordedStart.NEVER
-        return unpaid or (RecordedStart.PAID if was_tried else None)
+        return unpaid or (RecordedStart.PAID if was_attempted else None)
 
     def put_unpaid(self, task_id: str, unpaid: Unpaid) -> None:
         """Record that a task's budget could not be paid."""
         self.put(self._task_key("unpaid", task_id), unpaid)
 
-    def was_tried(self, task_id: str) -> bool:
+    def was_attempted(self, task_id: str) -> bool:
         """Say whether an attempt at the task is recorded."""
         return self._first_member(task_id) is not None
 
