@@ -62,18 +62,269 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
+_make_assignment: Final = maker(Assignment)
+"""Makes an assignment of values that were checked before."""
+
+_make_context: Final = maker(EvaluationContext)
+
+_NOTHING: Final = ()
+
+_REVIEWER: Final = Role(EVALUATE)
 
 
-_make_artifact: Final = maker(Artifact)
-"""Makes an artifact of a text that is known to be one."""
+class AttemptRunner:
+    """Makes the attempts and reviews of one run."""
 
-_make_output: Final = maker(AgentOutput)
+    def __init__(
+        self,
+        scope: RunScope,
+        services: RunServices,
+        dispatcher: Dispatcher,
+        steering: Steering,
+        budgets: BudgetSplit,
+        earlier: EarlierSessions,
+        timeouts: Timeouts,
+        supervisor: CallSupervisor,
+        plan: RunPlan,
+    ) -> None:
+        self._plan = plan
+        self._request = scope.request
+        self._config = scope.config
+        self._team = scope.team
+        self._services = services
+        self._emit = scope.emit
+        self._dispatcher = dispatcher
+        self._steering = steering
+        self._budgets = budgets
+        self._earlier = earlier
+        self._timeouts = timeouts
+        self._supervisor = supervisor
+        dispatcher.on_cut_attempt = self._emit_cut_attempt
+        self._workers = {member.id: Worker.of(member) for member in scope.team.everyone}
 
-_make_attempt: Final[Callable[[type[Attempt], tuple[Any, ...]], Attempt]] = getattr(tuple, "__new__")  # noqa: B009 - it is generic
-"""Makes an attempt of all its fields, at a third of the cost of calling the class."""
+    async def attempt(
+        self,
+        task_run: TaskRun,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Attempt:
+        """Have the task's member make an attempt; see `TeamRun.attempt`."""
+        task, member, steps = task_run.task, task_run.member, task_run.steps
+        assert member is not None, "a task has its member from dispatch on"
+        key = steps.key("attempt", task.id, number)
+        if steps.ended_before(key):
+            await self._dispatcher.wait_for_end(task_run)
+        task_run.move(GENERATING)
+        task_run.attempts += 1
+        task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
+        self._emit(events.AttemptStarted, task.id, member, number)
+        attempt: Any = steps.recall(key)
+        if attempt is not MISSING:
+            attempt = await self._take_recorded(task_run, attempt)
+        if attempt is MISSING:
+            try:
+                if task_run.interrupted is None and task_run.leased != member:
+                    await self._wait_for_lease(task_run, member)
+                if task_run.interrupted is None:
+                    attempt = await self._run(task_run, key, number, artifact_number, previous, findings)
+                    if task_run.before is not None:
+                        attempt = attempt._replace(usage=task_run.before + attempt.usage)
+                else:
+                    spent = task_run.cut_short().usage
+                    attempt = cancelled_attempt(task.id, number, member, task_run.interrupted, spent)
+            except Exception:
+                raise
+            except BaseException:
+                steps.put(key, task_run.cut_short())
+                raise
+            finally:
+                self._dispatcher.release_lease(task_run)
+            steps.put(key, attempt)
+        else:
+            self._dispatcher.release_lease(task_run)
+        made: Attempt = attempt
+        self._take_over(task_run, made)
+        return made
 
-_COMPLETED: Final = AgentStatus.COMPLETED
+    async def _wait_for_lease(self, task_run: TaskRun, member: str) -> None:
+        with anyio.CancelScope() as task_run.wait:
+            await self._dispatcher.lease(task_run, member)
+        task_run.wait = None
+
+    def _run(
+        self,
+        task_run: TaskRun,
+        key: str,
+        number: int,
+        artifact_number: int,
+        previous: Artifact | None,
+        findings: Sequence[Finding],
+    ) -> Coroutine[Any, Any, Attempt]:
+        task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.governor
+        assert governor is not None
+        seen = self._directives_in_prompt(task_run, key) if self._steering.directives else 0
+        assignment = self._assignment(task_run, artifact_number, previous, findings, seen)
+        task_run.context = context = self._context(task_run, worker, governor, key)
+        context.directives_seen = seen
+        context.foreign = context.foreign or task.id in self._plan.foreign
+        timeout = task.timeout if task.timeout is not None else self._config.task_timeout
+        return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
+
+    def _context(self, task_run: TaskRun, worker: Worker, governor: Governor, key: str) -> WorkContext:
+        task, member = task_run.task, worker.member
+        spent = task_run.usage if task_run.before is None else difference(task_run.usage, task_run.before, 0.0)
+        # by position: keywords cost as much as all the rest of it
+        context = WorkContext(self._services, governor, member.role, key, task.id, member.id, spent)
+        if task.output_type is not None:
+            context.output_type = self._team.output_types[task.output_type]
+        return context
+
+    def _directives_in_prompt(self, task_run: TaskRun, key: str) -> int:
+        """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
+        steps, seen = task_run.steps, len(self._steering.directives)
+        if steps.recall(key) is not MISSING:
+            before: int = 0 if (found := steps.recall(f"told:{key}")) is MISSING else found
+            return before
+        steps.put(f"told:{key}", seen)
+        return seen
+
+    def _assignment(
+        self, task_run: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], seen: int
+    ) -> Assignment:
+        task, request = task_run.task, self._request
+        upstream = upstream_of(task, self._dispatcher.tasks) if task.depends_on else EMPTY
+        directives = self._steering.directives_for(task.id, until=seen) if seen else _NOTHING
+        return _make_assignment(
+            task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
+        )
+
+    async def _take_recorded(self, task_run: TaskRun, recorded: Attempt | CutShort) -> Any:
+        """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.
+
+        Where the recorded run came to an early end, the task stays as it was then.
+        """
+        governor, over = task_run.governor, task_run.steps.early_end is not None
+        assert governor is not None
+        spent = difference(recorded.usage, task_run.usage, 0.0)
+        anew = not over and self._is_to_be_made_anew(task_run, recorded)
+        if anew and task_run.interrupted is None:
+            self._earlier.book_again(governor, spent, task_run.member)
+        else:
+            self._earlier.book(governor, spent, task_run.member)
+        if isinstance(recorded, CutShort) and over:
+            task_run.artifact = task_run.artifact or recorded.artifact
+            await self._dispatcher.wait_for_end(task_run)
+        return MISSING if anew else recorded
+
+    def _is_to_be_made_anew(self, task_run: TaskRun, recorded: Attempt | CutShort) -> bool:
+        """Say whether what interrupted an attempt is over: its question is answered, or its run goes on."""
+        if isinstance(recorded, CutShort):
+            return True
+        question = recorded.interrupted
+        if not isinstance(question, HumanRequest) or task_run.interrupted is not None:
+            return False
+        return task_run.steps.cancelled(task_run.task.id) is None and self._services.is_answered(question)
+
+    def _take_over(self, task_run: TaskRun, attempt: Attempt) -> None:
+        """Book what an attempt brought."""
+        own = self._own_usage(task_run, attempt.usage)
+        task_run.open_attempt = None
+        task_run.usage, task_run.warnings = attempt.usage, task_run.warnings + attempt.warnings
+        task_run.exception = None if task_run.context is None or attempt.error is None else task_run.context.raised
+        task_run.context = None
+        task_run.artifact = attempt.artifact or task_run.artifact
+        task_run.for_halt = attempt.halt is not None
+        task_run.interrupted = task_run.interrupted or attempt.interrupted
+        if attempt.halt is not None:
+            self._emit(events.BudgetHalted, task_run.task.id, task_run.member, attempt.halt.value, attempt.origin)
+        number, status = attempt.number, attempt.output.status if attempt.output else "failed"
+        self._emit(events.AttemptFinished, task_run.task.id, task_run.member, number, status, own, attempt.error)
+
+    def _emit_cut_attempt(self, task_run: TaskRun, number: int, reason: str | None) -> None:
+        """Emit the end of an attempt that the end of its task cuts short."""
+        own, status = self._own_usage(task_run, task_run.cut_short().usage), AgentStatus.HALTED.value
+        self._emit(events.AttemptFinished, task_run.task.id, task_run.member, number, status, own, reason)
+
+    def _own_usage(self, task_run: TaskRun, spent: Usage) -> Usage:
+        """Return what of `spent` is this attempt's: all for the first, for a later one what came since it began."""
+        began = None if task_run.open_attempt is None else task_run.open_attempt[1]
+        return spent if began is None else difference(spent, task_run.usage, self._timeouts.clock() - began)
+
+    # ------------------------------------------------------------------ reviews
+
+    async def review(
+        self, task_run: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
+    ) -> EvaluationVerdict:
+        """Have an attempt's artifact reviewed; see `TeamRun.review`."""
+        task, steps = task_run.task, task_run.steps
+        task_run.move(TaskState.EVALUATING)
+        self._emit(events.EvaluationStarted, task.id, task_run.member, attempt.number)
+        key = steps.key("review", task.id, attempt.number)
+        verdict: Any = steps.recall(key)
+        if verdict is MISSING or isinstance(verdict, CutShort):
+            if steps.early_end is not None:
+                await self._dispatcher.wait_for_end(task_run)
+            try:
+                verdict = await self._judge(task_run, attempt, evaluator, prior, key)
+            except Exception:
+                raise
+            except BaseException:
+                steps.put(key, task_run.cut_short())
+                raise
+            steps.put(key, verdict)
+        elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
+            self._earlier.book(self._budgets.purpose(EVALUATE), verdict.usage)
+        if isinstance(verdict, Cancellation):
+            task_run.interrupted = verdict.reason
+            raise Interrupted(verdict.reason)
+        task_run.verdict = verdict
+        self._emit(events.EvaluationResult, task.id, task_run.member, attempt.number, verdict)
+        made: EvaluationVerdict = verdict
+        return made
+
+    async def _judge(
+        self, task_run: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
+    ) -> EvaluationVerdict | Cancellation:
+        task, work = task_run.task, self._review_context(task_run, evaluator, key)
+        account = None if work is None or not getattr(evaluator, "models", None) else work.governor
+        if attempt.artifact is None:
+            raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
+        context = _make_context(
+            task,
+            attempt.artifact,
+            len(prior) + 1,
+            tuple(prior),
+            self._request.goal,
+            upstream_of(task, self._dispatcher.tasks),
+            self._config,
+            work,
+        )
+        try:
+            if task_run.interrupted is None:
+                timeout, tracebacks = self._config.review_timeout, self._services.tracebacks
+                verdict = await review_artifact(evaluator, context, timeout, self._supervisor, task_run, tracebacks)
+                task_run.wait = None
+                if task_run.interrupted is None:
+                    return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
+        finally:
+            if account is not None:
+                account.close()
+        return Cancellation(str(task_run.interrupted))
+
+    def _review_context(self, task_run: TaskRun, evaluator: Any, key: str) -> WorkContext | None:
+        """Return governed models for a review; None for an evaluator that is known to ask none.
+
+        One that is known to ask some has an account of its own for each review.
+        """
+        models = getattr(evaluator, "models", None)
+        if models is not None and not models:
+            return None
+        governor = self._budgets.purpose(EVALUATE, set_aside=bool(models))
+        governor = governor.carve(task_run.task.id) if models else governor
+        return WorkContext(self._services, governor, _REVIEWER, key, task_run.task.id, None)
+
 
 Invoke = Callable[["Assignment", "WorkContext"], Awaitable[Any]]
 
@@ -94,6 +345,15 @@ class Worker:
         if not hasattr(member.agent, "run"):
             return cls(member, member.id, FunctionAgent(member.agent).invoke, own_loop=False)
         return cls(member, member.id, member.agent.run, bool(getattr(member.agent, "own_loop", False)))
+
+
+_make_artifact: Final = maker(Artifact)
+"""Makes an artifact of a text that is known to be one."""
+
+_make_output: Final = maker(AgentOutput)
+
+_make_attempt: Final[Callable[[type[Attempt], tuple[Any, ...]], Attempt]] = getattr(tuple, "__new__")  # noqa: B009 - it is generic
+"""Makes an attempt of all its fields, at a third of the cost of calling the class."""
 
 
 async def run_attempt(
@@ -241,6 +501,9 @@ def _end(
     return output, error, halt, origin, final
 
 
+_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
+
+
 def _failed(
     context: WorkContext,
     error: str,
@@ -288,6 +551,8 @@ def _halt_of(error: Exception) -> tuple[HaltReason, str] | None:
     origin: Any = getattr(error, "origin", None)
     return (reason, origin) if isinstance(reason, HaltReason) and type(origin) is str else None
 
+
+_COMPLETED: Final = AgentStatus.COMPLETED
 
 _NEVER_REVIEWED = {AgentStatus.HALTED: "was halted", AgentStatus.BLOCKED: "was blocked by a guardrail"}
 
@@ -349,291 +614,27 @@ def _with_data(output: AgentOutput, kind: Any) -> AgentOutput:
     return replace(output, artifact=replace(output.artifact, data=data))
 
 
-_make_assignment: Final = maker(Assignment)
-"""Makes an assignment of values that were checked before."""
-
-_make_context: Final = maker(EvaluationContext)
-
-_NOTHING: Final = ()
-
-_REVIEWER: Final = Role(EVALUATE)
-
-
-class AttemptRunner:
-    """Makes the attempts and reviews of one run."""
-
-    def __init__(
-        self,
-        scope: RunScope,
-        services: RunServices,
-        dispatcher: Dispatcher,
-        steering: Steering,
-        budgets: BudgetSplit,
-        earlier: EarlierSessions,
-        timeouts: Timeouts,
-        supervisor: CallSupervisor,
-        plan: RunPlan,
-    ) -> None:
-        self._plan = plan
-        self._request = scope.request
-        self._config = scope.config
-        self._team = scope.team
-        self._services = services
-        self._emit = scope.emit
-        self._dispatcher = dispatcher
-        self._steering = steering
-        self._budgets = budgets
-        self._earlier = earlier
-        self._timeouts = timeouts
-        self._supervisor = supervisor
-        dispatcher.on_cut = self._tell_cut
-        self._workers = {member.id: Worker.of(member) for member in scope.team.everyone}
-
-    async def attempt(
-        self,
-        record: TaskRun,
-        number: int,
-        artifact_number: int,
-        previous: Artifact | None,
-        findings: Sequence[Finding],
-    ) -> Attempt:
-        """Have the task's member make an attempt; see `TeamRun.attempt`."""
-        task, member, steps = record.task, record.member, record.steps
-        assert member is not None, "a task has its member from dispatch on"
-        key = steps.key("attempt", task.id, number)
-        if steps.ended_before(key):
-            await self._dispatcher.wait_for_end(record)
-        record.move(GENERATING)
-        record.attempts += 1
-        record.open_attempt = (number, self._timeouts.clock() if record.attempts > 1 else None)
-        self._emit(events.AttemptStarted, task.id, member, number)
-        attempt: Any = steps.recall(key)
-        if attempt is not MISSING:
-            attempt = await self._take_recorded(record, attempt)
-        if attempt is MISSING:
-            try:
-                if record.interrupted is None and record.leased != member:
-                    await self._wait_for_lease(record, member)
-                if record.interrupted is None:
-                    attempt = await self._run(record, key, number, artifact_number, previous, findings)
-                    if record.before is not None:
-                        attempt = attempt._replace(usage=record.before + attempt.usage)
-                else:
-                    spent = record.cut_short().usage
-                    attempt = cancelled_attempt(task.id, number, member, record.interrupted, spent)
-            except Exception:
-                raise
-            except BaseException:
-                steps.put(key, record.cut_short())
-                raise
-            finally:
-                self._dispatcher.release_lease(record)
-            steps.put(key, attempt)
-        else:
-            self._dispatcher.release_lease(record)
-        made: Attempt = attempt
-        self._take_over(record, made)
-        return made
-
-    async def _wait_for_lease(self, record: TaskRun, member: str) -> None:
-        with anyio.CancelScope() as record.wait:
-            await self._dispatcher.lease(record, member)
-        record.wait = None
-
-    def _run(
-        self,
-        record: TaskRun,
-        key: str,
-        number: int,
-        artifact_number: int,
-        previous: Artifact | None,
-        findings: Sequence[Finding],
-    ) -> Coroutine[Any, Any, Attempt]:
-        task, worker, governor = record.task, self._workers[record.member or ""], record.governor
-        assert governor is not None
-        seen = self._directives_in_prompt(record, key) if self._steering.directives else 0
-        assignment = self._assignment(record, artifact_number, previous, findings, seen)
-        record.context = context = self._context(record, worker, governor, key)
-        context.directives_seen = seen
-        context.foreign = context.foreign or task.id in self._plan.foreign
-        timeout = task.timeout if task.timeout is not None else self._config.task_timeout
-        return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
-
-    def _context(self, record: TaskRun, worker: Worker, governor: Governor, key: str) -> WorkContext:
-        task, member = record.task, worker.member
-        spent = record.usage if record.before is None else difference(record.usage, record.before, 0.0)
-        # by position: keywords cost as much as all the rest of it
-        context = WorkContext(self._services, governor, member.role, key, task.id, member.id, spent)
-        if task.output_type is not None:
-            context.output_type = self._team.output_types[task.output_type]
-        return context
-
-    def _directives_in_prompt(self, record: TaskRun, key: str) -> int:
-        """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
-        steps, seen = record.steps, len(self._steering.directives)
-        if steps.recall(key) is not MISSING:
-            before: int = 0 if (found := steps.recall(f"told:{key}")) is MISSING else found
-            return before
-        steps.put(f"told:{key}", seen)
-        return seen
-
-    def _assignment(
-        self, record: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], seen: int
-    ) -> Assignment:
-        task, request = record.task, self._request
-        upstream = upstream_of(task, self._dispatcher.records) if task.depends_on else EMPTY
-        directives = self._steering.directives_for(task.id, until=seen) if seen else _NOTHING
-        return _make_assignment(
-            task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
-        )
-
-    async def _take_recorded(self, record: TaskRun, recorded: Attempt | CutShort) -> Any:
-        """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.
-
-        Where the recorded run came to an early end, the task stays as it was then.
-        """
-        governor, over = record.governor, record.steps.early_end is not None
-        assert governor is not None
-        spent = difference(recorded.usage, record.usage, 0.0)
-        anew = not over and self._is_to_be_made_anew(record, recorded)
-        if anew and record.interrupted is None:
-            self._earlier.book_again(governor, spent, record.member)
-        else:
-            self._earlier.book(governor, spent, record.member)
-        if isinstance(recorded, CutShort) and over:
-            record.artifact = record.artifact or recorded.artifact
-            await self._dispatcher.wait_for_end(record)
-        return MISSING if anew else recorded
-
-    def _is_to_be_made_anew(self, record: TaskRun, recorded: Attempt | CutShort) -> bool:
-        """Say whether what interrupted an attempt is over: its question is answered, or its run goes on."""
-        if isinstance(recorded, CutShort):
-            return True
-        question = recorded.interrupted
-        if not isinstance(question, HumanRequest) or record.interrupted is not None:
-            return False
-        return record.steps.cancelled(record.task.id) is None and self._services.is_answered(question)
-
-    def _take_over(self, record: TaskRun, attempt: Attempt) -> None:
-        """Book what an attempt brought."""
-        own = self._own_usage(record, attempt.usage)
-        record.open_attempt = None
-        record.usage, record.warnings = attempt.usage, record.warnings + attempt.warnings
-        record.exception = None if record.context is None or attempt.error is None else record.context.raised
-        record.context = None
-        record.artifact = attempt.artifact or record.artifact
-        record.for_halt = attempt.halt is not None
-        record.interrupted = record.interrupted or attempt.interrupted
-        if attempt.halt is not None:
-            self._emit(events.BudgetHalted, record.task.id, record.member, attempt.halt.value, attempt.origin)
-        status = attempt.output.status if attempt.output else "failed"
-        self._emit(events.AttemptFinished, record.task.id, record.member, attempt.number, status, own, attempt.error)
-
-    def _tell_cut(self, record: TaskRun, number: int, reason: str | None) -> None:
-        """Emit the end of an attempt that the end of its task cuts short."""
-        own, status = self._own_usage(record, record.cut_short().usage), AgentStatus.HALTED.value
-        self._emit(events.AttemptFinished, record.task.id, record.member, number, status, own, reason)
-
-    def _own_usage(self, record: TaskRun, spent: Usage) -> Usage:
-        """Return what of `spent` is this attempt's: all for the first, for a later one what came since it began."""
-        began = None if record.open_attempt is None else record.open_attempt[1]
-        return spent if began is None else difference(spent, record.usage, self._timeouts.clock() - began)
-
-    # ------------------------------------------------------------------ reviews
-
-    async def review(
-        self, record: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
-    ) -> EvaluationVerdict:
-        """Have an attempt's artifact reviewed; see `TeamRun.review`."""
-        task, steps = record.task, record.steps
-        record.move(TaskState.EVALUATING)
-        self._emit(events.EvaluationStarted, task.id, record.member, attempt.number)
-        key = steps.key("review", task.id, attempt.number)
-        verdict: Any = steps.recall(key)
-        if verdict is MISSING or isinstance(verdict, CutShort):
-            if steps.early_end is not None:
-                await self._dispatcher.wait_for_end(record)
-            try:
-                verdict = await self._judge(record, attempt, evaluator, prior, key)
-            except Exception:
-                raise
-            except BaseException:
-                steps.put(key, record.cut_short())
-                raise
-            steps.put(key, verdict)
-        elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
-            self._earlier.book(self._budgets.purpose(EVALUATE), verdict.usage)
-        if isinstance(verdict, Cancellation):
-            record.interrupted = verdict.reason
-            raise Interrupted(verdict.reason)
-        record.verdict = verdict
-        self._emit(events.EvaluationResult, task.id, record.member, attempt.number, verdict)
-        made: EvaluationVerdict = verdict
-        return made
-
-    async def _judge(
-        self, record: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
-    ) -> EvaluationVerdict | Cancellation:
-        task, work = record.task, self._review_context(record, evaluator, key)
-        account = None if work is None or not getattr(evaluator, "models", None) else work.governor
-        if attempt.artifact is None:
-            raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
-        context = _make_context(
-            task,
-            attempt.artifact,
-            len(prior) + 1,
-            tuple(prior),
-            self._request.goal,
-            upstream_of(task, self._dispatcher.records),
-            self._config,
-            work,
-        )
-        try:
-            if record.interrupted is None:
-                timeout, tracebacks = self._config.review_timeout, self._services.tracebacks
-                verdict = await review_artifact(evaluator, context, timeout, self._supervisor, record, tracebacks)
-                record.wait = None
-                if record.interrupted is None:
-                    return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
-        finally:
-            if account is not None:
-                account.close()
-        return Cancellation(str(record.interrupted))
-
-    def _review_context(self, record: TaskRun, evaluator: Any, key: str) -> WorkContext | None:
-        """Return governed models for a review; None for an evaluator that is known to ask none.
-
-        One that is known to ask some has an account of its own for each review.
-        """
-        models = getattr(evaluator, "models", None)
-        if models is not None and not models:
-            return None
-        governor = self._budgets.purpose(EVALUATE, set_aside=bool(models))
-        governor = governor.carve(record.task.id) if models else governor
-        return WorkContext(self._services, governor, _REVIEWER, key, record.task.id, None)
-
-
 async def review_artifact(
     evaluator: Any,
     context: EvaluationContext,
     timeout: float | None,
     supervisor: CallSupervisor,
-    record: TaskRun,
+    task_run: TaskRun,
     tracebacks: Tracebacks,
 ) -> EvaluationVerdict:
     """Ask the evaluator; map a crash, a hang, an exhausted budget or nonsense to REVIEW_EXCEEDED with its cause.
 
-    `timeout` is in seconds. Never raises but for cancellation. Cancelling `record.wait` ends it early. Criteria are
+    `timeout` is in seconds. Never raises but for cancellation. Cancelling `task_run.wait` ends it early. Criteria are
     frozen at the task's first review: an evaluator that has others later is an `evaluator_error`, and is not asked.
     """
     name = type(evaluator).__name__
     verdict: object = None
     late = False
     try:
-        if (changed := _changed_criteria(evaluator, record)) is not None:
+        if (changed := _changed_criteria(evaluator, task_run)) is not None:
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {changed}")
         with anyio.move_on_after(timeout) as scope, tracebacks.here():
-            record.wait = within = ScopeStopper(scope)
+            task_run.wait = within = ScopeStopper(scope)
             verdict = await supervisor.run(evaluator.evaluate(context), name, within)
             late = anyio.current_time() > scope.deadline  # nothing could cancel it while it blocked the event loop
     except (HaltError, InsufficientBudget) as short:
@@ -642,7 +643,7 @@ async def review_artifact(
         error = failure_of(raised)
         if error is None:
             raise
-        record.exception = error
+        task_run.exception = error
         tracebacks.log(f"the evaluator {name}", f"on task {context.task.id!r}", error)
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
     if scope.cancel_called or late:  # a verdict that came of it all the same is late
@@ -655,15 +656,15 @@ async def review_artifact(
     return verdict
 
 
-def _changed_criteria(evaluator: Any, record: TaskRun) -> str | None:
+def _changed_criteria(evaluator: Any, task_run: TaskRun) -> str | None:
     """Say that an evaluator judges by other criteria than at the task's first review; None where it does not."""
     now = criteria_digest(evaluator)
-    first = record.criteria = record.criteria or now
+    first = task_run.criteria = task_run.criteria or now
     if now is None or now == first:
         return None
     return (
-        f"its criteria changed since the first review of task {record.task.id!r}, from digest {first:.8} to {now:.8}; "
-        "they are frozen when a task starts, so give the new ones to another task"
+        f"its criteria changed since the first review of task {task_run.task.id!r}, from digest {first:.8} to "
+        f"{now:.8}; they are frozen when a task starts, so give the new ones to another task"
     )
 
 

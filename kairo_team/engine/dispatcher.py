@@ -70,14 +70,14 @@ class Dispatcher:
     ) -> None:
         """Take the members' governors by name."""
         self.board = board
-        self.records = {task_id: TaskRun(entry, recorded) for task_id, entry in board.entries.items()}
+        self.tasks = {task_id: TaskRun(entry, recorded) for task_id, entry in board.entries.items()}
         self.active = 0
         """Tasks dispatched and not ended."""
         self._parked: set[str] = set()
         """Of those, the ones that stay as they are until the run ends."""
-        self.over: Callable[[], None] = _nothing
+        self.on_end: Callable[[], None] = _nothing
         """Called when no task can start any more."""
-        self.on_cut: Callable[[TaskRun, int, str | None], None] | None = None
+        self.on_cut_attempt: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
         self._governors = governors
         self._emit = emit
@@ -86,7 +86,7 @@ class Dispatcher:
         self._stopped = False
         self._reserve = config.budget_policy.reserve
         self._needs = Needs(governors, config.budget_policy)
-        self._weight_left = sum(task_run.task.weight for task_run in self.records.values())
+        self._weight_left = sum(task_run.task.weight for task_run in self.tasks.values())
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
         self._slot_waiters: deque[anyio.Event] = deque()
@@ -120,7 +120,7 @@ class Dispatcher:
                 break
             elif self.board.unended:
                 raise ContractBreach(f"no task is ready and none in flight: {self._histories()}")
-        self.over()
+        self.on_end()
         await checkpoint_if_cancelled()  # if that ended the run, the code after the loop must not go on
         raise StopAsyncIteration
 
@@ -130,7 +130,7 @@ class Dispatcher:
             if taken is None:
                 return None
             entry, member = taken
-            task_run = self.records[entry.task.id]
+            task_run = self.tasks[entry.task.id]
             start = task_run.steps.start_of(entry.task.id)
             if start is RecordedStart.NEVER:
                 self.board.release(member)
@@ -237,7 +237,7 @@ class Dispatcher:
 
     def skip_cancelled(self, recorded: PlanRecords) -> None:
         """Skip what was cancelled before it started, as soon as a plan that is recorded brings it back."""
-        for task_run in () if recorded.is_new else list(self.records.values()):
+        for task_run in () if recorded.is_new else list(self.tasks.values()):
             cancelled = task_run.steps.cancelled(task_run.task.id) if task_run.state is PENDING else None
             if cancelled is not None and not cancelled.started:
                 self.end(task_run, TaskState.SKIPPED, cancelled.reason)
@@ -245,7 +245,7 @@ class Dispatcher:
     def replace(self, replaced: Collection[str], tasks: Sequence[Task], bound: Bound, recorded: PlanRecords) -> None:
         """Put new tasks in the place of some that have not started."""
         for task_id in replaced:
-            task_run = self.records[task_id]
+            task_run = self.tasks[task_id]
             task_run.superseded = True
             if not task_run.ended:  # what it needs may have failed by now
                 self.board.retire(task_run.entry)
@@ -253,12 +253,12 @@ class Dispatcher:
         self._without_budget = deque(task_run for task_run in self._without_budget if not task_run.superseded)
         added = self.board.extend(tasks, recorded.bound(bound))
         for entry in added:
-            self.records[entry.task.id] = TaskRun(entry, recorded)
+            self.tasks[entry.task.id] = TaskRun(entry, recorded)
             self._weight_left += entry.task.weight
         for entry in added:
             lost = None if entry.ended else self.board.lost_need(entry)
             if lost is not None:  # what it needs may have failed by now
-                task_run = self.records[entry.task.id]
+                task_run = self.tasks[entry.task.id]
                 self.end(task_run, TaskState.SKIPPED, task_run.skip_reason(self._explain_skip(entry, lost)))
         self.skip_cancelled(recorded)
         self.wake()
@@ -266,7 +266,7 @@ class Dispatcher:
     def call_off(self, reason: str) -> list[str]:
         """Skip what has not started, because it is no longer needed; return which tasks that are."""
         waiting = (
-            task_run for task_run in self.records.values() if task_run.state is PENDING and task_run.earlier is None
+            task_run for task_run in self.tasks.values() if task_run.state is PENDING and task_run.earlier is None
         )
         found = [task_run for task_run in waiting if task_run.steps.had_in_flight(task_run.task.id) is None]
         for task_run in found:
@@ -292,7 +292,7 @@ class Dispatcher:
 
     def _stands_as_recorded(self, task_id: str) -> bool:
         """Say whether a task that had not ended when the recorded run did stands as it did then."""
-        task_run = self.records.get(task_id)
+        task_run = self.tasks.get(task_id)
         if task_run is None:
             return False
         return task_run.state is SUSPENDED or task_id in self._parked or not task_run.steps.was_attempted(task_id)
@@ -319,8 +319,8 @@ class Dispatcher:
 
     def cut(self, task_run: TaskRun, reason: str | None) -> None:
         """Emit the end of the attempt that is cut short, if one was begun."""
-        if task_run.open_attempt is not None and self.on_cut is not None:
-            self.on_cut(task_run, task_run.open_attempt[0], reason)
+        if task_run.open_attempt is not None and self.on_cut_attempt is not None:
+            self.on_cut_attempt(task_run, task_run.open_attempt[0], reason)
         task_run.open_attempt = None
 
     def _explain_skip(self, entry: Entry, last: Entry) -> str:
@@ -352,7 +352,7 @@ class Dispatcher:
             self._emit(_ENDED[TaskState(task_run.state)], task_id, member, attempts, task_run.error)
 
     def _skip(self, entry: Entry, reason: str) -> None:
-        task_run = self.records[entry.task.id]
+        task_run = self.tasks[entry.task.id]
         task_run.move(TaskState.SKIPPED)
         task_run.error = reason = task_run.skip_reason(reason) if task_run.steps.earlier else reason
         self._weight_left -= task_run.task.weight
@@ -387,9 +387,9 @@ class Dispatcher:
     def wake(self) -> None:
         """Let the ready loop look again, and the run end where that was all it waited for."""
         if self._has_concluded:
-            ended = len(self.records) - self.board.unended
+            ended = len(self.tasks) - self.board.unended
             if self._recorded.has_caught_up(self._stands_as_recorded, ended):
-                self.over()
+                self.on_end()
         if self._sleeper is not None:
             self._sleeper.set()
             self._sleeper = None
@@ -520,7 +520,7 @@ class Dispatcher:
         self.wake()
 
     def _histories(self) -> str:
-        return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.records.values() if not r.ended)
+        return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.tasks.values() if not r.ended)
 
 
 def _nothing() -> None:

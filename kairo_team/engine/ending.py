@@ -250,7 +250,7 @@ def _catch_up(
 ) -> tuple[Dispatcher | None, TaskGraph | None]:
     """Add the tasks of an earlier session that this one did not reach; return the plan with them."""
     plan = earlier.plan
-    if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.records):
+    if dispatcher is not None and graph is not None and {task.id for task in graph.tasks} != set(dispatcher.tasks):
         dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
     if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
         return dispatcher, graph
@@ -258,10 +258,10 @@ def _catch_up(
     unbound: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
         return Dispatcher(TaskBoard(plan, unbound, {}), {}, scope.config, scope.emit, steps), plan
-    new = [task for task in plan.tasks if task.id not in dispatcher.records]
+    new = [task for task in plan.tasks if task.id not in dispatcher.tasks]
     if not new:
         return dispatcher, graph
-    more = [record.task for task_id, record in dispatcher.records.items() if task_id not in unbound]
+    more = [record.task for task_id, record in dispatcher.tasks.items() if task_id not in unbound]
     dispatcher.replace((), new, unbound, steps)
     return dispatcher, TaskGraph([*plan.tasks, *more]) if more else plan
 
@@ -281,7 +281,7 @@ def finish(
     if dispatcher is None:
         records = skip_unbound(plan, scope.emit)
     else:
-        records = [dispatcher.records[task.id] for task in plan.tasks] if plan else []
+        records = [dispatcher.tasks[task.id] for task in plan.tasks] if plan else []
         waiting = waiting or (ending.concluded is None and any(record.state is SUSPENDED for record in records))
         waiting = waiting and ending.status(halt, records, scope.config, waiting=True) is TeamStatus.SUSPENDED
         _end_tasks(dispatcher, ending, halt, waiting=waiting)
@@ -338,7 +338,7 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
     if stopped or error is not None or ending.caller_cancelled:
         ending.concluded = None  # what came while it ended counts
     if stopped or ending.aborted or ending.concluded is not None:
-        records = () if dispatcher is None else dispatcher.records.values()
+        records = () if dispatcher is None else dispatcher.tasks.values()
         left = {record.task.id: record.member for record in records if not record.ended}
         ended = len(records) - len(left)
         if ending.concluded is None:
@@ -359,7 +359,7 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
     called_off: set[str] = set()
     if ending.concluded is not None:
         called_off.update(dispatcher.call_off(reason))
-    for record in list(dispatcher.records.values()):
+    for record in list(dispatcher.tasks.values()):
         if waiting and record.state is SUSPENDED:
             dispatcher.emit_end(record)
         elif not record.ended and not waiting:

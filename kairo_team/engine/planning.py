@@ -157,7 +157,7 @@ class RunPlan:
             which = f"the one in which {failing.task.id!r} failed"
             self._warn(f"no new plan in the place of {which}: {change.problem}")
             return None
-        new = [task for task in change.graph.tasks if task.id not in dispatcher.records]
+        new = [task for task in change.graph.tasks if task.id not in dispatcher.tasks]
         graph = self._grow(change.number, new)
         failing.superseded = True
         dispatcher.replace(change.replaced, new, bind(change.graph, self._scope.team), self.recorded)
@@ -208,7 +208,7 @@ class RunPlan:
             given = await self._supervisor.run(given, "who adds tasks")
         new = _tasks_of(given)
         assert self.graph is not None
-        problems = _addition_problems(new, self.graph, dispatcher.records)
+        problems = _addition_problems(new, self.graph, dispatcher.tasks)
         problems = problems or plan_problems(new, self._scope.team, bind(new, self._scope.team))
         if problems:
             raise PlanRefused(problems)
@@ -331,11 +331,11 @@ class RunPlan:
     ) -> Replan:
         """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
         scope = self._scope
-        started = [record.task for record in dispatcher.records.values() if record.begun]
+        started = [record.task for record in dispatcher.tasks.values() if record.begun]
         failing_id = failing.task.id
         try:
             graph = await self._ask(lambda: make(TaskGraph(started)))
-            problems = _replan_problems(graph, started, dispatcher.records, failing_id)
+            problems = _replan_problems(graph, started, dispatcher.tasks, failing_id)
             problems += plan_problems(graph, scope.team, bind(graph, scope.team))
             if problems:
                 raise PlanRefused(problems)
@@ -344,7 +344,7 @@ class RunPlan:
             if error is None:  # a cancellation goes on
                 raise
             return Replan(failing_id, (), None, words_of(innermost(error)))
-        replaced = tuple(one.task.id for one in dispatcher.records.values() if not one.begun)
+        replaced = tuple(one.task.id for one in dispatcher.tasks.values() if not one.begun)
         number = self._next_change()
         scope.journal.put(f"change:{number}", True)
         return Replan(failing_id, replaced, graph, number=number)

@@ -61,18 +61,18 @@ class Steering:
     def cancel_task(self, task_id: str, reason: str) -> None:
         """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED."""
         self._check_running()
-        record = self._open_task(task_id)
+        task_run = self._open_task(task_id)
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        if record.state is PENDING and record.earlier is None:
-            record.steps.put_cancelled(task_id, reason, started=False)
-            dispatcher.end(record, TaskState.SKIPPED, reason)
+        if task_run.state is PENDING and task_run.earlier is None:
+            task_run.steps.put_cancelled(task_id, reason, started=False)
+            dispatcher.end(task_run, TaskState.SKIPPED, reason)
             return
-        record.interrupted = record.interrupted or reason
-        if record.context is not None:
-            record.context.interrupt(reason)
-        elif record.wait is not None:
-            record.wait.cancel()
+        task_run.interrupted = task_run.interrupted or reason
+        if task_run.context is not None:
+            task_run.context.interrupt(reason)
+        elif task_run.wait is not None:
+            task_run.wait.cancel()
 
     def top_up(self, budget: Budget) -> None:
         """Raise the run's limit; whatever waits for budget looks again."""
@@ -115,14 +115,14 @@ class Steering:
 
     def _open_task(self, task_id: str) -> TaskRun:
         """Return a task that has not ended; `Misuse` for any other."""
-        records: Mapping[str, TaskRun] = self._dispatcher.records if self._dispatcher is not None else {}
-        if task_id not in records:
-            raise Misuse(f"no task {task_id!r} in this run's plan; it has {known(records)}")
-        record = records[task_id]
-        ended_before = record.earlier is not None and record.earlier.status is not TaskStatus.SUSPENDED
-        if record.ended or record.state is TaskState.SUSPENDED or ended_before:
-            raise Misuse(f"task {task_id!r} is {record.state}: it can no longer be steered or cancelled")
-        return record
+        tasks: Mapping[str, TaskRun] = self._dispatcher.tasks if self._dispatcher is not None else {}
+        if task_id not in tasks:
+            raise Misuse(f"no task {task_id!r} in this run's plan; it has {known(tasks)}")
+        task_run = tasks[task_id]
+        ended_before = task_run.earlier is not None and task_run.earlier.status is not TaskStatus.SUSPENDED
+        if task_run.ended or task_run.state is TaskState.SUSPENDED or ended_before:
+            raise Misuse(f"task {task_id!r} is {task_run.state}: it can no longer be steered or cancelled")
+        return task_run
 
 
 def _directive(recorded: Any) -> tuple[str | None, str]:

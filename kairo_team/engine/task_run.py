@@ -304,12 +304,12 @@ class TaskRun:
         )  # fmt: skip
 
 
-def upstream_of(task: Task, records: Mapping[str, TaskRun]) -> Mapping[str, Artifact]:
+def upstream_of(task: Task, tasks: Mapping[str, TaskRun]) -> Mapping[str, Artifact]:
     """Return the accepted artifacts of a task's dependencies, by task id, in the order of `depends_on`."""
     return FrozenDict(
         {
-            dependency: record.artifact
+            dependency: one.artifact
             for dependency in task.depends_on
-            if (record := records[dependency]).artifact is not None and record.entry.accepted
+            if (one := tasks[dependency]).artifact is not None and one.entry.accepted
         }
     )

@@ -381,7 +381,7 @@ class TeamRun:
         steps = self._plan.recorded
         board = TaskBoard(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
-        self._records = self._dispatcher.records
+        self._records = self._dispatcher.tasks
         self._steering.begin(self._dispatcher)
         self._attempts = AttemptRunner(
             self._scope,
@@ -444,7 +444,7 @@ class TeamRun:
         if self._history[-1] != RunState.RUNNING:
             self._move(RunState.RUNNING)
             self._plan.hold_back(self._dispatcher)
-            self._dispatcher.over = self._end_loop
+            self._dispatcher.on_end = self._end_loop
         return self._dispatcher
 
     def go(self, body: Callable[..., Awaitable[None]], *args: Any) -> None:
