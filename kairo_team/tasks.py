@@ -58,7 +58,7 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
 
 
 @checked
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Task:
     """One node of the task graph. Everything in it is a value or a name, so it goes through JSON and back."""
 
