@@ -180,7 +180,7 @@ def test_every_way_a_run_can_end_has_the_status_the_design_says() -> None:
         records, ends = [one for one, _ in mix], tuple(end for _, end in mix)
         asleep = any(end.status == "suspended" for end in ends)
         for (halt, known, seen), config, tolerant, fallback, plan_waits in rest:
-            ending = RunEnd(tolerate_failures=tolerant, makeshift=fallback, **known)
+            ending = RunEnd(tolerate_failures=tolerant, degraded=fallback, **known)
             status = ending.status(halt, records, config, waiting=plan_waits or asleep)
             risk = config.risk_profile.value
             story = Story(ends, plan_waits=plan_waits, fallback=fallback, risk=risk, tolerant=tolerant, **seen)

@@ -67,7 +67,7 @@ class RunEnd:
     reason: str | None = None
     """Why it was killed."""
     warnings: list[str] = field(default_factory=list[str])
-    makeshift: bool = False
+    degraded: bool = False
     """The run goes on with less than was asked for, such as a plan that stands in for one that could not be made."""
     aborted: bool = False
     """The failure policy, or the coordinator, ended it."""
@@ -185,7 +185,7 @@ class RunEnd:
             accepted=len(accepted),
             lost=len(missing) - dispensable,
             dispensable=dispensable,
-            blemished=self.makeshift or any(map(_is_blemished, suspects)),
+            blemished=self.degraded or any(map(_is_blemished, suspects)),
             risk=config.risk_profile,
             tolerate_failures=self.tolerate_failures,
         )

@@ -73,8 +73,9 @@ async def run_alone(
     services = _services(LoopClock(), permissions=permissions, guardrails=rails)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     if guards:
-        parts = (governor, services.clock, (), {role.id: guards}, discard_event, discard_event, discard_event)
-        services.constraints = RunConstraints(*parts)
+        services.constraints = RunConstraints(
+            governor, services.clock, (), {role.id: guards}, emit=discard_event, kill=discard_event, warn=discard_event
+        )
     context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
     context.output_type = output_type
     try:

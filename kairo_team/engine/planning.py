@@ -131,10 +131,10 @@ class RunPlan:
         make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
     ) -> TaskGraph | None:
         """Put new tasks in the place of those that have not started; see `TeamRun.replan`."""
-        whose = self._scope.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
+        failing_id = self._scope.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
         if self._replan_record() is None:
             failing.recall_cancel()
-        if self._replanned or failing.interrupted is not None or whose != failing.task.id:
+        if self._replanned or failing.interrupted is not None or failing_id != failing.task.id:
             return None
         self._replanned = True
         self.number += 1

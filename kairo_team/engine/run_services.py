@@ -43,9 +43,9 @@ class RunServices:
     """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
 
     __slots__ = (
-        "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "around", "clock",
-        "constraints", "journal", "models", "nest", "overshoots", "permissions", "prices", "prompts", "questions",
-        "rules", "run_id", "secrets", "steering", "tracebacks", "withheld",
+        "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "clock",
+        "constraints", "journal", "models", "nest", "outer_attempt", "overshoots", "permissions", "prices",
+        "prompts", "questions", "rules", "run_id", "secrets", "steering", "tracebacks", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +62,7 @@ class RunServices:
         permissions: ToolPermissions | None = None,
         secrets: Sequence[str] = (),
         nest: Callable[[OuterAttempt], Runtime] | None = None,
-        around: OuterAttempt | None = None,
+        outer_attempt: OuterAttempt | None = None,
         guardrails: Sequence[GuardrailPolicy] = (),
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
         questions: Questions | None = None,
@@ -70,7 +70,7 @@ class RunServices:
     ) -> None:
         """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
 
-        `around` is the attempt that the run is a part of: its rules for models and tools apply here too, and first.
+        `outer_attempt` is the attempt that contains the run: its rules for models and tools apply here too, and first.
         """
         self.run_id = run_id
         self.models = models
@@ -79,19 +79,19 @@ class RunServices:
         self.prompts = prompts
         self.journal = journal
         self.clock = clock
-        self.around = around
+        self.outer_attempt = outer_attempt
         self.permissions: ToolPermissions | None = (
-            permissions if around is None else joint_permissions(around.permissions, permissions)
+            permissions if outer_attempt is None else joint_permissions(outer_attempt.permissions, permissions)
         )
-        self.allowed: Sequence[Iterable[str]] = () if around is None else around.allowed_tools
+        self.allowed: Sequence[Iterable[str]] = () if outer_attempt is None else outer_attempt.allowed_tools
         """Names of tools, of which a tool must be in each list, besides what the roles of the run allow."""
         self.secrets = secrets
         self.nest = nest
-        """Makes the runtime of a team inside a task; None where there is no run around."""
+        """Makes the runtime of a team inside a task; None outside a run."""
         self.questions = questions
-        """Asks people; None where there is no run around."""
+        """Asks people; None outside a run."""
         self.steering: Steering | None = steering
-        """Knows the directives given to the run; None where there is no run around."""
+        """Knows the directives given to the run; None outside a run."""
         self.constraints: RunConstraints | None = None
         """None where neither the team nor a member has any: then they cost nothing."""
         self.tracebacks = Tracebacks()
@@ -100,7 +100,7 @@ class RunServices:
         self.overshoots = Overshoots(journal)
         """Calls that used more than was held for them."""
         self._emit = emit
-        self._policies = (() if around is None else around.policies, guardrails, guardrails_of or {})
+        self._policies = (() if outer_attempt is None else outer_attempt.policies, guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
         self._breakers: CircuitBreakers | None = None
         self._connections: Connections | None = None
@@ -114,8 +114,8 @@ class RunServices:
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
         """Count, from any thread, a call that used more than was held, here and in every run around this one."""
         self.call(self.overshoots.note, model, held, used)
-        if self.around is not None:
-            self.around.note_overshoot(model, held, used)
+        if self.outer_attempt is not None:
+            self.outer_attempt.note_overshoot(model, held, used)
 
     def warn_of_budget(self) -> None:
         """Emit a warning, from any thread, if most of one of the run's limits is spent."""
@@ -163,17 +163,17 @@ class RunServices:
 
 
 def _build_chains(
-    around: Sequence[GuardrailPolicy],
+    outer: Sequence[GuardrailPolicy],
     everybody: Sequence[GuardrailPolicy],
     members: Mapping[str, Sequence[GuardrailPolicy]],
 ) -> tuple[GuardrailChain | None, dict[str, GuardrailChain]]:
     """Return the chain of all, and those of members with policies of their own; state is fresh, and shared as meant.
 
-    Policies of the attempt `around` keep their state: it is one with that attempt's.
+    Policies of the `outer` attempt keep their state: it is the same as in that attempt.
     """
     shared = GuardrailChain(everybody).for_run() if everybody else None
-    if around:
-        shared = GuardrailChain([*around, *(shared.policies if shared is not None else ())])
+    if outer:
+        shared = GuardrailChain([*outer, *(shared.policies if shared is not None else ())])
     common = shared.policies if shared is not None else ()
     own = {
         member: GuardrailChain([*common, *GuardrailChain(policies).for_run().policies])
@@ -206,8 +206,8 @@ def open_services(
         rules=runtime.call_rules,
         permissions=team.permissions,
         secrets=runtime.secrets,
-        nest=partial(runtime.beneath, run_id=request.run_id, gate=questions.gate, grace=request.config.cancel_grace),
-        around=runtime.around,
+        nest=partial(runtime.nested_in, run_id=request.run_id, gate=questions.gate, grace=request.config.cancel_grace),
+        outer_attempt=runtime.outer_attempt,
         guardrails=(*runtime.guardrails, *team.guardrails),
         guardrails_of={member.id: member.guardrails for member in team.everyone},
         questions=questions,

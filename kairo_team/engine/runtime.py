@@ -154,12 +154,10 @@ class Runtime:
         self._group: anyio.abc.TaskGroup | None = None
         self.within: str | None = None
         """The run inside which all its runs are made; None for a runtime of one's own."""
-        self.around: OuterAttempt | None = None
+        self.outer_attempt: OuterAttempt | None = None
         """The attempt inside which they are made: its rules are theirs too."""
         self.grace = math.inf
         """Most seconds of clean-up they have after an end."""
-        self.keeps_accounts = False
-        """What its runs spent is shown in a larger run's budget tree."""
 
     # ------------------------------------------------------------------ live runs
 
@@ -328,7 +326,7 @@ class Runtime:
         finally:
             self.runs.leave(run)
 
-    def beneath(self, attempt: OuterAttempt, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
+    def nested_in(self, attempt: OuterAttempt, run_id: str, gate: HumanGate | None, grace: float) -> Runtime:
         """Return a runtime like this one for teams inside an attempt of a run: they spend its budget, ask its gate.
 
         What guards all its runs guards that attempt, and all inside it, already.
@@ -336,8 +334,7 @@ class Runtime:
         nested = copy(self)
         nested.constraints, nested.guardrails = (), ()
         nested.governor, nested.within, nested.gate = attempt.governor, run_id, gate
-        nested.around, nested.grace = attempt, min(grace, self.grace)
-        nested.keeps_accounts = True
+        nested.outer_attempt, nested.grace = attempt, min(grace, self.grace)
         return nested
 
     def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:
@@ -349,16 +346,16 @@ class Runtime:
     def enter(self, run_id: str) -> Run:
         """Begin a session of a run, with a new handle or that of `start` or `resume`; `RunExists` for an id in use."""
         run = self.runs.enter(run_id, self.within)
-        if self.around is not None and self.around.scope is not None:
-            self.around.scope.inside += 1
+        if self.outer_attempt is not None and self.outer_attempt.scope is not None:
+            self.outer_attempt.scope.inside += 1
         return run
 
     def forget(self, run: Run, governor: Governor | None) -> None:
         """Forget a run whose session has ended, but for its id and, while it is suspended, what it goes on from."""
-        if self.around is not None and self.around.scope is not None:
-            self.around.scope.inside -= 1
+        if self.outer_attempt is not None and self.outer_attempt.scope is not None:
+            self.outer_attempt.scope.inside -= 1
         self.runs.leave(run)
-        if governor is not None and not self.keeps_accounts:
+        if governor is not None and self.within is None:  # a nested run stays in the budget tree of the run around it
             governor.forget()
 
     def journal_for(self, run_id: str) -> Journal:

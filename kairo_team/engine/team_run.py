@@ -301,7 +301,7 @@ class TeamRun:
 
     def degrade(self, warning: str) -> None:
         """Go on with less than was asked for: the run ends DEGRADED at best, with this warning."""
-        self._ending.makeshift = True
+        self._ending.degraded = True
         self.warn(warning)
 
     # ------------------------------------------------------------------ from outside
@@ -562,8 +562,8 @@ class TeamRun:
             why = f": {output.error}" if output.error else ""
             record.warnings += (f"what was accepted was cut short{why}",)
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
-            whose = f" by {by}" if by else ""
-            record.warnings += (f"accepted{whose} without a PASS: {verdict.cause or verdict.outcome.value}",)
+            reviewer = f" by {by}" if by else ""
+            record.warnings += (f"accepted{reviewer} without a PASS: {verdict.cause or verdict.outcome.value}",)
         outcome = verdict.outcome.value if verdict else None
         self._end(record, COMPLETED, None, verdict=outcome)
 

@@ -90,7 +90,7 @@ class WorkContext:
         self.spent_before = spent_before
         self.directives_seen = 0 if services.steering is None else len(services.steering.directives)
         """How many directives the prompt has already."""
-        self.foreign = services.around is not None
+        self.foreign = services.outer_attempt is not None
         """A model may have written the goal or the task: another team's member asks, or a planner did."""
         self._step = step
         self._calls: dict[str, int] | None = None
@@ -155,13 +155,13 @@ class WorkContext:
 
     @property
     def runtime(self) -> Runtime | None:
-        """A runtime whose runs are spent here, for a team inside this task; None where no run is around."""
+        """A runtime whose runs are spent here, for a team inside this task; None outside a run."""
         nest = self.services.nest
         return None if nest is None else nest(self)
 
     @property
     def allowed_tools(self) -> Sequence[Iterable[str]]:
-        """Names of tools, of which a tool must be in each list: those of the role, and of what is around the run."""
+        """Names of tools, of which a tool must be in each list: those of the role, and of the outer attempt."""
         own = self.role.allowed_tools
         return self.services.allowed if own is None else (*self.services.allowed, own)
 
@@ -185,18 +185,19 @@ class WorkContext:
         """Return a model whose calls are governed, guarded and recorded."""
         services = self.services
         found = services.models.resolve(model)
-        reports = (self._report_model, services.prices, services.rules, services.note_overshoot)
-        governed = GovernedModel(found, self.governor, *reports)
-        limited = governed if services.around is None else services.around.constrain(governed)
+        governed = GovernedModel(
+            found, self.governor, self._report_model, services.prices, services.rules, services.note_overshoot
+        )
+        limited = governed if services.outer_attempt is None else services.outer_attempt.constrain(governed)
         steerable = getattr(found, "steerable", True)
         return MemberModel(self, limited, services.guardrails_of(self.member), steerable=steerable)
 
     def constrain(self, model: AskedModel) -> AskedModel:
-        """Return a model of a team inside this task, whose calls are turns here too, and of what is around the run."""
+        """Return a model of a team inside this task, whose calls are turns here and in outer attempts too."""
         if self.constraints is not None:
             model = ConstrainedModel(self.constraints, model)
-        around = self.services.around
-        return model if around is None else around.constrain(model)
+        outer = self.services.outer_attempt
+        return model if outer is None else outer.constrain(model)
 
     def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
         """Return a tool whose calls go through the tool pipeline; `KeyError` for a name that `tools` did not bring."""
