@@ -35,7 +35,10 @@ class Rubric:
 
     A certain defect is REVISE; all certainly well is PASS; else ESCALATE, with the cause `human_required` where a human
     criterion is open and `undecided` where not. Where human criteria are all that is open, a person's approval makes it
-    a PASS. Alone it never passes an artifact while it has criteria for a judge: `preflight` says so before work starts.
+    a PASS. Alone it never passes an artifact while it has criteria for a judge: `preflight` reports this before work.
+
+    >>> rubric = Rubric([Criterion("calm", "it does not shout", check=lambda artifact: "!" not in artifact.text)])
+    >>> team = kt.Team("newsroom", [kt.Member("writer", write)], evaluators={"house style": rubric})
     """
 
     models: tuple[Any, ...] = ()

@@ -105,10 +105,15 @@ def check_seconds(field: str, value: object) -> None:
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """Limits. `None` is unlimited and `0` is nothing at all.
+    """Limits of a run, a member or a task. `None` is no limit, and `0` allows nothing.
 
-    Dollars are kept as an exact `Decimal`; what is finer than a picodollar is cut off, and less than one, but more than
-    0, is refused with `ValueError`.
+    `tokens` counts prompt and completion together, `dollars` are US dollars, `loops` are iterations of agents, and
+    `seconds` of wall clock count from the start of what they limit. Dollars are an exact `Decimal`, cut to whole
+    picodollars. Raises `ValueError` for a negative number, and for dollars above 0 but below one picodollar.
+
+    >>> print(kt.Budget(tokens=20_000, dollars="0.50", seconds=60))
+    Budget(tokens=20000, dollars=0.5, seconds=60)
+    >>> result = kt.run_sync(team, "Explain tides.", budget=kt.Budget(loops=10))
     """
 
     tokens: int | None = None

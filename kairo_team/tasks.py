@@ -1,4 +1,4 @@
-"""What is to be done: `Task`, `TaskGraph`, and the `Assignment` a member is handed."""
+"""The work: `Task`, `TaskGraph`, and the `Assignment` that a member gets for one attempt."""
 
 from __future__ import annotations
 
@@ -60,7 +60,16 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
 @checked
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One node of the task graph. Everything in it is a value or a name, so it goes through JSON and back."""
+    """One node of the task graph. It holds values and names only, so it can be written as JSON and read back.
+
+    A member does it who fits `role`, `member` and `requires`, as far as they are given. It starts when all tasks in
+    `depends_on` have ended and `needs` of them were accepted. `timeout` is in seconds, for one attempt; `weight` is its
+    share of the budget relative to the other tasks. Raises `ValueError` for a blank description or a number out of
+    range, and `TypeError` for an unknown field.
+
+    >>> outline = kt.Task("outline", "List three points.", role="editor", timeout=30)
+    >>> draft = kt.Task("draft", "Write it.", role="writer", depends_on=["outline"], budget=kt.Budget(tokens=4_000))
+    """
 
     id: Annotated[str, AfterValidator(check_id)]
     description: str
@@ -116,7 +125,11 @@ class Task:
 class TaskGraph:
     """Tasks in plan order, checked to form a directed acyclic graph.
 
-    `ValueError` names the ids of duplicates, unknown or self dependencies, and cycles; an empty plan is refused.
+    Raises `ValueError` for an empty plan, duplicate ids, unknown or self dependencies, and cycles; it names the ids.
+
+    >>> plan = kt.TaskGraph([kt.Task("outline", "List."), kt.Task("draft", "Write.", depends_on=["outline"])])
+    >>> print(len(plan), plan["draft"].depends_on)
+    2 ('outline',)
     """
 
     tasks: Annotated[Sequence[Task], AfterValidator(tuple)]
@@ -136,7 +149,7 @@ class TaskGraph:
     def dag(self) -> nx.DiGraph[str]:
         """The graph of task ids; an edge leads from a dependency to its dependent. Not to be changed.
 
-        It is made when it is first asked for.
+        It is made at the first read.
         """
         if not hasattr(self, "_dag"):
             object.__setattr__(self, "_dag", _as_networkx(self.tasks))
@@ -163,7 +176,7 @@ def _check_dependencies(by_id: Mapping[str, Task]) -> None:
 
 
 def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
-    import networkx as nx  # nobody pays for it before a drawing
+    import networkx as nx  # its import is slow, and only drawings need it
 
     dag: nx.DiGraph[str] = nx.DiGraph()
     dag.add_nodes_from(task.id for task in tasks)
@@ -172,7 +185,7 @@ def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
 
 
 def _check_order(tasks: Sequence[Task]) -> None:
-    """Refuse a cycle, and name the first one that is found by following the tasks in plan order."""
+    """Refuse a cycle, and name the first one found when the tasks are followed in plan order."""
     dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
     for task in tasks:
         for dependency in task.depends_on:
@@ -197,12 +210,12 @@ def _check_order(tasks: Sequence[Task]) -> None:
 @quick
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a member is handed for one attempt."""
+    """What a member gets for one attempt."""
 
     task: Task
     goal: str
     inputs: Mapping[str, Any]
-    """The task's inputs."""
+    """The inputs of the task."""
     context: Mapping[str, Any]
     """The request's context."""
     upstream: Mapping[str, Artifact]
@@ -212,9 +225,9 @@ class Assignment:
     previous: Artifact | None = None
     """The artifact a revision starts from."""
     findings: Sequence[Finding] = ()
-    """What a reviewer wants changed in `previous`, first what blocks; with status "closed" what is to stay as it is."""
+    """What a reviewer wants changed in `previous`, blocking first; what has status "closed" must stay as it is."""
     directives: Sequence[str] = ()
-    """What whoever steers the run asked for, oldest first."""
+    """Instructions from `steer` calls on the run, oldest first."""
 
     def __post_init__(self) -> None:
         from kairo_team.results import Artifact

@@ -64,11 +64,18 @@ def check_positive(field_name: str, number: float | None) -> None:
 @checked
 @dataclass(frozen=True)
 class Role:
-    """A kind of work somebody on the team does."""
+    """A kind of work on the team: its instructions, what its members can do, and the tools they may use.
+
+    Tasks name it by `id`. `allowed_tools=None` allows every tool of the member's agent, an empty set allows none.
+    Raises `ValueError` for an id that has other characters than letters, digits, `_`, `.` and `-`.
+
+    >>> writer = kt.Role("writer", "Write plainly.", capabilities={"prose"}, allowed_tools={"search"})
+    >>> member = kt.Member(writer, kt.MiniAgent("openai:gpt-5-mini"))
+    """
 
     id: Annotated[str, AfterValidator(check_id)]
     instructions: str = ""
-    """What an agent in this role is told before every task."""
+    """Part of the prompt of every task that a member in this role works on."""
     capabilities: Names = frozenset()
     """What `Task.requires` is matched against."""
     allowed_tools: OptionalNames = None
@@ -92,7 +99,13 @@ def _wrapper_of(agent: Any) -> str | None:
 class Member:
     """A role with the agent that fills it.
 
-    `agent` is a function, an object with an async `run(assignment, context)`, or one of `kairo_team.agents`.
+    `agent` is a function, an object with an async `run(assignment, context)`, or one of `kairo_team.agents`. A string
+    as `role` is a role of that id without instructions. `name` is by default the role's id, numbered where several
+    members have the same. Without a `budget` only the team's limits hold. Raises `ValueError` for an agent of another
+    library that has not been wrapped.
+
+    >>> member = kt.Member("writer", write, budget=kt.Budget(tokens=4_000), max_concurrency=2)
+    >>> team = kt.Team("newsroom", [member])
     """
 
     role: Role
@@ -208,7 +221,15 @@ def _free_name(role: str, taken: set[str], numbers: dict[str, int]) -> str:
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Team:
-    """Members, and what the tasks' names stand for."""
+    """The members, the rules for all of them, and the evaluators and output types that tasks refer to by name.
+
+    A team is immutable and may serve many runs. Raises `ValueError` when it has no members, when two members have the
+    same name, and when a plug-in lacks the method of its protocol.
+
+    >>> team = kt.Team("newsroom", [kt.Member("writer", lambda assignment: f"About {assignment.goal}")])
+    >>> print(kt.run_sync(team, "tides").output)
+    About tides
+    """
 
     name: str
     members: tuple[Member, ...]

@@ -44,6 +44,9 @@ class MiniAgent:
     GRACEFUL_EXIT. With `stream`, subscribers receive the replies as they come: `model.delta` events. `max_turns` holds
     beside all constraints. `templates` replace prompt templates by name (`system`, `task`, `continue`, `after_tools`,
     `repair`) before those of the coordinator and the runtime.
+
+    >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
+    >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
     """
 
     reentrant = True

@@ -93,15 +93,14 @@ class OuterAttempt(Protocol):
 
 @known_arguments
 class Runtime:
-    """What the runs of one program share. Nothing of one run leaks into another.
+    """What the runs of one program share: subscribers, models, prices, a budget, a gate. Runs stay separate otherwise.
 
-    `async with Runtime(...)` is needed by `start` and `stream` alone: leaving the block waits for the runs they began,
-    or cancels them when it is left by an exception.
+    Only `start` and `stream` need `async with Runtime(...)`: when the block ends it waits for the runs they began, and
+    when an exception ends the block it cancels them. Without a `budget` each run has just its own; a shared budget's
+    seconds count from the runtime's construction. Raises `ValueError` for an argument of the wrong kind.
 
-    Example:
-        >>> async with kt.Runtime(budget=kt.Budget(tokens=5_000)) as runtime:
-        ...     run = await runtime.start(team, request)
-
+    >>> async with kt.Runtime(budget=kt.Budget(tokens=100_000), secrets=["token-1"]) as runtime:
+    ...     run = await runtime.start(team, "Explain tides.")
     """
 
     def __init__(

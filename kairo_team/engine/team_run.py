@@ -56,15 +56,14 @@ T = TypeVar("T")
 
 
 class TeamRun:
-    """One execution of a request.
+    """One execution of a request, for authors of coordinators.
 
-    Open it with `TeamRun.open`; inside the block plan, take ready tasks, hand each to `go`, and in its body make an
-    attempt, review it, and accept, fail or skip the task. However the block ends, `result` is there afterwards.
+    Open it with `TeamRun.open`, which makes it. In the block make a plan, take the ready tasks, and start a body for
+    each with `go`: it makes an attempt, has it reviewed, and accepts, fails or skips the task. However the block ends,
+    `result` can be read afterwards; before, it raises `Misuse`. Here `work(run, task)` is such a body:
 
-    Example:
-        >>> async with kt.TeamRun.open(request, team) as run:
-        ...     graph = await run.plan(lambda: request.plan)
-
+    >>> async with kt.TeamRun.open(request, team) as run:
+    ...     async for task in run.ready(await run.plan(lambda: request.plan)): run.go(work, run, task)
     """
 
     def __init__(
