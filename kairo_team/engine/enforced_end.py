@@ -157,7 +157,7 @@ class CallSupervisor:
     async def run(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
         """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself.
 
-        What it raises is its own failure, an `Exception`, unless it is the caller's; see `borders`.
+        What it raises is its own failure, an `Exception`, unless it is the caller's; see `plugin_calls`.
         """
         began = self._clock()
         made, rest = self.begin(work, name, stopper)
@@ -250,7 +250,7 @@ class CallSupervisor:
             await checkpoint()
 
     async def _wake_all(self) -> None:
-        """Pull what is left; what has runs inside once these have ended."""
+        """Wake what is left; what has runs inside when these have ended."""
         while True:
             for call in tuple(self.open_calls):
                 if not call.inside and not call.woken:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.task_run import TaskRun
 
 Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
+MakeAnew = Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
 MakeTasks = Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]
 
 
@@ -124,12 +125,7 @@ class RunPlan:
             self._end_early()
             await anyio.sleep_forever()
 
-    async def replan(
-        self,
-        failing: TaskRun,
-        dispatcher: Dispatcher,
-        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
-    ) -> TaskGraph | None:
+    async def replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
         """Put new tasks in the place of those that have not started; see `TeamRun.replan`."""
         failing_id = self._scope.journal.get(f"plan:{self.number + 1}:for", failing.task.id)
         if self._replan_record() is None:
@@ -144,12 +140,7 @@ class RunPlan:
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
 
-    async def _replan(
-        self,
-        failing: TaskRun,
-        dispatcher: Dispatcher,
-        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
-    ) -> TaskGraph | None:
+    async def _replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
         self._scope.journal.put(f"plan:{self.number}:for", failing.task.id)
         made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
         change = cast("Replan", made)
@@ -323,12 +314,7 @@ class RunPlan:
             raise ContractBreach(f"the planner returned {graph!r:.200}, not a TaskGraph")
         return graph
 
-    async def _ask_anew(
-        self,
-        failing: TaskRun,
-        dispatcher: Dispatcher,
-        make: Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph],
-    ) -> Replan:
+    async def _ask_anew(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> Replan:
         """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
         scope = self._scope
         started = [record.task for record in dispatcher.tasks.values() if record.begun]
