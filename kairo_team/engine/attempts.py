@@ -111,16 +111,16 @@ class AttemptRunner:
         findings: Sequence[Finding],
     ) -> Attempt:
         """Have the task's member make an attempt; see `TeamRun.attempt`."""
-        task, member, steps = task_run.task, task_run.member, task_run.steps
+        task, member, records = task_run.task, task_run.member, task_run.records
         assert member is not None, "a task has its member from dispatch on"
-        key = steps.key("attempt", task.id, number)
-        if steps.ended_before(key):
+        key = records.key("attempt", task.id, number)
+        if records.ended_before(key):
             await self._dispatcher.wait_for_end(task_run)
         task_run.move(GENERATING)
         task_run.attempts += 1
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
         self._emit(events.AttemptStarted, task.id, member, number)
-        attempt: Any = steps.recall(key)
+        attempt: Any = records.recall(key)
         if attempt is not MISSING:
             attempt = await self._take_recorded(task_run, attempt)
         if attempt is MISSING:
@@ -137,11 +137,11 @@ class AttemptRunner:
             except Exception:
                 raise
             except BaseException:
-                steps.put(key, task_run.cut_short())
+                records.put(key, task_run.cut_short())
                 raise
             finally:
                 self._dispatcher.release_lease(task_run)
-            steps.put(key, attempt)
+            records.put(key, attempt)
         else:
             self._dispatcher.release_lease(task_run)
         made: Attempt = attempt
@@ -183,11 +183,11 @@ class AttemptRunner:
 
     def _directives_in_prompt(self, task_run: TaskRun, key: str) -> int:
         """Return how many directives the prompt has: as many as at first, where an attempt is made anew."""
-        steps, seen = task_run.steps, len(self._steering.directives)
-        if steps.recall(key) is not MISSING:
-            before: int = 0 if (found := steps.recall(f"told:{key}")) is MISSING else found
+        records, seen = task_run.records, len(self._steering.directives)
+        if records.recall(key) is not MISSING:
+            before: int = 0 if (found := records.recall(f"told:{key}")) is MISSING else found
             return before
-        steps.put(f"told:{key}", seen)
+        records.put(f"told:{key}", seen)
         return seen
 
     def _assignment(
@@ -205,7 +205,7 @@ class AttemptRunner:
 
         Where the recorded run came to an early end, the task stays as it was then.
         """
-        governor, over = task_run.governor, task_run.steps.early_end is not None
+        governor, over = task_run.governor, task_run.records.early_end is not None
         assert governor is not None
         spent = difference(recorded.usage, task_run.usage, 0.0)
         anew = not over and self._is_to_be_made_anew(task_run, recorded)
@@ -225,7 +225,7 @@ class AttemptRunner:
         question = recorded.interrupted
         if not isinstance(question, HumanRequest) or task_run.interrupted is not None:
             return False
-        return task_run.steps.cancelled(task_run.task.id) is None and self._services.is_answered(question)
+        return task_run.records.cancelled(task_run.task.id) is None and self._services.is_answered(question)
 
     def _take_over(self, task_run: TaskRun, attempt: Attempt) -> None:
         """Book what an attempt brought."""
@@ -258,22 +258,22 @@ class AttemptRunner:
         self, task_run: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict]
     ) -> EvaluationVerdict:
         """Have an attempt's artifact reviewed; see `TeamRun.review`."""
-        task, steps = task_run.task, task_run.steps
+        task, records = task_run.task, task_run.records
         task_run.move(TaskState.EVALUATING)
         self._emit(events.EvaluationStarted, task.id, task_run.member, attempt.number)
-        key = steps.key("review", task.id, attempt.number)
-        verdict: Any = steps.recall(key)
+        key = records.key("review", task.id, attempt.number)
+        verdict: Any = records.recall(key)
         if verdict is MISSING or isinstance(verdict, CutShort):
-            if steps.early_end is not None:
+            if records.early_end is not None:
                 await self._dispatcher.wait_for_end(task_run)
             try:
                 verdict = await self._judge(task_run, attempt, evaluator, prior, key)
             except Exception:
                 raise
             except BaseException:
-                steps.put(key, task_run.cut_short())
+                records.put(key, task_run.cut_short())
                 raise
-            steps.put(key, verdict)
+            records.put(key, verdict)
         elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
             self._earlier.book(self._budgets.purpose(EVALUATE), verdict.usage)
         if isinstance(verdict, Cancellation):

@@ -131,7 +131,7 @@ class Dispatcher:
                 return None
             entry, member = taken
             task_run = self.tasks[entry.task.id]
-            start = task_run.steps.start_of(entry.task.id)
+            start = task_run.records.start_of(entry.task.id)
             if start is RecordedStart.NEVER:
                 self.board.release(member)
                 self._held_back += 1
@@ -158,7 +158,7 @@ class Dispatcher:
             else:
                 halt = _find_halt(self._governors[member], got)
                 unpaid = Unpaid(str(halt or got), halt is not None)
-                task_run.steps.put_unpaid(task_run.task.id, unpaid)
+                task_run.records.put_unpaid(task_run.task.id, unpaid)
                 self._fail_unpaid(task_run, unpaid)
             return False
         task_run.member = task_run.leased = member
@@ -238,7 +238,7 @@ class Dispatcher:
     def skip_cancelled(self, recorded: PlanRecords) -> None:
         """Skip what was cancelled before it started, as soon as a plan that is recorded brings it back."""
         for task_run in () if recorded.is_new else list(self.tasks.values()):
-            cancelled = task_run.steps.cancelled(task_run.task.id) if task_run.state is PENDING else None
+            cancelled = task_run.records.cancelled(task_run.task.id) if task_run.state is PENDING else None
             if cancelled is not None and not cancelled.started:
                 self.end(task_run, TaskState.SKIPPED, cancelled.reason)
 
@@ -268,7 +268,7 @@ class Dispatcher:
         waiting = (
             task_run for task_run in self.tasks.values() if task_run.state is PENDING and task_run.earlier is None
         )
-        found = [task_run for task_run in waiting if task_run.steps.had_in_flight(task_run.task.id) is None]
+        found = [task_run for task_run in waiting if task_run.records.had_in_flight(task_run.task.id) is None]
         for task_run in found:
             self.board.retire(task_run.entry)
             self._skip(task_run.entry, reason)
@@ -295,7 +295,7 @@ class Dispatcher:
         task_run = self.tasks.get(task_id)
         if task_run is None:
             return False
-        return task_run.state is SUSPENDED or task_id in self._parked or not task_run.steps.was_attempted(task_id)
+        return task_run.state is SUSPENDED or task_id in self._parked or not task_run.records.was_attempted(task_id)
 
     # ------------------------------------------------------------------ ends
 
@@ -354,7 +354,7 @@ class Dispatcher:
     def _skip(self, entry: Entry, reason: str) -> None:
         task_run = self.tasks[entry.task.id]
         task_run.move(TaskState.SKIPPED)
-        task_run.error = reason = task_run.skip_reason(reason) if task_run.steps.earlier else reason
+        task_run.error = reason = task_run.skip_reason(reason) if task_run.records.earlier else reason
         self._weight_left -= task_run.task.weight
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
 
@@ -467,14 +467,14 @@ class Dispatcher:
     async def wait_for(self, task_run: TaskRun, key: str, wait: Callable[..., Awaitable[T]], *args: Any) -> T | None:
         """Await the recorded step `key` of a task without its slot, or the end where the recorded run came to one."""
         no_slot = f"{key}:cut"
-        if task_run.steps.ended_before(key) or task_run.steps.ended_in(no_slot):
+        if task_run.records.ended_before(key) or task_run.records.ended_in(no_slot):
             await self.wait_for_end(task_run)
         try:
             return await self.without_slot(task_run, wait, *args)
         except Exception:
             raise
         except BaseException:
-            task_run.steps.put(no_slot, True)
+            task_run.records.put(no_slot, True)
             raise
 
     async def _take_slot(self, task_run: TaskRun) -> None:

@@ -169,18 +169,18 @@ class RunEnd:
         return tuple(dict.fromkeys([*([error] if error else []), *self.warnings, *noticed, *of_tasks, *lost]))
 
     def status(
-        self, halt: HaltReason | None, records: Sequence[TaskRun], config: TeamConfig, *, waiting: bool
+        self, halt: HaltReason | None, task_runs: Sequence[TaskRun], config: TeamConfig, *, waiting: bool
     ) -> TeamStatus:
         """Decide the status; `waiting`: a person is to decide something."""
-        accepted = [record for record in records if record.state is COMPLETED]
-        missing = [one for one in records if one.state is not COMPLETED and one.task.id not in self.called_off]
+        accepted = [task_run for task_run in task_runs if task_run.state is COMPLETED]
+        missing = [one for one in task_runs if one.state is not COMPLETED and one.task.id not in self.called_off]
         suspects = [one for one in accepted if one.verdict is not None or (one.artifact and one.artifact.partial)]
         dispensable = sum(map(_is_dispensable, missing))
         facts = RunFacts(
             halt=halt,
             caller_cancelled=self.caller_cancelled,
             broken=self.error is not None and not (halt is not None and isinstance(self.error, HaltError)),
-            ended_for_halt=any(record.for_halt for record in missing),
+            ended_for_halt=any(task_run.for_halt for task_run in missing),
             waiting=waiting,
             accepted=len(accepted),
             lost=len(missing) - dispensable,
@@ -192,30 +192,30 @@ class RunEnd:
         return decide_status(facts)
 
 
-def _is_dispensable(record: TaskRun) -> bool:
+def _is_dispensable(task_run: TaskRun) -> bool:
     """Return whether it has dependents that all met their needs without it, or a later plan does without it."""
-    dependents = record.entry.dependents
-    return record.superseded or (
+    dependents = task_run.entry.dependents
+    return task_run.superseded or (
         bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
     )
 
 
-def _is_blemished(record: TaskRun) -> bool:
-    passed = record.verdict is not None and record.verdict.outcome is VerdictOutcome.PASS
-    partial = record.artifact is not None and record.artifact.partial
-    return not passed and (record.verdict is not None or partial)
+def _is_blemished(task_run: TaskRun) -> bool:
+    passed = task_run.verdict is not None and task_run.verdict.outcome is VerdictOutcome.PASS
+    partial = task_run.artifact is not None and task_run.artifact.partial
+    return not passed and (task_run.verdict is not None or partial)
 
 
-def join_output(records: Sequence[TaskRun]) -> Artifact | None:
+def join_output(task_runs: Sequence[TaskRun]) -> Artifact | None:
     """Return the accepted tasks without an accepted dependent, in plan order, each under its id if several."""
-    ends = [record for record in records if record.entry.accepted and not _led_on(record.entry)]
-    return _join([(record.task.id, record.artifact) for record in ends if record.artifact is not None])
+    ends = [task_run for task_run in task_runs if task_run.entry.accepted and not _led_on(task_run.entry)]
+    return _join([(task_run.task.id, task_run.artifact) for task_run in ends if task_run.artifact is not None])
 
 
-def join_partial(records: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
+def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
     """Return what there is: as `join_output`, with the artifacts of tasks that were not accepted."""
-    both = zip(records, outcomes, strict=True)
-    there = [one for record, one in both if not (record.entry.accepted and _led_on(record.entry))]
+    both = zip(task_runs, outcomes, strict=True)
+    there = [one for task_run, one in both if not (task_run.entry.accepted and _led_on(task_run.entry))]
     artifact = _join([(one.task_id, one.artifact) for one in there if one.artifact is not None])
     return artifact and replace(artifact, partial=True)
 
@@ -237,12 +237,12 @@ def _led_on(entry: Entry) -> bool:
 
 def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRun]:
     """Skip every task of a plan, if there is one, that was never bound."""
-    records = [TaskRun(Entry(task, index, ()), _NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
-    for record in records:
-        record.move(TaskState.SKIPPED)
-        record.error = "the run ended before it started"
-        emit(events.TaskSkipped, record.task.id, None, 0, record.error)
-    return records
+    task_runs = [TaskRun(Entry(task, index, ()), _NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
+    for task_run in task_runs:
+        task_run.move(TaskState.SKIPPED)
+        task_run.error = "the run ended before it started"
+        emit(events.TaskSkipped, task_run.task.id, None, 0, task_run.error)
+    return task_runs
 
 
 def _catch_up(
@@ -254,15 +254,15 @@ def _catch_up(
         dispatcher = None  # another plan took the place of the one that was bound, and could not be bound itself
     if plan is None or not any(outcome.attempts for outcome in earlier.outcomes.values()):
         return dispatcher, graph
-    steps = NewPlanRecords(scope.journal, 0, earlier.outcomes)
+    records = NewPlanRecords(scope.journal, 0, earlier.outcomes)
     unbound: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
-        return Dispatcher(TaskBoard(plan, unbound, {}), {}, scope.config, scope.emit, steps), plan
+        return Dispatcher(TaskBoard(plan, unbound, {}), {}, scope.config, scope.emit, records), plan
     new = [task for task in plan.tasks if task.id not in dispatcher.tasks]
     if not new:
         return dispatcher, graph
-    more = [record.task for task_id, record in dispatcher.tasks.items() if task_id not in unbound]
-    dispatcher.replace((), new, unbound, steps)
+    more = [task_run.task for task_id, task_run in dispatcher.tasks.items() if task_id not in unbound]
+    dispatcher.replace((), new, unbound, records)
     return dispatcher, TaskGraph([*plan.tasks, *more]) if more else plan
 
 
@@ -279,22 +279,22 @@ def finish(
     dispatcher, plan = _catch_up(scope, dispatcher, graph, earlier)
     waiting = ending.question is not None
     if dispatcher is None:
-        records = skip_unbound(plan, scope.emit)
+        task_runs = skip_unbound(plan, scope.emit)
     else:
-        records = [dispatcher.tasks[task.id] for task in plan.tasks] if plan else []
-        waiting = waiting or (ending.concluded is None and any(record.state is SUSPENDED for record in records))
-        waiting = waiting and ending.status(halt, records, scope.config, waiting=True) is TeamStatus.SUSPENDED
+        task_runs = [dispatcher.tasks[task.id] for task in plan.tasks] if plan else []
+        waiting = waiting or (ending.concluded is None and any(task_run.state is SUSPENDED for task_run in task_runs))
+        waiting = waiting and ending.status(halt, task_runs, scope.config, waiting=True) is TeamStatus.SUSPENDED
         _end_tasks(dispatcher, ending, halt, waiting=waiting)
     usage = scope.governor.usage
-    status = ending.status(halt, records, scope.config, waiting=waiting)
+    status = ending.status(halt, task_runs, scope.config, waiting=waiting)
     scope.governor.close()
-    outcomes = tuple(map(TaskRun.outcome, records))
+    outcomes = tuple(map(TaskRun.outcome, task_runs))
     error = artifact = partial = None
     if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
-        artifact = ending.output or join_output(records)
+        artifact = ending.output or join_output(task_runs)
     else:
         error = ending.explain(halt, outcomes, waiting=waiting)
-        partial = replace(ending.output, partial=True) if ending.output else join_partial(records, outcomes)
+        partial = replace(ending.output, partial=True) if ending.output else join_partial(task_runs, outcomes)
     return _make_result(
         run_id=scope.request.run_id,
         status=status,
@@ -338,9 +338,9 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
     if stopped or error is not None or ending.caller_cancelled:
         ending.concluded = None  # what came while it ended counts
     if stopped or ending.aborted or ending.concluded is not None:
-        records = () if dispatcher is None else dispatcher.tasks.values()
-        left = {record.task.id: record.member for record in records if not record.ended}
-        ended = len(records) - len(left)
+        task_runs = () if dispatcher is None else dispatcher.tasks.values()
+        left = {task_run.task.id: task_run.member for task_run in task_runs if not task_run.ended}
+        ended = len(task_runs) - len(left)
         if ending.concluded is None:
             why = ending.reason or ending.cut_short_by(halt)
             end = EarlyEnd(halt if stopped else None, why, ending.aborted, unended=FrozenDict(left), ended=ended)
@@ -359,31 +359,31 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
     called_off: set[str] = set()
     if ending.concluded is not None:
         called_off.update(dispatcher.call_off(reason))
-    for record in list(dispatcher.tasks.values()):
-        if waiting and record.state is SUSPENDED:
-            dispatcher.emit_end(record)
-        elif not record.ended and not waiting:
-            dispatcher.cut(record, reason)
-            end = _end_of(record, ending, reason)
-            dispatcher.end(record, *end)
+    for task_run in list(dispatcher.tasks.values()):
+        if waiting and task_run.state is SUSPENDED:
+            dispatcher.emit_end(task_run)
+        elif not task_run.ended and not waiting:
+            dispatcher.cut(task_run, reason)
+            end = _end_of(task_run, ending, reason)
+            dispatcher.end(task_run, *end)
             if ending.concluded is not None and end[1] == reason:
-                called_off.add(record.task.id)
+                called_off.add(task_run.task.id)
     ending.called_off = called_off
 
 
-def _end_of(record: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:
+def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:
     """Return how a task ends that the run's end interrupts; one that had ended in an earlier session: as it did."""
-    earlier = record.earlier
+    earlier = task_run.earlier
     over = earlier is not None and earlier.status is not TaskStatus.SUSPENDED
-    if earlier is not None and (over or record.attempts < earlier.attempts):
-        record.remember(earlier)
+    if earlier is not None and (over or task_run.attempts < earlier.attempts):
+        task_run.remember(earlier)
         if over:
             return TaskState(earlier.status), earlier.error
-    member = record.steps.had_in_flight(record.task.id) if record.state is PENDING else None
+    member = task_run.records.had_in_flight(task_run.task.id) if task_run.state is PENDING else None
     if member is not None:  # the recorded run had begun with it, and not made a try
-        record.member = member
-        record.move(TaskState.IN_FLIGHT)
-    return (TaskState.SKIPPED if record.state is PENDING else ending.end_of_cut_short()), reason
+        task_run.member = member
+        task_run.move(TaskState.IN_FLIGHT)
+    return (TaskState.SKIPPED if task_run.state is PENDING else ending.end_of_cut_short()), reason
 
 
 def end_early(scope: RunScope, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:

@@ -135,7 +135,7 @@ class RunPlan:
         self._replanned = True
         self.number += 1
         self._earlier.book(self._scope.governor, self._spent(f"plan:{self.number}"))
-        if failing.steps.ended_before(f"plan:{self.number}"):
+        if failing.records.ended_before(f"plan:{self.number}"):
             await dispatcher.wait_for_end(failing)
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
@@ -163,7 +163,7 @@ class RunPlan:
         if by is None:
             await self.reach(key)
         else:
-            if by.steps.ended_before(key):
+            if by.records.ended_before(key):
                 await dispatcher.wait_for_end(by)
             by.recall_cancel(key)
             if by.interrupted is not None:
@@ -219,10 +219,10 @@ class RunPlan:
         scope, change = self._scope, self._scope.journal.get(f"change:{number}", None)
         if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
             return
-        steps = kind(scope.journal, change.plan, self._earlier.outcomes)
+        records = kind(scope.journal, change.plan, self._earlier.outcomes)
         self._added.add(number)
         self._grow(number, change.tasks)
-        dispatcher.replace((), change.tasks, bind(change.tasks, scope.team), steps)
+        dispatcher.replace((), change.tasks, bind(change.tasks, scope.team), records)
 
     def _grow(self, number: int, tasks: Sequence[Task]) -> TaskGraph:
         """Take the tasks of a change into the plan that stands, in the order of changes."""
@@ -317,7 +317,7 @@ class RunPlan:
     async def _ask_anew(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> Replan:
         """Ask for new tasks beside the ones that have started; what is wrong with them is a warning."""
         scope = self._scope
-        started = [record.task for record in dispatcher.tasks.values() if record.begun]
+        started = [task_run.task for task_run in dispatcher.tasks.values() if task_run.begun]
         failing_id = failing.task.id
         try:
             graph = await self._ask(lambda: make(TaskGraph(started)))
@@ -337,14 +337,14 @@ class RunPlan:
 
 
 def _replan_problems(
-    graph: TaskGraph, started: Sequence[Task], records: Mapping[str, TaskRun], failing: str
+    graph: TaskGraph, started: Sequence[Task], task_runs: Mapping[str, TaskRun], failing: str
 ) -> list[str]:
     """Return what is wrong with a plan that is to take the place of what has not started."""
     kept = {task.id: task for task in started}
     new = [task for task in graph.tasks if task.id not in kept]
     changed = [task.id for task in graph.tasks if task.id in kept and task != kept[task.id]]
-    reused = [task.id for task in new if task.id in records]
-    lost = {name for name in kept if name == failing or records[name].lost}
+    reused = [task.id for task in new if task.id in task_runs]
+    lost = {name for name in kept if name == failing or task_runs[name].lost}
     problems = [] if new else ["the new plan has no new task"]
     problems += [f"it changes tasks that have started: {known(changed)}"] if changed else []
     problems += [f"it uses ids again: {known(reused)}; new tasks need ids of their own"] if reused else []
@@ -362,11 +362,11 @@ def _tasks_of(given: Any) -> tuple[Task, ...]:
     return tasks
 
 
-def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[str, TaskRun]) -> list[str]:
+def _addition_problems(new: Sequence[Task], graph: TaskGraph, task_runs: Mapping[str, TaskRun]) -> list[str]:
     """Return what is wrong with tasks that are to be added to a plan."""
     if not new:
         return ["there is no task to add"]
-    reused = [task.id for task in new if task.id in records]
+    reused = [task.id for task in new if task.id in task_runs]
     if reused:
         return [f"ids are used again: {known(reused)}; tasks that are added need ids of their own"]
     try:
@@ -375,7 +375,7 @@ def _addition_problems(new: Sequence[Task], graph: TaskGraph, records: Mapping[s
         return [one["msg"].removeprefix("Value error, ") for one in error.errors(include_url=False)]
     except ValueError as error:
         return [str(error)]
-    return _hopeless(new, {name for name, record in records.items() if record.lost})
+    return _hopeless(new, {name for name, task_run in task_runs.items() if task_run.lost})
 
 
 def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:

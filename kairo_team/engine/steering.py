@@ -65,7 +65,7 @@ class Steering:
         dispatcher = self._dispatcher
         assert dispatcher is not None
         if task_run.state is PENDING and task_run.earlier is None:
-            task_run.steps.put_cancelled(task_id, reason, started=False)
+            task_run.records.put_cancelled(task_id, reason, started=False)
             dispatcher.end(task_run, TaskState.SKIPPED, reason)
             return
         task_run.interrupted = task_run.interrupted or reason

@@ -151,7 +151,7 @@ class TaskRun:
     """One task in a run: its state, attempts and outcome."""
 
     entry: Entry
-    steps: PlanRecords
+    records: PlanRecords
     """The recorded steps of the plan it is part of."""
     task: Task = field(init=False)
     state: str = PENDING
@@ -212,7 +212,7 @@ class TaskRun:
     @property
     def place(self) -> str:
         """Where its body works, for what the body records."""
-        return self.steps.key("body", self.task.id, 1)
+        return self.records.key("body", self.task.id, 1)
 
     def move(self, to: TaskState) -> None:
         """Go to another state; `IllegalMove` when the table does not have that move."""
@@ -235,12 +235,12 @@ class TaskRun:
     def recall_cancel(self, key: str | None = None) -> None:
         """Take over from the records that the task was cancelled in flight, if it was, and before the step `key`."""
         if not isinstance(self.interrupted, str):  # what waited was cancelled in a later session
-            self.interrupted = self.steps.cancelled_in_flight(self.task.id, key) or self.interrupted
+            self.interrupted = self.records.cancelled_in_flight(self.task.id, key) or self.interrupted
 
     @property
     def begun(self) -> bool:
         """Started or ended, in this session or in an earlier one."""
-        if self.state is not PENDING or self.steps.was_attempted(self.task.id):
+        if self.state is not PENDING or self.records.was_attempted(self.task.id):
             return True
         return self._earlier_status not in (None, TaskStatus.PENDING)
 
@@ -252,18 +252,18 @@ class TaskRun:
     @property
     def _earlier_status(self) -> TaskStatus | None:
         """How it was at the end of the session before; None if there was none."""
-        found = self.steps.earlier.get(self.task.id)
+        found = self.records.earlier.get(self.task.id)
         return None if found is None else found.status
 
     def skip_reason(self, reason: str) -> str:
         """Return why it is skipped: as in the earlier session, where another need may have been lost first."""
-        found = self.steps.earlier.get(self.task.id)
+        found = self.records.earlier.get(self.task.id)
         return found.error or reason if found is not None and found.status is TaskStatus.SKIPPED else reason
 
     @property
     def earlier(self) -> TaskOutcome | None:
         """How it was at the end of the session before; None if it was never tried there."""
-        found = self.steps.earlier.get(self.task.id)
+        found = self.records.earlier.get(self.task.id)
         return found if found is not None and found.attempts else None
 
     def remember(self, earlier: TaskOutcome) -> None:
@@ -286,11 +286,11 @@ class TaskRun:
     def real_end(self, to: TaskState, reason: str | None, halt: HaltReason | None) -> tuple[TaskState, str | None]:
         """Return how the task really ends that is to end like this: it, or the run (by `halt`), may be cancelled."""
         if isinstance(self.interrupted, str):
-            self.steps.put_cancelled(self.task.id, self.interrupted, started=True)
+            self.records.put_cancelled(self.task.id, self.interrupted, started=True)
             return CANCELLED, self.interrupted
-        cut = halt in _CUT_SHORT or self.steps.was_cut(self.task.id)
+        cut = halt in _CUT_SHORT or self.records.was_cut(self.task.id)
         if cut and to is FAILED and self._earlier_status is not TaskStatus.FAILED:
-            self.steps.put_cut(self.task.id)
+            self.records.put_cut(self.task.id)
             return CANCELLED, reason
         return to, reason
 

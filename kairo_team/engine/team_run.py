@@ -117,7 +117,7 @@ class TeamRun:
         )
         self._dispatcher: Dispatcher | None = None
         self._attempts: AttemptRunner | None = None
-        self._records: Mapping[str, TaskRun] = {}
+        self._task_runs: Mapping[str, TaskRun] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._pool: TaskPool | None = None
         self._places = Places()
@@ -229,7 +229,7 @@ class TeamRun:
 
     def abort(self, reason: str, failed: Task | None = None) -> None:
         """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""
-        if failed is not None and self._record(failed).state is not FAILED:
+        if failed is not None and self._task_run(failed).state is not FAILED:
             return
         ended = self._ending.aborted or self._ending.concluded is not None
         if ended or recorded_end(self.journal) is not None:  # the run comes to that end in time
@@ -249,12 +249,12 @@ class TeamRun:
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"conclude takes a reason in words, not {reason!r}")
         if recorded_end(self.journal) is not None:  # what had ended by then ends first
-            dispatcher, record = self._dispatcher, _record_here()
+            dispatcher, task_run = self._dispatcher, _task_run_here()
             if dispatcher is None:
                 self._end_early()
             else:
-                if record is not None and record.in_flight:
-                    dispatcher.park(record)
+                if task_run is not None and task_run.in_flight:
+                    dispatcher.park(task_run)
                 dispatcher.conclude()
         elif not self._ending.aborted:
             self._ending.concluded = self._ending.concluded or reason
@@ -355,16 +355,16 @@ class TeamRun:
                 self._ending.question = question
                 raise Interrupted("the plan waits for a person")
             return decision
-        record = self._record(self._task(question.task_id))
-        key = record.steps.key("human", question.task_id, question.attempt) + f":{question.kind}"
+        task_run = self._task_run(self._task(question.task_id))
+        key = task_run.records.key("human", question.task_id, question.attempt) + f":{question.kind}"
         assert self._dispatcher is not None
-        record.recall_cancel(key)
-        if record.interrupted is None:
-            decision = await self._dispatcher.wait_for(record, key, self._questions.ask, key, question)
-            if record.interrupted is None and (decision is None or decision.action != "defer"):
+        task_run.recall_cancel(key)
+        if task_run.interrupted is None:
+            decision = await self._dispatcher.wait_for(task_run, key, self._questions.ask, key, question)
+            if task_run.interrupted is None and (decision is None or decision.action != "defer"):
                 return decision
-            record.interrupted = record.interrupted or question
-        raise Interrupted(str(record.interrupted))
+            task_run.interrupted = task_run.interrupted or question
+        raise Interrupted(str(task_run.interrupted))
 
     # ------------------------------------------------------------------ planning
 
@@ -380,7 +380,7 @@ class TeamRun:
         steps = self._plan.recorded
         board = TaskBoard(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
-        self._records = self._dispatcher.tasks
+        self._task_runs = self._dispatcher.tasks
         self._steering.begin(self._dispatcher)
         self._attempts = AttemptRunner(
             self._scope,
@@ -407,7 +407,7 @@ class TeamRun:
         or the one that was made cannot be run: then everything stays as it is, and the result has a warning.
         """
         assert self._dispatcher is not None
-        return await self._plan.replan(self._record(failing), self._dispatcher, make)
+        return await self._plan.replan(self._task_run(failing), self._dispatcher, make)
 
     async def add(self, make: Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]) -> TaskGraph:
         """Add tasks to the plan while the run goes on, behind those it has, and return the whole plan. Recorded.
@@ -419,10 +419,10 @@ class TeamRun:
         dispatcher = self._dispatcher
         if dispatcher is None:
             raise Misuse("plan first: `add` adds tasks to a plan")
-        record = _record_here()
-        if record is not None and not record.in_flight:
-            raise Misuse(f"task {record.task.id!r} is {record.state}: add tasks before it ends")
-        graph = await self._plan.add(record, dispatcher, make)
+        task_run = _task_run_here()
+        if task_run is not None and not task_run.in_flight:
+            raise Misuse(f"task {task_run.task.id!r} is {task_run.state}: add tasks before it ends")
+        graph = await self._plan.add(task_run, dispatcher, make)
         self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
         return graph
 
@@ -450,12 +450,12 @@ class TeamRun:
         """Run the body of a ready task (one of `args`) beside the others; a body that raises fails its task."""
         for task in args:
             if isinstance(task, Task) and self._pool is not None:
-                self._pool.add(self._record(task), body, args)
+                self._pool.add(self._task_run(task), body, args)
                 return
         raise Misuse("`go` takes a body and its arguments, one of which is the task that `ready` gave")
 
-    async def _run_body(self, record: TaskRun, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
-        enter_body(record)
+    async def _run_body(self, task_run: TaskRun, body: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        enter_body(task_run)
         try:
             await body(*args)
         except Interrupted as interrupted:
@@ -464,14 +464,14 @@ class TeamRun:
             error = failure_of(raised)
             if error is None:
                 raise
-            _logger.exception("the coordinator's body of task %r raised", record.task.id)
-            problem, record.exception = f"the coordinator raised {problem_of(error, None)}", error
+            _logger.exception("the coordinator's body of task %r raised", task_run.task.id)
+            problem, task_run.exception = f"the coordinator raised {problem_of(error, None)}", error
         else:
-            if record.ended:
+            if task_run.ended:
                 return
             problem = "the coordinator's body returned without accepting, failing or skipping it"
-        if record.in_flight:
-            self._end(record, FAILED, problem)
+        if task_run.in_flight:
+            self._end(task_run, FAILED, problem)
 
     def attempt(
         self,
@@ -488,7 +488,7 @@ class TeamRun:
         `previous` is the last one and `findings` what a review wants changed.
         """
         assert self._attempts is not None, "a task comes from `ready`"
-        return self._attempts.attempt(self._record(task), number, artifact_number, previous, findings)
+        return self._attempts.attempt(self._task_run(task), number, artifact_number, previous, findings)
 
     def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()
@@ -498,55 +498,55 @@ class TeamRun:
         Raises only cancellation, and `Interrupted`, which must not be caught, when the task was cancelled meanwhile.
         """
         assert self._attempts is not None, "a task comes from `ready`"
-        return self._attempts.review(self._record(task), attempt, evaluator, prior)
+        return self._attempts.review(self._task_run(task), attempt, evaluator, prior)
 
     async def top_up(self, task: Task, attempt: Attempt) -> bool:
         """Set more aside for a task whose attempt ran short; return whether another try makes sense. Recorded.
 
         Waits while others may give something back. Done at most as often as the budget policy says.
         """
-        record, dispatcher, halt = self._record(task), self._dispatcher, attempt.halt
-        if dispatcher is None or halt is None or record.top_ups >= self.config.budget_policy.top_ups:
+        task_run, dispatcher, halt = self._task_run(task), self._dispatcher, attempt.halt
+        if dispatcher is None or halt is None or task_run.top_ups >= self.config.budget_policy.top_ups:
             return False
-        record.top_ups += 1
-        key = record.steps.key("top_up", task.id, attempt.number)
-        if record.steps.ended_before(key):
-            await dispatcher.wait_for_end(record)
-        return await self.step(key, lambda: dispatcher.top_up(record, halt, attempt.origin), returns=bool)
+        task_run.top_ups += 1
+        key = task_run.records.key("top_up", task.id, attempt.number)
+        if task_run.records.ended_before(key):
+            await dispatcher.wait_for_end(task_run)
+        return await self.step(key, lambda: dispatcher.top_up(task_run, halt, attempt.origin), returns=bool)
 
     async def is_over(self, task: Task) -> bool:
         """Return whether the team has no budget for another try, or a constraint forbids one. Recorded."""
-        key = self._record(task).steps.key("over", task.id, self._record(task).attempts)
+        key = self._task_run(task).records.key("over", task.id, self._task_run(task).attempts)
         constraints = self._services.constraints
         exiting = constraints is not None and constraints.exit is not None
         return await self.step(key, lambda: exiting or self.governor.halted is not None)
 
     def others(self, task: Task) -> tuple[str, ...]:
         """Return the other members that may do a task, in the team's order."""
-        member = self._record(task).member
+        member = self._task_run(task).member
         return tuple(name for name in able_members(task, self.team) if name != member)
 
     async def hand_over(self, task: Task, member: str) -> bool:
         """Give a task to another member; False when there is no budget for it with that one. Recorded."""
-        record, dispatcher = self._record(task), self._dispatcher
+        task_run, dispatcher = self._task_run(task), self._dispatcher
         assert dispatcher is not None
-        key = record.steps.key("hand_over", task.id, record.attempts + 1) + f":{member}"
-        recorded = record.steps.recall(key)
+        key = task_run.records.key("hand_over", task.id, task_run.attempts + 1) + f":{member}"
+        recorded = task_run.records.recall(key)
         if recorded is MISSING:
-            recorded = record.interrupted is None and dispatcher.hand_over(record, member, paid=False)
-            record.steps.put(key, recorded)
+            recorded = task_run.interrupted is None and dispatcher.hand_over(task_run, member, paid=False)
+            task_run.records.put(key, recorded)
         elif recorded:
-            dispatcher.hand_over(record, member, paid=True)
+            dispatcher.hand_over(task_run, member, paid=True)
         return bool(recorded)
 
     async def pause(self, task: Task, seconds: float) -> None:
         """Wait inside a task's body without its slot, as between two tries; not where the next one is recorded."""
-        record = self._record(task)
+        task_run = self._task_run(task)
         assert self._dispatcher is not None
-        if record.interrupted is None and not record.steps.was_made("attempt", task.id, record.attempts + 1):
-            if record.steps.early_end is not None:
-                await self._dispatcher.wait_for_end(record)
-            await self._dispatcher.without_slot(record, anyio.sleep, seconds)
+        if task_run.interrupted is None and not task_run.records.was_made("attempt", task.id, task_run.attempts + 1):
+            if task_run.records.early_end is not None:
+                await self._dispatcher.wait_for_end(task_run)
+            await self._dispatcher.without_slot(task_run, anyio.sleep, seconds)
 
     # ------------------------------------------------------------------ ends
 
@@ -554,17 +554,17 @@ class TeamRun:
         self, task: Task, attempt: Attempt, verdict: EvaluationVerdict | None = None, *, by: str | None = None
     ) -> None:
         """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status. `by`: who did."""
-        record = self._record(task)
-        record.artifact, record.verdict = attempt.artifact, verdict
+        task_run = self._task_run(task)
+        task_run.artifact, task_run.verdict = attempt.artifact, verdict
         output = attempt.output
         if output is not None and output.artifact.partial and not _is_warned_of(attempt):
             why = f": {output.error}" if output.error else ""
-            record.warnings += (f"what was accepted was cut short{why}",)
+            task_run.warnings += (f"what was accepted was cut short{why}",)
         if verdict is not None and verdict.outcome is not VerdictOutcome.PASS:
             reviewer = f" by {by}" if by else ""
-            record.warnings += (f"accepted{reviewer} without a PASS: {verdict.cause or verdict.outcome.value}",)
+            task_run.warnings += (f"accepted{reviewer} without a PASS: {verdict.cause or verdict.outcome.value}",)
         outcome = verdict.outcome.value if verdict else None
-        self._end(record, COMPLETED, None, verdict=outcome)
+        self._end(task_run, COMPLETED, None, verdict=outcome)
 
     def fail(
         self,
@@ -575,29 +575,29 @@ class TeamRun:
         verdict: EvaluationVerdict | None = None,
     ) -> None:
         """End a task that cannot be accepted; its best artifact so far comes back with it."""
-        record = self._record(task)
-        record.artifact = best.artifact if best is not None and best.artifact is not None else record.artifact
-        record.verdict = verdict or record.verdict
-        self._end(record, FAILED, error)
+        task_run = self._task_run(task)
+        task_run.artifact = best.artifact if best is not None and best.artifact is not None else task_run.artifact
+        task_run.verdict = verdict or task_run.verdict
+        self._end(task_run, FAILED, error)
 
     def skip(self, task: Task, reason: str) -> None:
         """End a task without trying it."""
-        self._end(self._record(task), TaskState.SKIPPED, reason)
+        self._end(self._task_run(task), TaskState.SKIPPED, reason)
 
-    def _end(self, record: TaskRun, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
+    def _end(self, task_run: TaskRun, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        if record.steps.is_called_off(record.task.id):  # the recorded run was concluded before it came to this
-            dispatcher.park(record)
+        if task_run.records.is_called_off(task_run.task.id):  # the recorded run was concluded before it came to this
+            dispatcher.park(task_run)
             return
-        record.recall_cancel()
-        if isinstance(record.interrupted, HumanRequest):
-            dispatcher.suspend(record, f"waits for a person: {record.interrupted.text}")
+        task_run.recall_cancel()
+        if isinstance(task_run.interrupted, HumanRequest):
+            dispatcher.suspend(task_run, f"waits for a person: {task_run.interrupted.text}")
             return
-        if to is not COMPLETED or record.interrupted is not None:
-            to, reason = record.real_end(to, reason, self.governor.final)
-        dispatcher.end(record, to, reason, verdict=verdict)
+        if to is not COMPLETED or task_run.interrupted is not None:
+            to, reason = task_run.real_end(to, reason, self.governor.final)
+        dispatcher.end(task_run, to, reason, verdict=verdict)
         self._steering.warn_of_budget()
 
     def _task(self, task_id: str) -> Task:
@@ -606,9 +606,9 @@ class TeamRun:
             raise Misuse(f"there is no task {task_id!r}: plan first")
         return graph[task_id]
 
-    def _record(self, task: Task) -> TaskRun:
+    def _task_run(self, task: Task) -> TaskRun:
         try:
-            return self._records[task.id]
+            return self._task_runs[task.id]
         except KeyError:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
 
@@ -618,7 +618,7 @@ def _is_warned_of(attempt: Attempt) -> bool:
     return attempt.output is not None and attempt.output.status is AgentStatus.GRACEFUL_EXIT and bool(attempt.warnings)
 
 
-def _record_here() -> TaskRun | None:
+def _task_run_here() -> TaskRun | None:
     """Return the task whose body runs here; None outside of any."""
     body = body_here()
     return body if isinstance(body, TaskRun) else None
