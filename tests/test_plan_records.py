@@ -1,0 +1,65 @@
+"""The room that answers for recorded steps: a new plan looks nothing up, a recorded one says how its tasks started."""
+
+from typing import Final, NoReturn
+
+import pytest
+
+from kairo_team.budget import Usage
+from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.plan_records import (
+    MISSING,
+    CutShort,
+    EarlyEnd,
+    NewPlanRecords,
+    PlanRecords,
+    RecordedStart,
+    Unpaid,
+)
+
+NEVER, PAID = RecordedStart.NEVER, RecordedStart.PAID
+UNPAID: Final = Unpaid("no tokens", halted=False)
+
+
+class WriteOnly(MemoryJournal):
+    """A journal that nobody may read."""
+
+    def get(self, key: str, default: object) -> NoReturn:
+        raise AssertionError(f"{key} was looked up, default {default!r}")
+
+
+def test_the_records_of_a_new_plan_look_nothing_up() -> None:
+    records: PlanRecords = NewPlanRecords(WriteOnly(), 1)
+    key = records.key("attempt", "a", 1)
+    assert records.start_of("a") is None
+    assert records.recall(key) is MISSING
+    assert not records.ended_before(key)
+    assert not records.ended_in(key)
+    assert not records.is_called_off("a")
+    assert not records.was_attempted("a")
+    assert records.cancelled("a") is None
+    assert records.cancelled_in_flight("a") is None
+
+
+@pytest.mark.parametrize(
+    ("end", "tried", "unpaid", "new"),
+    [
+        (None, PAID, UNPAID, None),
+        (EarlyEnd(None, "killed", aborted=True), PAID, UNPAID, NEVER),
+        (EarlyEnd(None, "decided", aborted=False, concluded=True, unended={"new": None}), PAID, UNPAID, NEVER),
+        (EarlyEnd(None, "decided", aborted=False, concluded=True), PAID, UNPAID, None),
+    ],
+    ids=["ended", "aborted", "concluded without it", "concluded after it"],
+)
+def test_a_recorded_plan_says_how_its_tasks_started(
+    end: EarlyEnd | None, tried: object, unpaid: object, new: object
+) -> None:
+    journal = MemoryJournal()
+    first = NewPlanRecords(journal, 1)
+    first.put(first.key("attempt", "tried", 1), CutShort("m", Usage(), None))
+    first.put_unpaid("unpaid", UNPAID)
+    if end is not None:
+        journal.put("end", end)
+    again = PlanRecords(journal, 1)
+    assert [again.start_of(name) for name in ("tried", "unpaid", "new")] == [tried, unpaid, new]
+    again.replaced = {"tried", "unpaid", "new"}
+    assert {again.start_of(name) for name in ("tried", "unpaid", "new")} == {NEVER}
