@@ -1,1 +1,1 @@
-"""The engine: it runs a team over a plan. `TeamRun` is its front; every coordinator stands on that."""
+"""The engine runs a team over a plan. Every coordinator uses its `TeamRun`."""

@@ -1,4 +1,4 @@
-"""`TeamRun`: the one owner of a run's lifecycle and of its recorded steps. Every coordinator stands on it."""
+"""`TeamRun`: one execution of a request, from planning to its result. Every coordinator uses it."""
 
 from __future__ import annotations
 
