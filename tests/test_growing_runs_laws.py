@@ -209,3 +209,19 @@ def test_audit_g14_a_replay_of_a_run_that_grew_and_was_concluded_gives_the_same(
     again, after = run_in_virtual_time(play, growing, records, backend=backend)
     assert comparable(again) == comparable(result)
     assert {key: after[key] for key in records} == records
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+def test_a_replay_of_an_addition_that_was_refused_at_the_moment_of_a_kill_gives_the_same(backend: str) -> None:
+    def job(name: str, seconds: float, *adds: Job, tries: int = 0, needs: tuple[str, ...] = ()) -> Job:
+        task = kt.Task(name, "do", inputs={"seconds": seconds}, depends_on=needs)
+        return Job(task, tries, 0.0, list(adds), first=False, concludes="")
+
+    refused = job("t2", 3.0, job("t3", 0.0, needs=("t0",)))
+    jobs = [job("t0", 0.0, tries=9), job("t1", 0.0, job("t1.0", 1.0), refused)]
+    config = kt.TeamConfig(max_parallel_tasks=1, risk_profile=kt.RiskProfile.LOW)
+    growing = Growing(jobs, [], config, kill=4.0)
+    result, records = run_in_virtual_time(play, growing, backend=backend)
+    assert "PlanRefused" in (result.outcomes[-1].error or "")
+    again, _ = run_in_virtual_time(play, growing, records, backend=backend)
+    assert comparable(again) == comparable(result)

@@ -285,8 +285,8 @@ class RunPlan:
                 made = await make()
         except BaseException as raised:
             error = failure_of(raised)
-            if error is not None and self._scope.governor.stopped is None:
-                cause = innermost(error)
+            cause = None if error is None else innermost(error)
+            if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
                 journal.put(key, PlanFailed(words_of(cause), isinstance(cause, PlanRefused)))
             raise
         journal.put(key, made)
