@@ -7,8 +7,6 @@ from kairo_team._util.lazy_imports import lazy_names
 if TYPE_CHECKING:
     from kairo_team.evaluators import checks as checks
     from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy as AgentEvaluationStrategy
-    from kairo_team.evaluators.calibration.bounds import Proportion as Proportion
-    from kairo_team.evaluators.calibration.bounds import labels_needed as labels_needed
     from kairo_team.evaluators.calibration.calibrated import (
         CalibratedEvaluationStrategy as CalibratedEvaluationStrategy,
     )
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.calibration.certificates import Certificate as Certificate
     from kairo_team.evaluators.calibration.certificates import read_certificates as read_certificates
     from kairo_team.evaluators.calibration.certificates import write_certificates as write_certificates
+    from kairo_team.evaluators.calibration.confidence_bounds import Proportion as Proportion
+    from kairo_team.evaluators.calibration.confidence_bounds import labels_needed as labels_needed
     from kairo_team.evaluators.calibration.judge_report import JudgeReport as JudgeReport
     from kairo_team.evaluators.calibration.labelled import LabelledArtifact as LabelledArtifact
     from kairo_team.evaluators.calibration.labelled import read_labelled as read_labelled
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from kairo_team.evaluators.criterion import Applies as Applies
     from kairo_team.evaluators.criterion import Check as Check
     from kairo_team.evaluators.criterion import Criterion as Criterion
-    from kairo_team.evaluators.intervals import Decision as Decision
+    from kairo_team.evaluators.installed_evaluators import load_evaluator as load_evaluator
     from kairo_team.evaluators.panel import PanelEvaluationStrategy as PanelEvaluationStrategy
-    from kairo_team.evaluators.published import load_evaluator as load_evaluator
     from kairo_team.evaluators.review import Review as Review
     from kairo_team.evaluators.rubric import Rubric as Rubric
     from kairo_team.evaluators.rubric import SimpleEvaluationStrategy as SimpleEvaluationStrategy
+    from kairo_team.evaluators.score_range import Decision as Decision
 
 __all__ = [
     "AgentEvaluationStrategy",
@@ -73,17 +73,17 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
     _HOMES = {
         "checks": "",
         "agent_judge": "AgentEvaluationStrategy",
-        "calibration.bounds": "labels_needed Proportion",
+        "calibration.confidence_bounds": "labels_needed Proportion",
         "calibration.calibrated": "CalibratedEvaluationStrategy",
         "calibration.calibration": "calibrate Calibration fit_path JudgeScore score_judge",
         "calibration.certificates": "Certificate read_certificates write_certificates",
         "combined": "all_of any_of CascadeEvaluationStrategy",
         "criterion": "Answer Applies Check Criterion",
-        "intervals": "Decision",
+        "score_range": "Decision",
         "calibration.judge_report": "JudgeReport",
         "calibration.labelled": "LabelledArtifact read_labelled",
         "panel": "PanelEvaluationStrategy",
-        "published": "load_evaluator",
+        "installed_evaluators": "load_evaluator",
         "review": "Review",
         "rubric": "Rubric SimpleEvaluationStrategy",
     }

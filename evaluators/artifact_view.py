@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.masking import is_hidden, is_seen
-from kairo_team.evaluators.forgery import talks_to_judge
+from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.prompts.quoting import fence
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, cast
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.errors import known
-from kairo_team.evaluators.intervals import KINDS, Kind, Number, exact
+from kairo_team.evaluators.score_range import KINDS, Kind, Number, exact
 from kairo_team.tasks import check_id
 from kairo_team.verdicts import APPROVED, NOT_APPLICABLE, UNKNOWN, Finding
 
@@ -140,8 +140,9 @@ def is_async(function: Any) -> bool:
 
 
 def _makes_checks(function: Any) -> bool:
-    """Return whether a function is one that ships and makes a check, or says by its annotation that it does."""
-    return inspect.isfunction(function) and function.__annotations__.get("return") in ("Made", "checks.Made")
+    """Return whether a function makes checks, by its annotation."""
+    returned = function.__annotations__.get("return") if inspect.isfunction(function) else None
+    return returned in ("NamedCheck", "checks.NamedCheck")
 
 
 def _levels(owner: str, levels: Any) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kairo_team.errors import InvalidJudgement, known
 from kairo_team.evaluators.artifact_view import ArtifactView, as_data, view_of
 from kairo_team.evaluators.criterion import Answer, Criterion
-from kairo_team.evaluators.forgery import talks_to_judge
+from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.messages import Message, ModelRequest, ModelResponse
 from kairo_team.prompts.quoting import cap, fence, mark_of
 from kairo_team.tasks import Assignment, Task

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.errors import known
-from kairo_team.evaluators import intervals
+from kairo_team.evaluators import score_range
 from kairo_team.evaluators.check_calls import cut, cut_finding
 from kairo_team.evaluators.criterion import Answer, By, Criterion
-from kairo_team.evaluators.intervals import Decision, Item, Number
 from kairo_team.evaluators.quotes import stands_in
+from kairo_team.evaluators.score_range import Decision, Item, Number
 from kairo_team.verdicts import (
     NOT_APPLICABLE,
     UNKNOWN,
@@ -213,13 +213,13 @@ class Review:
         """
         relevant = self._relevant()
         prices = [costs.get(criterion.id, 1) for criterion in self._asked_about]
-        places = intervals.in_order(self._items, relevant, prices)
+        places = score_range.in_order(self._items, relevant, prices)
         return [c for c in map(self._asked_about.__getitem__, places) if c.by == by and c.id not in self.rulings]
 
     @property
     def decision(self) -> Decision:
         """What is certain now, whatever the unknown criteria turn out to be."""
-        return intervals.decide(self._standing, self.threshold)
+        return score_range.decide(self._standing, self.threshold)
 
     @property
     def lower(self) -> Fraction:
@@ -236,7 +236,7 @@ class Review:
         decision = self.decision
         if decision is Decision.OPEN:
             return self._escalated()
-        results, score = self._results(), intervals.score(self._standing, self.threshold)
+        results, score = self._results(), score_range.score(self._standing, self.threshold)
         if decision is Decision.PASS:
             return EvaluationVerdict(VerdictOutcome.PASS, score, findings=self._findings(), criteria=results)
         findings = self._findings()
@@ -301,11 +301,11 @@ class Review:
         return [None if (found := rulings.get(c.id)) is None else found.level for c in self._asked_about]
 
     @cached_property
-    def _standing(self) -> intervals.Standing:
-        return intervals.stand(self._items, self._levels)
+    def _standing(self) -> score_range.Standing:
+        return score_range.stand(self._items, self._levels)
 
     def _relevant(self) -> list[int]:
-        return intervals.relevant(self._items, self._levels, self.threshold)
+        return score_range.relevant(self._items, self._levels, self.threshold)
 
     def _share(self, points: int) -> Fraction:
         total = self._standing.total
@@ -316,7 +316,7 @@ class Review:
 
         Equals are in the rubric's order.
         """
-        short = intervals.below(self._standing.upper, self._standing, self.threshold)
+        short = score_range.below(self._standing.upper, self._standing, self.threshold)
         wrong: list[tuple[Finding, float]] = []
         closed: list[Finding] = []
         for criterion, item in zip(self.criteria, self.items, strict=True):

@@ -14,8 +14,8 @@ from kairo_team.evaluators.check_calls import CHECK_TIMEOUT, Asker, as_answer
 from kairo_team.evaluators.checks.text import not_blank
 from kairo_team.evaluators.criterion import Answer, By, Criterion
 from kairo_team.evaluators.fingerprint import NoFingerprint, digest_of, fingerprint, name_of
-from kairo_team.evaluators.intervals import Decision, Number, exact, items_of
 from kairo_team.evaluators.review import MET, NOT_FOR_THIS, Review, Ruling, history_of, rule
+from kairo_team.evaluators.score_range import Decision, Number, exact, items_of
 from kairo_team.team import check_positive
 from kairo_team.verdicts import Cause
 

@@ -58,9 +58,9 @@ MODULES = {
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
         pydantic_ai_messages team_agent wrapped""",
-    "evaluators": """agent_judge artifact_view calibration check_calls checks combined criterion fingerprint forgery
-        intervals judged judging panel published quotes review rubric""",
-    "evaluators/calibration": "bounds calibrated calibration certificates judge_report labelled thresholds",
+    "evaluators": """agent_judge artifact_view calibration check_calls checks combined criterion fingerprint
+        installed_evaluators judge_injection judged judging panel quotes review rubric score_range""",
+    "evaluators/calibration": "calibrated calibration certificates confidence_bounds judge_report labelled thresholds",
     "coordinators": "agent_planner expert_team failure_policy planners reviewers task_dispatch task_work",
     "api": "",
     "views": "graph_chart graph_layout graph_mermaid graph_svg live plain progress risk_svg text",

@@ -17,7 +17,7 @@ from benchmarks.revising.instructions import INSTRUCTIONS
 from benchmarks.revising.picture import draw
 from benchmarks.revising.tables import tables
 from benchmarks.revising.wanted import Instruction, most_words, says
-from kairo_team.evaluators.calibration.bounds import Proportion
+from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.testing import FunctionModel, ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent

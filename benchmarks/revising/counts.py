@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.revising.arms import REVISIONS, Try
 from benchmarks.revising.rows import Row
-from kairo_team.evaluators.calibration.bounds import Proportion, binomial_tail
+from kairo_team.evaluators.calibration.confidence_bounds import Proportion, binomial_tail
 
 TEXTS: Final = range(1, REVISIONS + 2)
 """Texts that a loop may take: the first, and the revisions."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.revising.counts import TEXTS, WAYS
 from benchmarks.revising.rows import Row
-from kairo_team.evaluators.calibration.bounds import Proportion
+from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 
 DRAWN: Final = dict(zip(list(WAYS)[:3], ("#0072B2", "#D55E00", "#009E73"), strict=True))
 """The ways that are drawn, and their colours."""

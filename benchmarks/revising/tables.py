@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.revising import counts
 from benchmarks.revising.counts import TEXTS, WAYS
 from benchmarks.revising.rows import Row
-from kairo_team.evaluators.calibration.bounds import Proportion
+from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 
 
 def tables(rows: Sequence[Row]) -> Iterator[str]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from kairo_team.engine.lone_agent import part_of, work_alone
-from kairo_team.evaluators.calibration.bounds import labels_needed
 from kairo_team.evaluators.calibration.calibrated import DECIDED, sureness
 from kairo_team.evaluators.calibration.certificates import Certificate, Subject, stages_of, subject_of, valid_for
+from kairo_team.evaluators.calibration.confidence_bounds import labels_needed
 from kairo_team.evaluators.calibration.judge_report import JudgeReport, report_on
 from kairo_team.evaluators.calibration.labelled import Bucket, LabelledArtifact, bucket_of, data_digest, without_doubles
 from kairo_team.evaluators.calibration.thresholds import BUCKETS, SIDES, Reviewed, Side, Walk, choose, standing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from pydantic import AfterValidator, Field, ValidationError
 
 from kairo_team._util.frozen import EMPTY, checked, freeze_json
-from kairo_team.evaluators.calibration.bounds import Proportion, upper_bound
+from kairo_team.evaluators.calibration.confidence_bounds import Proportion, upper_bound
 from kairo_team.evaluators.calibration.labelled import Bucket
 from kairo_team.evaluators.calibration.thresholds import SIDES, Side
 from kairo_team.evaluators.combined import CascadeEvaluationStrategy

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from kairo_team.evaluators.calibration.bounds import Proportion
+from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.evaluators.calibration.thresholds import ALL, Reviewed, Side
 
 

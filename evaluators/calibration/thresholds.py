@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kairo_team.evaluators.calibration.bounds import labels_needed, upper_bound
+from kairo_team.evaluators.calibration.confidence_bounds import labels_needed, upper_bound
 from kairo_team.evaluators.calibration.labelled import Bucket, bucket_of
 
 Side = Literal["pass", "revise"]

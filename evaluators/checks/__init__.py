@@ -5,8 +5,8 @@ from kairo_team.evaluators.checks.diffs import diff_applies as diff_applies
 from kairo_team.evaluators.checks.functions import accepted_by as accepted_by
 from kairo_team.evaluators.checks.functions import predicate as predicate
 from kairo_team.evaluators.checks.language import language as language
-from kairo_team.evaluators.checks.made import Made as Made
 from kairo_team.evaluators.checks.markdown import markdown_outline as markdown_outline
+from kairo_team.evaluators.checks.named_check import NamedCheck as NamedCheck
 from kairo_team.evaluators.checks.patterns import forbidden_regex as forbidden_regex
 from kairo_team.evaluators.checks.patterns import regex as regex
 from kairo_team.evaluators.checks.revision import changed as changed
@@ -28,7 +28,7 @@ from kairo_team.evaluators.checks.text import min_words as min_words
 from kairo_team.evaluators.checks.text import not_blank as not_blank
 
 __all__ = [
-    "Made",
+    "NamedCheck",
     "Ran",
     "Sandbox",
     "accepted_by",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team.evaluators.checks.apart import SECONDS, run_apart
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
+from kairo_team.evaluators.checks.script_process import SECONDS, run_script
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
@@ -26,11 +26,11 @@ print(json.dumps(faults[:3]))
 
 
 async def _parses(artifact: Artifact) -> CheckAnswer:
-    faults: Any = await run_apart(_PARSE, _python(artifact.text))
+    faults: Any = await run_script(_PARSE, _python(artifact.text))
     return not faults or "; ".join(f"line {line} is no Python: {message}" for line, message in faults)
 
 
-python_parses = Made("python_parses", _parses, timeout=6 * SECONDS)
+python_parses = NamedCheck("python_parses", _parses, timeout=6 * SECONDS)
 """Check that the text is Python that can be parsed; where it has blocks fenced as Python, that each of them is."""
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kairo_team.evaluators.checks.given import Texts, given_texts
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
+from kairo_team.evaluators.checks.named_texts import Texts, named_texts
 from kairo_team.evaluators.checks.patching import PatchError, apply_patch
 
 if TYPE_CHECKING:
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from kairo_team.verdicts import EvaluationContext
 
 
-def diff_applies(files: Texts = None) -> Made:
+def diff_applies(files: Texts = None) -> NamedCheck:
     """Make a check that the text is a unified diff, and that it applies to the files.
 
     `files` are texts by path; a function of the context may return them; None takes the artifacts of the task's
     dependencies, by task id. Paths may begin with `a/` and `b/`. The old lines of a hunk must stand in the file as
     they are, at the place it names or up to 200 lines from there. A fence of ``` around the diff is passed over.
     """
-    find = given_texts("diff_applies", files)
+    find = named_texts("diff_applies", files)
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         try:
@@ -29,4 +29,4 @@ def diff_applies(files: Texts = None) -> Made:
             return str(error)
         return True
 
-    return Made("diff_applies(...)", check, source=files, in_place=False, wants_context=True)
+    return NamedCheck("diff_applies(...)", check, source=files, in_place=False, wants_context=True)

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kairo_team.evaluators.checks.made import Made
+from kairo_team.evaluators.checks.named_check import NamedCheck
 from kairo_team.evaluators.criterion import is_async, takes_context
 
 
-def predicate(function: Callable[..., Any], says: str = "", *, timeout: float | None = None) -> Made:
+def predicate(function: Callable[..., Any], says: str = "", *, timeout: float | None = None) -> NamedCheck:
     """Make a check of a function `(artifact)` or `(artifact, context)`, sync or async, that returns True or False.
 
     `says` is the finding's text when it returns False; blank takes the criterion's own text. `timeout` is in
@@ -29,7 +29,7 @@ def predicate(function: Callable[..., Any], says: str = "", *, timeout: float | 
 
 def accepted_by(
     function: Callable[..., Any], errors: tuple[type[Exception], ...] = (ValueError,), *, timeout: float | None = None
-) -> Made:
+) -> NamedCheck:
     """Make a check that a function `(artifact)` or `(artifact, context)`, sync or async, does not raise `errors`.
 
     It makes a check of every validator that raises: a parser, a data frame's schema. What it returns does not matter;
@@ -46,13 +46,13 @@ def accepted_by(
     return _made("accepted_by", function, check, errors, timeout)
 
 
-def _made(owner: str, function: Any, check: Callable[..., Any], given: Any, timeout: float | None) -> Made:
+def _made(owner: str, function: Any, check: Callable[..., Any], given: Any, timeout: float | None) -> NamedCheck:
     if not callable(function):
         raise ValueError(f"{owner} takes a function of the artifact, not {function!r}")
     shown = f"{owner}({getattr(function, '__name__', type(function).__name__)})"
     in_place, wants_context = is_async(function), takes_context(function)
     source = (function, given)
-    return Made(shown, check, source=source, in_place=in_place, wants_context=wants_context, timeout=timeout)
+    return NamedCheck(shown, check, source=source, in_place=in_place, wants_context=wants_context, timeout=timeout)
 
 
 async def _later(answer: Awaitable[Any], read: Callable[[Any], Any]) -> Any:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.errors import MissingExtra
-from kairo_team.evaluators.checks.made import Made
+from kairo_team.evaluators.checks.named_check import NamedCheck
 from kairo_team.evaluators.criterion import Answer
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ LOOKED_AT: Final = 5_000
 """Characters that are looked at; more do not make it surer."""
 
 
-def language(*codes: str, sure: float = 0.5) -> Made:
+def language(*codes: str, sure: float = 0.5) -> NamedCheck:
     """Make a check that the text is in one of these languages, by codes such as `"en"` (ISO 639-1, where there is one).
 
     Needs the extra `language`: a model of 139 languages, the same answer every time. `sure` is the probability, from
@@ -42,7 +42,7 @@ def language(*codes: str, sure: float = 0.5) -> Made:
             return f"it is written in {best!r} instead of {' or '.join(map(repr, codes))}"
         return Answer(None, f"no language is sure: {best!r} has a probability of {likely[best]:.2f}")
 
-    return Made(f"language({', '.join(map(repr, codes))}, sure={sure!r})", check, in_place=False)
+    return NamedCheck(f"language({', '.join(map(repr, codes))}, sure={sure!r})", check, in_place=False)
 
 
 def _likely(text: str) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
 from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def headings(text: str) -> Iterator[Heading]:
             above = "" if bare.startswith((">", "- ", "* ", "+ ", "|")) else bare
 
 
-def markdown_outline(*outline: str, exact: bool = False) -> Made:
+def markdown_outline(*outline: str, exact: bool = False) -> NamedCheck:
     """Make a check that the text has these headings in this order, such as `"# Report", "## Costs", "## *"`.
 
     `*` stands for any title; case and white space make no difference. Others may stand between them, unless `exact`.
@@ -59,7 +59,7 @@ def markdown_outline(*outline: str, exact: bool = False) -> Made:
         return _differences(found, wanted) if exact else _missing(found, wanted)
 
     shown = ", ".join([*map(repr, outline), *(["exact=True"] if exact else [])])
-    return Made(f"markdown_outline({shown})", check, in_place=False)
+    return NamedCheck(f"markdown_outline({shown})", check, in_place=False)
 
 
 class _Found(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
@@ -52,7 +52,7 @@ class Pattern:
         return True
 
 
-def regex(pattern: str, says: str = "") -> Made:
+def regex(pattern: str, says: str = "") -> NamedCheck:
     """Make a check that a regular expression is found in the text: `^...$` for all of it, `(?m)` line by line.
 
     `says` is the finding's text when it is not. The syntax is Rust's, Python's but for look-around and
@@ -63,10 +63,10 @@ def regex(pattern: str, says: str = "") -> Made:
     def check(artifact: Artifact) -> CheckAnswer:
         return wanted.found_in(artifact.text) or says or f"nothing in the text matches {pattern!r}"
 
-    return Made(f"regex({pattern!r})", check, source=says or None)
+    return NamedCheck(f"regex({pattern!r})", check, source=says or None)
 
 
-def forbidden_regex(pattern: str, says: str = "") -> Made:
+def forbidden_regex(pattern: str, says: str = "") -> NamedCheck:
     """Make a check that a regular expression is found nowhere in the text; like `regex` in everything else."""
     banned = Pattern(pattern)
 
@@ -78,7 +78,7 @@ def forbidden_regex(pattern: str, says: str = "") -> Made:
         where = "" if number is None else f" in line {number}"
         return f"{says or f'the text must not match {pattern!r}'}{where}"
 
-    return Made(f"forbidden_regex({pattern!r})", check, source=says or None)
+    return NamedCheck(f"forbidden_regex({pattern!r})", check, source=says or None)
 
 
 def _encodable(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.evaluators.checks.made import Made
+from kairo_team.evaluators.checks.named_check import NamedCheck
 from kairo_team.evaluators.criterion import Answer
 from kairo_team.evaluators.quotes import plain
 
@@ -23,7 +23,7 @@ def _is_changed(artifact: Artifact, context: EvaluationContext) -> Answer:
     return Answer(level=True, reason=mark)
 
 
-changed = Made("changed", _is_changed, in_place=False, wants_context=True)
+changed = NamedCheck("changed", _is_changed, in_place=False, wants_context=True)
 """Check that a revision differs from the attempt before it in more than case, white space and punctuation marks' form.
 
 What the last attempt said is not in the context. So it leaves a digest of it as the reason of its own result, and looks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import EMPTY
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
 
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
@@ -38,7 +38,7 @@ def command(
     file: str = "artifact.txt",
     files: Mapping[str, str] = EMPTY,
     timeout: float = 60.0,
-) -> Made:
+) -> NamedCheck:
     """Make a check that a command exits with 0, run by `sandbox` with the artifact's text as `file`.
 
     `files` are laid beside it; `timeout` is in seconds, and ends in an artifact that is left undecided. Linters are
@@ -56,7 +56,7 @@ def command(
             raise TypeError(f"the sandbox returned {type(ran).__name__} instead of a Ran with an exit code")
         return ran.exit_code == 0 or _failed(words, ran)
 
-    return Made(f"command({words!r}, file={file!r})", check, source=beside, timeout=timeout)
+    return NamedCheck(f"command({words!r}, file={file!r})", check, source=beside, timeout=timeout)
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.evaluators.checks.given import Texts, given_texts
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
+from kairo_team.evaluators.checks.named_texts import Texts, named_texts
 from kairo_team.evaluators.quotes import plain, stands_in_plain
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _IN_A_LIST: Final = re.compile(r"^[ \t>]*\d{1,3}[.)](?=\s)", re.MULTILINE)
 _QUOTATION_MARKS: Final = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb"}
 
 
-def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> Made:
+def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> NamedCheck:
     """Make a check that every citation names a source that was given, and that there are `least` citations.
 
     `sources` are texts by the name they are cited by; None takes the artifacts of the task's dependencies, by task id.
@@ -40,7 +40,7 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> M
     opening, closing = _form(form)
     if type(least) is not int or least < 0:
         raise ValueError(f"citations: least must be a whole number >= 0, not {least!r}")
-    find = given_texts("citations", sources)
+    find = named_texts("citations", sources)
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         known = find(context)
@@ -51,15 +51,15 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> M
         return len(cited) >= least or f"the text cites {len(cited)} sources, at least {least} are needed"
 
     shown = f"citations(..., form={form!r}, least={least})"
-    return Made(shown, check, source=sources, in_place=False, wants_context=True)
+    return NamedCheck(shown, check, source=sources, in_place=False, wants_context=True)
 
 
-def quotations(sources: Texts = None, *, least_words: int = 3) -> Made:
+def quotations(sources: Texts = None, *, least_words: int = 3) -> NamedCheck:
     """Make a check that whatever stands in quotation marks stands in one of the sources, word by word.
 
     Shorter ones than `least_words` are taken for names and not looked up. `sources` are as for `citations`.
     """
-    find = given_texts("quotations", sources)
+    find = named_texts("quotations", sources)
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
         long = dict.fromkeys(quote for quote in _quoted(artifact.text) if len(quote.split()) >= least_words)
@@ -69,18 +69,18 @@ def quotations(sources: Texts = None, *, least_words: int = 3) -> Made:
         strange = [quote for quote in long if not any(stands_in_plain(quote, text) for text in known)]
         return not strange or f"no source says {_listed(strange)}"
 
-    return Made(
+    return NamedCheck(
         f"quotations(..., least_words={least_words})", check, source=sources, in_place=False, wants_context=True
     )
 
 
-def numbers(sources: Texts = None, *, allowed: Iterable[float | str] = ()) -> Made:
+def numbers(sources: Texts = None, *, allowed: Iterable[float | str] = ()) -> NamedCheck:
     """Make a check that every number of the text appears in a source, or is one of `allowed`.
 
     1,250.0 and 1250 are the same; units, currencies and signs make no difference. Numbers of list items do not count.
     `sources` are as for `citations`.
     """
-    find = given_texts("numbers", sources)
+    find = named_texts("numbers", sources)
     free = {_value(str(number)) for number in allowed}
 
     def check(artifact: Artifact, context: EvaluationContext) -> CheckAnswer:
@@ -90,7 +90,7 @@ def numbers(sources: Texts = None, *, allowed: Iterable[float | str] = ()) -> Ma
         return not strange or f"no source has the number {_listed(strange)}"
 
     shown = f"numbers(..., allowed={sorted(free)})"
-    return Made(shown, check, source=sources, in_place=False, wants_context=True)
+    return NamedCheck(shown, check, source=sources, in_place=False, wants_context=True)
 
 
 def _form(form: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic_core import ValidationError, from_json
 
 from kairo_team._util.frozen import freeze, thaw
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
 from kairo_team.output_types import JsonSchema
 from kairo_team.results import Artifact, adapter
 
@@ -24,11 +24,11 @@ def _is_json(artifact: Artifact) -> CheckAnswer:
     return True
 
 
-json_valid = Made("json_valid", _is_json)
+json_valid = NamedCheck("json_valid", _is_json)
 """Check that the text, all of it, is one JSON value."""
 
 
-def json_schema(schema: Mapping[str, Any]) -> Made:
+def json_schema(schema: Mapping[str, Any]) -> NamedCheck:
     """Make a check that the artifact's data, else its text read as JSON, matches a JSON Schema.
 
     Needs the extra `json-schema`. Patterns are searched for in linear time; nothing the schema refers to is fetched.
@@ -45,10 +45,10 @@ def json_schema(schema: Mapping[str, Any]) -> Made:
         faults = validator.faults(thaw(data))
         return not faults or "; ".join(faults)
 
-    return Made("json_schema(...)", check, source=frozen, in_place=False)
+    return NamedCheck("json_schema(...)", check, source=frozen, in_place=False)
 
 
-def pydantic_model(kind: Any) -> Made:
+def pydantic_model(kind: Any) -> NamedCheck:
     """Make a check that the artifact's data, else its text read as JSON, validates as a model or any other type."""
     kind_adapter = adapter(kind)
     name = getattr(kind, "__name__", str(kind))
@@ -60,7 +60,7 @@ def pydantic_model(kind: Any) -> Made:
             return f"it is no {name}: {'; '.join(_faults(error))}"
         return True
 
-    return Made(f"pydantic_model({name})", check, source=(kind, kind_adapter.json_schema()), in_place=False)
+    return NamedCheck(f"pydantic_model({name})", check, source=(kind, kind_adapter.json_schema()), in_place=False)
 
 
 def _faults(error: ValidationError) -> list[str]:

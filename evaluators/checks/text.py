@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kairo_team._util.masking import is_seen
-from kairo_team.evaluators.checks.made import CheckAnswer, Made
+from kairo_team.evaluators.checks.named_check import CheckAnswer, NamedCheck
 from kairo_team.evaluators.quotes import plain
 
 if TYPE_CHECKING:
@@ -18,31 +18,31 @@ def _is_not_blank(artifact: Artifact) -> CheckAnswer:
     return any(map(is_seen, artifact.text)) or "the artifact is blank"
 
 
-not_blank = Made("not_blank", _is_not_blank)
+not_blank = NamedCheck("not_blank", _is_not_blank)
 """Check that there is text that a reader sees: more than white space and characters that show nothing."""
 
 
-def max_words(limit: int) -> Made:
+def max_words(limit: int) -> NamedCheck:
     """Make a check that the text has at most `limit` words (runs of non-space characters)."""
     return _at_most("words", limit, _words)
 
 
-def min_words(limit: int) -> Made:
+def min_words(limit: int) -> NamedCheck:
     """Make a check that the text has at least `limit` words (runs of non-space characters)."""
     return _at_least("words", limit, _words)
 
 
-def max_chars(limit: int) -> Made:
+def max_chars(limit: int) -> NamedCheck:
     """Make a check that the text has at most `limit` characters (code points)."""
     return _at_most("chars", limit, len)
 
 
-def min_chars(limit: int) -> Made:
+def min_chars(limit: int) -> NamedCheck:
     """Make a check that the text has at least `limit` characters (code points) besides white space around it."""
     return _at_least("chars", limit, lambda text: len(text.strip()))
 
 
-def contains(*phrases: str) -> Made:
+def contains(*phrases: str) -> NamedCheck:
     """Make a check that the text has every phrase, whatever the case of its letters."""
     _refuse_blank("contains", phrases)
 
@@ -51,10 +51,10 @@ def contains(*phrases: str) -> Made:
         missing = [phrase for phrase in phrases if phrase.casefold() not in text]
         return not missing or f"the text lacks {', '.join(map(repr, missing))}"
 
-    return Made(_shown("contains", phrases), check)
+    return NamedCheck(_shown("contains", phrases), check)
 
 
-def forbidden(*phrases: str) -> Made:
+def forbidden(*phrases: str) -> NamedCheck:
     """Make a check that the text has none of the phrases.
 
     Case, kind of white space and of quotation marks, look-alike forms and characters nobody sees make no difference.
@@ -67,7 +67,7 @@ def forbidden(*phrases: str) -> Made:
         found = [phrase for phrase, (written, read) in wanted.items() if written in text or read in seen]
         return not found or f"the text must not say {', '.join(map(repr, found))}"
 
-    return Made(_shown("forbidden", phrases), check)
+    return NamedCheck(_shown("forbidden", phrases), check)
 
 
 def _words(text: str) -> int:
@@ -77,24 +77,24 @@ def _words(text: str) -> int:
 _UNIT = {"words": "words", "chars": "characters"}
 
 
-def _at_most(what: str, limit: int, count: Callable[[str], int]) -> Made:
+def _at_most(what: str, limit: int, count: Callable[[str], int]) -> NamedCheck:
     _check_limit(f"max_{what}", limit)
 
     def check(artifact: Artifact) -> CheckAnswer:
         found = count(artifact.text)
         return found <= limit or f"the text has {found} {_UNIT[what]}, at most {limit} are allowed"
 
-    return Made(f"max_{what}({limit})", check)
+    return NamedCheck(f"max_{what}({limit})", check)
 
 
-def _at_least(what: str, limit: int, count: Callable[[str], int]) -> Made:
+def _at_least(what: str, limit: int, count: Callable[[str], int]) -> NamedCheck:
     _check_limit(f"min_{what}", limit)
 
     def check(artifact: Artifact) -> CheckAnswer:
         found = count(artifact.text)
         return found >= limit or f"the text has {found} {_UNIT[what]}, at least {limit} are needed"
 
-    return Made(f"min_{what}({limit})", check)
+    return NamedCheck(f"min_{what}({limit})", check)
 
 
 def _check_limit(owner: str, limit: int) -> None:

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairo_team.evaluators.calibration.bounds import Proportion, binomial_tail, labels_needed, lower_bound, upper_bound
+from kairo_team.evaluators.calibration.confidence_bounds import (
+    Proportion,
+    binomial_tail,
+    labels_needed,
+    lower_bound,
+    upper_bound,
+)
 
 # scipy.stats.beta.ppf(1 - delta, k + 1, n - k), scipy 1.17
 TABLE = [

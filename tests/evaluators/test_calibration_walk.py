@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairo_team.evaluators.calibration import thresholds
-from kairo_team.evaluators.calibration.bounds import labels_needed, upper_bound
+from kairo_team.evaluators.calibration.confidence_bounds import labels_needed, upper_bound
 from kairo_team.evaluators.calibration.judge_report import report_on
 from kairo_team.evaluators.calibration.labelled import LabelledArtifact, data_digest, read_labelled
 from kairo_team.evaluators.calibration.thresholds import SIDES, Reviewed, Side, choose, standing

@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 import kairo_team as kt
 from kairo_team.errors import MissingExtra
 from kairo_team.evaluators import checks
-from kairo_team.evaluators.checks.apart import run_apart
 from kairo_team.evaluators.checks.patching import apply_patch
+from kairo_team.evaluators.checks.script_process import run_script
 
 pytestmark = pytest.mark.real_time  # many of them work in a thread
 
@@ -315,11 +315,11 @@ async def test_python_is_never_executed(says: Says, tmp_path: Any) -> None:
 
 async def test_what_hangs_apart_is_killed() -> None:
     with pytest.raises(TimeoutError):
-        await run_apart("while True: pass", None, seconds=0.3)
+        await run_script("while True: pass", None, seconds=0.3)
     with pytest.raises(RuntimeError, match="ended with 7 and no answer"):
-        await run_apart("import sys; sys.stdin.read(); sys.exit(7)", None)
+        await run_script("import sys; sys.stdin.read(); sys.exit(7)", None)
     with pytest.raises(RuntimeError, match="ended"):
-        await run_apart("raise SystemExit(7)", "x" * 1_000_000)
+        await run_script("raise SystemExit(7)", "x" * 1_000_000)
 
 
 # ---------------------------------------------------------------- diffs

@@ -15,7 +15,7 @@ import kairo_team as kt
 from kairo_team.evaluators import Criterion, Rubric
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
 from kairo_team.evaluators.artifact_view import view_of
-from kairo_team.evaluators.forgery import talks_to_judge
+from kairo_team.evaluators.judge_injection import talks_to_judge
 from kairo_team.evaluators.panel import PanelEvaluationStrategy
 from kairo_team.testing import FunctionModel
 from tests.evaluators.judge_rig import criteria_asked, reviewed, token_of

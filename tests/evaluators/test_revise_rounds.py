@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team.evaluators import Answer, Criterion, PanelEvaluationStrategy, Rubric, checks
 from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
-from kairo_team.evaluators.intervals import Kind
+from kairo_team.evaluators.score_range import Kind
 from tests.evaluators.judge_rig import Judging, criteria_asked, reviewed
 from tests.evaluators.rubric_rig import asked, context, one, said
 

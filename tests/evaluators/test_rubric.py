@@ -16,7 +16,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.evaluators import Answer, Criterion, Rubric, SimpleEvaluationStrategy, checks
-from kairo_team.evaluators.intervals import Kind
+from kairo_team.evaluators.score_range import Kind
 from tests.evaluators.rubric_rig import asked, context, one, said, verdict
 
 # ---------------------------------------------------------------- what is refused

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team.evaluators import Answer, Criterion, Decision, Review, Rubric, checks
-from kairo_team.evaluators.intervals import Kind
+from kairo_team.evaluators.score_range import Kind
 from tests.evaluators.rubric_rig import asked, context, one, said, verdict
 
 # ---------------------------------------------------------------- judges and humans

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairo_team.evaluators.intervals import (
+from kairo_team.evaluators.score_range import (
     KINDS,
     Decision,
     Item,

@@ -1,4 +1,4 @@
-"""Signs that an artifact talks to whoever judges it."""
+"""Signs that an artifact tries to instruct its judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on hostile text in a process of its own: whatever happens to that process happens to nothing else."""
+"""Run a script on hostile text in a process of its own: a crash or a hang there harms nothing else."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SECONDS: Final = 10.0
 AT_ONCE: Final = 4
 """Such processes at a time, in one event loop; later ones wait."""
 
-_turns: RunVar[anyio.CapacityLimiter] = RunVar("kairo_team.evaluators.checks.apart")
+_turns: RunVar[anyio.CapacityLimiter] = RunVar("kairo_team.evaluators.checks.script_process")
 
 
-async def run_apart(script: str, given: Any, seconds: float = SECONDS) -> Any:
+async def run_script(script: str, given: Any, seconds: float = SECONDS) -> Any:
     """Run a script in a fresh interpreter, JSON in and JSON out, and return what it printed.
 
     The script reads `given` from stdin and nothing of this program: no arguments, no site packages, no user's folder.

@@ -1,4 +1,4 @@
-"""What a check is given beside the artifact: texts by name, given once or found in the context."""
+"""Texts that a check compares an artifact with: by name, fixed or found in the context."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 Texts = Mapping[str, str] | Callable[["EvaluationContext"], Mapping[str, str]] | None
 """Texts by name; a function of the context that returns them; None: the artifacts of the task's dependencies."""
 
-Given = Callable[["EvaluationContext"], dict[str, str]]
+FindTexts = Callable[["EvaluationContext"], dict[str, str]]
 
 
-def given_texts(owner: str, texts: Texts) -> Given:
+def named_texts(owner: str, texts: Texts) -> FindTexts:
     """Return a function that finds the texts; `ValueError` in the name of `owner` for what are none."""
     if texts is None:
         return _upstream

@@ -1,4 +1,4 @@
-"""`Made`: a check that was made of a name, its arguments and a function."""
+"""`NamedCheck`: a check with a name, arguments and a function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CheckAnswer = bool | str
 """True, or a sentence on what is wrong."""
 
 
-class Made:
+class NamedCheck:
     """A check that ships: `repr` shows how it was made.
 
     `in_place`: it takes no longer than in proportion to the artifact and is called in the event loop; otherwise in a
