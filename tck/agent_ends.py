@@ -198,7 +198,7 @@ def _check_partial(scene: Scene, result: TeamResult) -> None:
     assert artifact.partial, "what was cut off is a partial artifact"
     spent = result[TASK].usage
     booked = (spent.prompt_tokens + spent.completion_tokens) >= sum(scene.model.used)
-    assert booked, f"the model told {sum(scene.model.used)} tokens, and {spent} is booked"
+    assert booked, f"the model reported {sum(scene.model.used)} tokens, and {spent} is booked"
 
 
 def _check_no_error(scene: Scene, result: TeamResult) -> None:

@@ -74,7 +74,7 @@ class KitModel:
 
     @property
     def used(self) -> tuple[int, int]:
-        """The tokens of prompts and replies that it told."""
+        """The tokens of prompts and replies that it reported."""
         told = [reply.usage or Usage() for reply in self.told]
         return sum(usage.prompt_tokens for usage in told), sum(usage.completion_tokens for usage in told)
 

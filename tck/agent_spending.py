@@ -1,4 +1,4 @@
-"""What an agent spends: booked to the last call, told as it is, and no more than there was."""
+"""What an agent spends: booked to the last call, reported exactly, and within its budget."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class SpendingTests(AgentStage):
         scene = self.stage(script, tool=tool, budget=Budget(tokens=MUCH))
         result = await scene.play()
         booked = result[TASK].usage.tokens
-        assert booked >= sum(scene.model.used), f"the model told {sum(scene.model.used)} tokens, {booked} are booked"
+        assert booked >= sum(scene.model.used), (
+            f"the model reported {sum(scene.model.used)} tokens, {booked} are booked"
+        )
 
     @clause("C5", needs="uses_models")
     async def test_c05_a_reply_that_does_not_say_what_it_used_is_charged(self) -> None:
@@ -85,7 +87,7 @@ class SpendingTests(AgentStage):
         result = await scene.play(budget=Budget(tokens=PAID))
         spent = result.usage.tokens
         assert scene.model.told, f"a budget of {PAID} tokens paid for no call; {why(result)}"
-        assert spent == sum(scene.model.used), f"the model told {sum(scene.model.used)} tokens, {spent} are booked"
+        assert spent == sum(scene.model.used), f"the model reported {sum(scene.model.used)} tokens, {spent} are booked"
         assert spent <= PAID, f"{spent} tokens were spent out of {PAID}"
 
     @clause("C6")
@@ -102,7 +104,7 @@ class SpendingTests(AgentStage):
         output = scene.told_output()
         _check_told(scene)
         seen = (output.turns_completed, output.tool_calls_executed)
-        assert seen == (3, 3), f"3 turns and 3 tool calls were made, and it tells {seen}"
+        assert seen == (3, 3), f"3 turns and 3 tool calls were made, and it reports {seen}"
 
     @clause("C6", needs="uses_models")
     async def test_c06_a_second_run_begins_anew(self) -> None:
@@ -120,7 +122,7 @@ class SpendingTests(AgentStage):
         tokens = [(usage.prompt_tokens, usage.completion_tokens) for usage in told]
         marks = [*(used[task.id] for task in scene.tasks), scene.model.used]
         due = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(marks)]
-        assert tokens == due, f"three tasks, one after another, used {due} tokens, and tell of {tokens}"
+        assert tokens == due, f"three tasks, one after another, used {due} tokens, and its outputs report {tokens}"
 
     @clause("C6")
     async def test_c06_it_makes_no_more_turns_than_it_says(self) -> None:
@@ -144,10 +146,12 @@ class SpendingTests(AgentStage):
 def _check_booked(scene: Scene, result: TeamResult) -> None:
     usage = result[TASK].usage
     booked, told = (usage.prompt_tokens, usage.completion_tokens), scene.model.used
-    assert booked == told, f"in {len(scene.model.told)} replies {told} tokens are told, {booked} booked; {why(result)}"
+    assert booked == told, f"{len(scene.model.told)} replies reported {told} tokens, {booked} are booked; {why(result)}"
 
 
 def _check_told(scene: Scene) -> None:
     usage, turns = scene.told_output().usage, len(scene.model.told)
     told = (usage.prompt_tokens, usage.completion_tokens)
-    assert told == scene.model.used, f"the model told {scene.model.used} tokens in {turns} replies, the output {told}"
+    assert told == scene.model.used, (
+        f"the model reported {scene.model.used} tokens in {turns} replies, the output {told}"
+    )

@@ -1,4 +1,4 @@
-"""How an agent works: what it is told, what stands around its models and tools, and what it leaves as it was."""
+"""How an agent works: what its model is given, what guards its models and tools, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class WorkTests(AgentStage):
         await scene.play(max_parallel_tasks=1)
         seen = "\n".join(map(said, scene.model.requests))
         missing = [task.description for task in scene.tasks if task.description not in seen]
-        assert not missing, f"it did three tasks, one after another, and its model was never told {missing}"
+        assert not missing, f"it did three tasks, one after another, and its model was never given {missing}"
 
     @clause("C8")
     async def test_c08_many_at_once_equal_one_after_another(self) -> None:
@@ -156,8 +156,8 @@ class WorkTests(AgentStage):
         await scene.play()
         assert calls == ["waves"], f"a guardrail made waves of tides, and the tool was called with {calls}"
         told = said(scene.model.requests[-1])
-        assert "seen waves" in told, f"a guardrail made 'seen' of 'found', and the model was told {told!r:.500}"
-        assert "found waves" not in told, f"a guardrail made 'seen' of 'found', and the model was told {told!r:.500}"
+        assert "seen waves" in told, f"a guardrail made 'seen' of 'found', and the model was given {told!r:.500}"
+        assert "found waves" not in told, f"a guardrail made 'seen' of 'found', and the model was given {told!r:.500}"
 
     @clause("C11")
     async def test_c11_no_more_tool_calls_than_its_budget_has(self) -> None:
@@ -173,7 +173,9 @@ class WorkTests(AgentStage):
         result = await scene.play()
         assert not scene.model.requests, "a guardrail refused the prompt, and it was sent"
         assert result[TASK].status is TaskStatus.FAILED, why(result)
-        assert "no such thing" in (result[TASK].error or ""), f"the guardrail's reason is to be told; {why(result)}"
+        assert "no such thing" in (result[TASK].error or ""), (
+            f"the task's error must give the guardrail's reason; {why(result)}"
+        )
         assert result[TASK].usage.tokens == 0, f"nothing was sent, and it is charged; {why(result)}"
 
     @clause("C12", needs="governs_calls uses_models")
@@ -191,7 +193,7 @@ class WorkTests(AgentStage):
         scene = self.stage(guardrails=rules)
         result = await scene.play()
         told = said(scene.model.requests[0])
-        assert "moon" not in told, f"a guardrail replaced a word, and the model was told {told!r:.500}"
+        assert "moon" not in told, f"a guardrail replaced a word, and the model was given {told!r:.500}"
         assert "fine" not in (result.output or ""), f"a guardrail replaced a word of the reply: {result.output!r:.200}"
 
     async def _check_reaches(self, told: Mapping[str, str], change: Change) -> None:
@@ -200,7 +202,7 @@ class WorkTests(AgentStage):
         assert scene.model.requests, f"it asked no model; {why(result)}"
         seen = "\n".join(map(said, scene.model.requests))
         missing = [what for what, text in told.items() if text not in seen]
-        assert not missing, f"not told to the model: {', '.join(missing)}; it was told {seen!r:.1000}"
+        assert not missing, f"the model was not given {', '.join(missing)}; it was given {seen!r:.1000}"
 
 
 def _with_everything(given: Assignment, context: MemberContext) -> Assignment:

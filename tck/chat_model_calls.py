@@ -1,4 +1,4 @@
-"""What a chat model answers: to one request, to many at once, within its limit, and what it says that used."""
+"""What a chat model answers: to one request, to many at once, within its limit, and the usage it reports."""
 
 from __future__ import annotations
 
@@ -58,15 +58,17 @@ class CallTests(ChatModelStage):
         response = await self.make_model_of(provider).complete(request)
         (seen,) = provider.requests
         missing = [one.text for one in request.messages if one.text not in said(seen)]
-        assert not missing, f"its provider was not told {missing}"
-        assert response.text == "a fine text", f"its provider said 'a fine text', and it says {response.text!r}"
+        assert not missing, f"its provider was not given {missing}"
+        assert response.text == "a fine text", f"its provider answered 'a fine text', and it returned {response.text!r}"
 
     @clause("C1", needs="has_provider")
     async def test_c01_a_reply_that_was_cut_off_says_so(self) -> None:
         for reason in ("stop", "length"):
             provider = Provider(_always(ModelResponse("a fine text", usage=Usage(23, 5), finish_reason=reason)))
             response = await self.make_model_of(provider).complete(ask())
-            assert response.finish_reason == reason, f"its provider said {reason}, and it {response.finish_reason}"
+            assert response.finish_reason == reason, (
+                f"its provider returned finish_reason {reason!r}, and it returned {response.finish_reason!r}"
+            )
 
     @clause("C2")
     async def test_c02_what_was_asked_before_is_no_part_of_a_prompt(self) -> None:
@@ -84,8 +86,8 @@ class CallTests(ChatModelStage):
         model = self.make_model_of(provider)
         await model.complete(ask("Keep the word hippopotamus in mind."))
         await model.complete(ask())
-        assert "hippopotamus" not in said(provider.requests[-1]), "what was asked before was told to its provider again"
-        assert "a fine text" not in said(provider.requests[-1]), "its earlier reply was told to its provider again"
+        assert "hippopotamus" not in said(provider.requests[-1]), "its provider was given an earlier request again"
+        assert "a fine text" not in said(provider.requests[-1]), "its provider was given its earlier reply again"
 
     @clause("C3")
     async def test_c03_calls_at_once_are_told_the_usage_of_their_own(self) -> None:
@@ -105,7 +107,7 @@ class CallTests(ChatModelStage):
         replies = await at_once(partial(model.complete, ask(text)) for text in asked)
         texts = [reply.text for reply in replies]
         assert texts == [text.rpartition(" ")[2] for text in asked], (
-            f"asked for word-0 to word-7 at once, it said {texts}"
+            f"asked for word-0 to word-7 at once, it returned {texts}"
         )
 
     @clause("C4")
@@ -129,26 +131,28 @@ class CallTests(ChatModelStage):
         provider = Provider()
         await self.make_model_of(provider).complete(ask(max_tokens=7))
         most = provider.requests[0].max_tokens
-        assert most is not None, "a reply may have 7 tokens, and its provider was told no limit"
-        assert most <= 7, f"a reply may have 7 tokens, and its provider was told {most}"
+        assert most is not None, "a reply may have 7 tokens, and its provider was given no limit"
+        assert most <= 7, f"a reply may have 7 tokens, and its provider was given {most}"
 
     @clause("C5")
     async def test_c05_what_it_used_is_not_nothing(self) -> None:
         response = await self.make_model().complete(ask())
         usage = told(response)
-        assert usage.prompt_tokens > 0, f"a prompt was read, and {usage} is told; unknown is None"
-        assert usage.completion_tokens > 0 or not response.text.strip(), f"a reply was made, and {usage} is told"
+        assert usage.prompt_tokens > 0, f"a prompt was read, and it reports {usage}; report None where usage is unknown"
+        assert usage.completion_tokens > 0 or not response.text.strip(), f"a reply was made, and it reports {usage}"
 
     @clause("C5", needs="has_provider")
     async def test_c05_it_tells_what_its_provider_told(self) -> None:
         usage = told(await self.make_model_of(Provider()).complete(ask()))
         seen = (usage.prompt_tokens, usage.completion_tokens)
-        assert seen == (23, 5), f"its provider told 23 and 5 tokens, it tells {seen}"
+        assert seen == (23, 5), f"its provider reported 23 and 5 tokens, it reports {seen}"
 
     @clause("C5", needs="has_provider")
     async def test_c05_what_its_provider_does_not_tell_is_unknown(self) -> None:
         response = await self.make_model_of(Provider(lambda _: ModelResponse("a fine text"))).complete(ask())
-        assert response.usage is None, f"its provider told no usage, it tells {response.usage}; unknown is None"
+        assert response.usage is None, (
+            f"its provider reported no usage, it reports {response.usage}; report None where usage is unknown"
+        )
 
     @clause("C7")
     async def test_c07_the_request_stays_as_it_was(self) -> None:
@@ -165,7 +169,9 @@ class CallTests(ChatModelStage):
             request = ask(text, max_tokens=1)
             bound = await count(request)
             prompt = told(await model.complete(request)).prompt_tokens
-            assert bound >= prompt, f"a prompt has {prompt} tokens, and count_tokens said {bound}: {text[:30]!r} ..."
+            assert bound >= prompt, (
+                f"a prompt has {prompt} tokens, and count_tokens returned {bound}: {text[:30]!r} ..."
+            )
 
     @clause("C10")
     async def test_c10_tools_are_counted(self) -> None:
@@ -173,7 +179,7 @@ class CallTests(ChatModelStage):
         count = self.optional(model, "count_tokens")
         request = ModelRequest(ask().messages, SPECS, max_tokens=1)
         bound, prompt = await count(request), told(await model.complete(request)).prompt_tokens
-        assert bound >= prompt, f"a prompt with a tool has {prompt} tokens, and count_tokens said {bound}"
+        assert bound >= prompt, f"a prompt with a tool has {prompt} tokens, and count_tokens returned {bound}"
 
     @clause("C11")
     async def test_c11_its_price_is_an_amount(self) -> None:

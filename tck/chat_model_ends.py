@@ -52,7 +52,7 @@ class EndTests(ChatModelStage):
         pieces: list[str] = []
         with pytest.raises(ModelCallError):
             await stream(ask(), pieces.append)
-        assert not pieces, f"its provider did not answer, and it told {pieces}"
+        assert not pieces, f"its provider did not answer, and it gave its listener {pieces}"
 
     @clause("C8", needs="has_provider")
     async def test_c08_its_provider_s_failure_is_no_reply(self) -> None:
@@ -79,7 +79,7 @@ class EndTests(ChatModelStage):
         response = await stream(ask(max_tokens=8), pieces.append)
         assert isinstance(response, ModelResponse), f"stream returned {response!r:.200}"
         odd = [piece for piece in pieces if not isinstance(piece, str)]
-        assert not odd, f"told in pieces of text, not {odd!r:.200}"
+        assert not odd, f"pieces must be text, not {odd!r:.200}"
         assert "".join(pieces) == response.text, f"the reply is {response.text!r}, and the pieces are {pieces}"
 
     @clause("C12", needs="has_provider")
@@ -88,11 +88,13 @@ class EndTests(ChatModelStage):
         stream = self.optional(self.make_model_of(provider), "stream")
         pieces: list[str] = []
         response = await stream(ask(), pieces.append)
-        assert "".join(pieces) == "a fine text", f"its provider said 'a fine text', and it told {pieces}"
+        assert "".join(pieces) == "a fine text", f"its provider answered 'a fine text', and the listener got {pieces}"
         assert len(provider.requests) == 1, f"to stream one reply it asked its provider {len(provider.requests)} times"
         seen = response.usage
-        assert seen is not None, "its provider told what it used, and streaming it does not"
-        assert (seen.prompt_tokens, seen.completion_tokens) == (23, 5), f"its provider told 23 and 5 tokens, it {seen}"
+        assert seen is not None, "its provider reported usage, and streaming it reports none"
+        assert (seen.prompt_tokens, seen.completion_tokens) == (23, 5), (
+            f"its provider reported 23 and 5 tokens, it reports {seen}"
+        )
 
     @clause("C12", needs="has_provider")
     async def test_c12_streamed_its_provider_is_told_the_same(self) -> None:
@@ -107,7 +109,7 @@ class EndTests(ChatModelStage):
                 await (call(ask(text, 7)) if way == "complete" else call(ask(text, 7), pieces.append))
             told[way] = [(said(request), request.max_tokens) for request in provider.requests]
         assert told["stream"] == told["complete"], (
-            f"its provider was told {told['complete']}, streamed {told['stream']}"
+            f"its provider was given {told['complete']}, and when streaming {told['stream']}"
         )
 
     @clause("C12")
@@ -122,7 +124,7 @@ class EndTests(ChatModelStage):
         try:
             response = await stream(ask(max_tokens=8), tell)
         except Exception:  # noqa: BLE001 - the listener's own error, or one that it became on its way
-            assert len(pieces) == 1, f"the listener raised at the first piece, and was told {pieces}"
+            assert len(pieces) == 1, f"the listener raised at the first piece, and was called with {pieces}"
         else:
             assert not response.text, f"the listener raised, and the call replied {response!r:.200}"
 
@@ -134,7 +136,7 @@ class EndTests(ChatModelStage):
             await stream(ask("Tell a long story of the sea.", 64), pieces.append)
         told = len(pieces)
         await anyio.sleep(SOON)
-        assert len(pieces) == told, f"the call was over, and it went on to tell {pieces[told:]}"
+        assert len(pieces) == told, f"the call was over, and the listener was called again with {pieces[told:]}"
 
 
 def _refuse(request: ModelRequest) -> ModelResponse:

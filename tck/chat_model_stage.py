@@ -59,7 +59,7 @@ class ChatModelStage(ContractTCK):
     contract: ClassVar[type] = ChatModel
 
     has_provider: ClassVar[bool] = False
-    """The kit can play its provider: `make_model_of`. Without, what a provider is told and tells cannot be seen."""
+    """The kit can play its provider: `make_model_of`. Without it the kit cannot see what its provider gets."""
     can_fail: ClassVar[bool] = True
     """It can be made so that its provider does not answer: `make_failing_model`."""
 

@@ -1,4 +1,4 @@
-"""The coordinator kit on accounts: C12, one ledger for all members, and a result that tells the truth."""
+"""The coordinator kit on accounts: C12, one ledger for all members, and a result with the same numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE = Usage(7, 3, Decimal("0.1"), 1, 1)
 
 
 class BudgetTests(CoordinatorStage):
-    """What a run spends is booked once, at every place, and told."""
+    """What a run spends is booked once at every place and reported."""
 
     @clause("C12")
     async def test_c12_every_member_works_under_a_governor_carved_from_the_teams(self) -> None:

@@ -61,7 +61,7 @@ class CallTests(CoordinatorStage):
         events, calls = len(show.seen.events), len(agent.calls)
         raised = await result_or_error(show.play)
         assert isinstance(raised, RunExists), f"a second run of one request must raise RunExists; it gave {raised!r}"
-        assert len(show.seen.events) == events, f"it told of {show.seen.types[events:]}"
+        assert len(show.seen.events) == events, f"after its end it emitted {show.seen.types[events:]}"
         assert len(agent.calls) == calls, "it called a member"
 
     @clause("C1")

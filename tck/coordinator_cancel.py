@@ -48,7 +48,9 @@ class CancelTests(CoordinatorStage):
             if result is None:
                 await _check_all_is_over(show, agent)
             else:  # there was nothing left to wait for
-                assert show.terminal == LAST_EVENT[result.status].type, f"{result!r} was told as {show.terminal}"
+                assert show.terminal == LAST_EVENT[result.status].type, (
+                    f"the last event of {result!r} is {show.terminal}"
+                )
 
     async def _cancel_at_event(self, agent: Watched, count: int) -> tuple[Show, TeamResult | None]:
         scope = anyio.CancelScope()
@@ -139,7 +141,7 @@ async def _cancel_at(scope: anyio.CancelScope, moment: Callable[[], Awaitable[ob
 
 
 async def _check_all_is_over(show: Show, agent: Watched) -> None:
-    """Check that the cancelled run is told as that, and nothing of it is left."""
+    """Check that the run ends as cancelled, and nothing of it is left."""
     seen, calls = list(show.seen.events), len(agent.calls)
     assert not +agent.at_work, f"still at work after the cancellation: {agent.at_work}"
     if show.seen.of(TeamStarted):

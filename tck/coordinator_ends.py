@@ -135,7 +135,7 @@ async def _tell(assignment: Assignment, context: MemberContext) -> str:
 
 
 def _check_numbers(events: list[Event], run_id: str) -> None:
-    assert events, f"run {run_id!r} told nothing"
+    assert events, f"run {run_id!r} emitted no event"
     strange = {event.run_id for event in events} - {run_id}
     assert not strange, f"events of run {run_id!r} bear the ids {sorted(strange)}"
     numbers = [event.seq for event in events]

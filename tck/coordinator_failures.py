@@ -217,9 +217,9 @@ class FailureTests(CoordinatorStage):
         show = self.stage(fail)
         await show.play()
         finished = show.seen.of(AttemptFinished)
-        assert finished, "no try was told of"
+        assert finished, "no event of a finished try was emitted"
         wrong = [event for event in finished if SAID not in str(event.error)]
-        assert not wrong, f"a failed try's event says what broke: {wrong}"
+        assert not wrong, f"the event of a failed try must carry its error: {wrong}"
 
     @clause("C13", needs="supports_plan")
     async def test_c13_other_branches_go_on(self) -> None:

@@ -59,7 +59,7 @@ class GateTests(ReviewStage):
 
     @clause("C19", needs="supports_gate")
     async def test_c19_a_person_is_asked_what_a_review_left_open(self) -> None:
-        """And sees the artifact, what it is about and why; events tell of question and answer."""
+        """And sees the artifact, what it is about and why; events report question and answer."""
         person = Person(HumanDecision.approve())
         run = await self.play(Reviewer(OPEN), tasks=ONE, gate=person)
         assert [one.task_id for one in person.asked] == [one.task_id for one in run.outcomes], "not asked once each"
@@ -69,7 +69,9 @@ class GateTests(ReviewStage):
             assert question.cause is Cause.UNDECIDED, f"the question gives {question.cause} as the cause"
             assert question.run_id == run.result.run_id, f"the question is of run {question.run_id!r}"
         told = len(run.seen.of(HumanRequested)), len(run.seen.of(HumanDecided))
-        assert told == (len(person.asked),) * 2, f"{len(person.asked)} questions; told of were {told}"
+        assert told == (len(person.asked),) * 2, (
+            f"{len(person.asked)} questions; HumanRequested and HumanDecided were emitted {told} times"
+        )
 
     @clause("C19", needs="supports_gate")
     async def test_c19_nobody_is_asked_what_the_review_decided(self) -> None:
@@ -144,7 +146,9 @@ class GateTests(ReviewStage):
         for outcome in run.outcomes:
             asked = run.writer.of(outcome.task_id)
             assert len(asked) == 2, f"{len(asked)} attempts were made at {outcome.task_id!r}, not 2"
-            assert wanted in repr(asked[1].findings), f"the second was told {asked[1].findings!r}, not {wanted!r}"
+            assert wanted in repr(asked[1].findings), (
+                f"the second had the findings {asked[1].findings!r}, not {wanted!r}"
+            )
             reviewed = run.reviewer.of(outcome.task_id)
             assert asked[1].previous == reviewed[0].artifact, f"it was to start from {asked[1].previous!r}"
             assert outcome.artifact == reviewed[1].artifact, f"{outcome.artifact!r} came back"

@@ -100,7 +100,7 @@ class PlanningTests(CoordinatorStage):
 
     @clause("C18", needs="supports_planner")
     async def test_c18_without_a_plan_the_run_fails(self) -> None:
-        """No other plan takes its place unasked, no member is called, and no plan is told of."""
+        """No other plan takes its place unasked, no member is called, and no plan.ready is emitted."""
         for name, plans in NO_PLANS.items():
             writer = Writer()
             show = self.planned(plans, writer)
@@ -198,5 +198,5 @@ def _check_failed(result: TeamResult, show: Show, writer: Writer, where: str) ->
     assert result.status is TeamStatus.FAILED, f"{where}: the run is {result.status}"
     assert not writer.asked, f"{where}: a member was called"
     assert not show.seen.of(AttemptStarted), f"{where}: an attempt was started"
-    assert not show.seen.of(PlanReady), f"{where}: plan.ready was told"
+    assert not show.seen.of(PlanReady), f"{where}: plan.ready was emitted"
     assert result.error, f"{where}: no error says why"

@@ -66,7 +66,7 @@ class RevisionTests(ReviewStage):
             asked, reviewed = run.writer.of(outcome.task_id), run.reviewer.of(outcome.task_id)
             for number, assignment in enumerate(asked[1:]):
                 due, got = script[number].findings, tuple(assignment.findings)
-                assert got == due, f"attempt {number + 2} is to mend {due}, and was told {got}"
+                assert got == due, f"attempt {number + 2} must get the findings {due}, and got {got}"
                 last = reviewed[number].artifact
                 assert assignment.previous == last, (
                     f"attempt {number + 2} is to revise {last}, got {assignment.previous}"
@@ -74,7 +74,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C16", needs="supports_revision")
     async def test_c16_a_review_has_the_verdicts_before_it_oldest_first(self) -> None:
-        """Every review of a task is told which artifact it is and what was said before; nothing of it changes later."""
+        """Every review of a task gets the artifact's number and the earlier verdicts; none of them changes later."""
         script = [wants(1), wants(2), wants(3), PASS]
         run = await self.play(Reviewer(*script))
         for outcome in run.outcomes:
@@ -83,7 +83,7 @@ class RevisionTests(ReviewStage):
             for number, context in enumerate(asked):
                 told = [telling(verdict) for verdict in context.prior_verdicts]
                 said = [telling(verdict) for verdict in script[:number]]
-                assert told == said, f"review {number + 1} was told of {told}, not {said}"
+                assert told == said, f"review {number + 1} got the verdicts {told}, not {said}"
                 feedback = [verdict.feedback for verdict in context.prior_verdicts]
                 assert feedback == [verdict.feedback for verdict in script[:number]], f"not oldest first: {feedback}"
         at_the_time = [len(prior) for prior in run.reviewer.prior]

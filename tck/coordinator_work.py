@@ -47,7 +47,7 @@ def diamond() -> list[Task]:
 
 
 class WorkTests(CoordinatorStage):
-    """What is told of every task, what the result says of it, and who may do it."""
+    """The events of every task, its outcome in the result, and its member."""
 
     # ------------------------------------------------------------------ C6: events of tasks
 
@@ -94,7 +94,7 @@ class WorkTests(CoordinatorStage):
                 made = [call.task.id for call in agent.calls].count(outcome.task_id)
                 told = len(show.seen.of(AttemptStarted, outcome.task_id))
                 assert made == told == outcome.attempts, (
-                    f"task {outcome.task_id!r}: members were called {made} times, events tell of {told} tries, "
+                    f"task {outcome.task_id!r}: members were called {made} times, events report {told} tries, "
                     f"the outcome of {outcome.attempts}"
                 )
 
@@ -290,11 +290,11 @@ async def _run_out_of_turns(assignment: Assignment, context: MemberContext) -> A
 
 
 def _check_told(show: Show, result: TeamResult) -> None:
-    """Check that what was told of the tasks is what the result says."""
+    """Check that the events of the tasks agree with the result."""
     show.seen.assert_lawful()
     planned = [outcome.task_id for outcome in result.outcomes]
     for ready in show.seen.of(PlanReady)[-1:]:  # a plan may be made anew, or grow
-        assert sorted(ready.tasks) == sorted(planned), f"plan.ready told of {ready.tasks}, the result of {planned}"
+        assert sorted(ready.tasks) == sorted(planned), f"plan.ready has the tasks {ready.tasks}, the result {planned}"
     strangers = {event.task_id for event in show.seen.of(TaskEvent)} - set(planned)
     assert not strangers, f"events of tasks that the result does not have: {strangers}"
     for outcome in result.outcomes:
@@ -303,7 +303,7 @@ def _check_told(show: Show, result: TeamResult) -> None:
         (end,) = ends
         wanted = (f"task.{outcome.status.value}", outcome.attempts, outcome.member, outcome.error)
         said = (end.type, end.attempts, end.member, end.reason)
-        assert said == wanted, f"task {outcome.task_id!r}: the last event says {said}, the result {wanted}"
+        assert said == wanted, f"task {outcome.task_id!r}: the last event has {said}, the result {wanted}"
 
 
 def _check_output(result: TeamResult) -> None:

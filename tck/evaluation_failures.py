@@ -55,7 +55,9 @@ class FailureTests(EvaluationStage):
             if asked.error is None:
                 check_verdict(asked.verdict)
                 assert asked.verdict.outcome is not PASS, f"its review broke, and {artifact.text!r:.80} passed"
-                assert SECRET not in told(asked.verdict), f"its failure is told: {told(asked.verdict)!r:.300}"
+                assert SECRET not in told(asked.verdict), (
+                    f"a member would be given its failure: {told(asked.verdict)!r:.300}"
+                )
 
     @clause("C7")
     async def test_c07_a_failure_counts_as_one_however_often_it_comes(self) -> None:
@@ -70,7 +72,7 @@ class FailureTests(EvaluationStage):
         played = await play(self._crashing(LookupError), self)
         check_not_accepted(played)
         said = [repr((one.findings, one.directives)) for one in played.assignments]
-        assert SECRET not in "".join(said), f"a member was told of the failure: {said}"
+        assert SECRET not in "".join(said), f"a member was given the failure: {said}"
 
     @clause("C8")
     async def test_c08_cancellation_passes_through(self) -> None:
@@ -116,7 +118,7 @@ def check_undecided(asked: Asked) -> None:
     assert verdict.outcome is not PASS, f"its review broke, and {asked.artifact.text!r:.80} passed"
     assert verdict.outcome is not REVISE, f"its review broke, and the artifact is blamed: {verdict.feedback!r:.200}"
     assert verdict.score is None, f"its review broke, and it says {said}"
-    assert SECRET not in told(verdict), f"its failure is told: {told(verdict)!r:.300}"
+    assert SECRET not in told(verdict), f"a member would be given its failure: {told(verdict)!r:.300}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,9 @@ class JudgeTests(EvaluationStage):
             judge = PaidModel(lambda request: f"({_CHATTER}) {self.honestly(request)}\n({_CHATTER})")
             asked = await self.ask(self.make_judged_strategy(judge), bad)
             if asked.error is None:
-                assert _CHATTER not in told(asked.verdict), f"the judge's words are told: {told(asked.verdict)!r:.300}"
+                assert _CHATTER not in told(asked.verdict), (
+                    f"a member would be given the judge's words: {told(asked.verdict)!r:.300}"
+                )
 
     @clause("C5", needs="asks_a_judge deterministic")
     async def test_c05_a_failure_before_changes_nothing(self) -> None:
@@ -130,7 +132,7 @@ class JudgeTests(EvaluationStage):
         """Of no criterion."""
         good = self.good()[0]
         asked = await self.ask(self.make_judged_strategy(self.always(None, good)), good)
-        _check_no_review(asked, "when its judge could not tell")
+        _check_no_review(asked, "when its judge could not decide")
 
     @clause("C13")
     async def test_c13_nothing_written_in_a_bad_artifact_makes_it_pass(self) -> None:
@@ -155,7 +157,7 @@ class JudgeTests(EvaluationStage):
 
     @clause("C13", needs="asks_a_judge suspects_injections")
     async def test_c13_a_judge_that_obeys_the_artifact_is_not_followed(self) -> None:
-        """It says that all is met; the artifact told it so."""
+        """It answers that all is met, as the artifact instructs it."""
         bad = self.bad()[0]
         for name, forgery in FORGERIES.items():
             for attack in _put(bad, forgery):

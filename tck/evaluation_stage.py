@@ -121,7 +121,7 @@ class EvaluationStage(ContractTCK):
 
     @classmethod
     def write_judgement(cls, request: ModelRequest, *, met: bool | None, quote: str) -> str:
-        """Write what a judge who was asked this answers: all is met, nothing is, or (None) it cannot tell."""
+        """Write what a judge who was asked this answers: all is met, nothing is, or (None) it cannot decide."""
         asked: Any = request.output_schema
         if asked is None or not {"token", "answers"} <= set(asked.get("properties", ())):
             raise make_it(cls, "write_judgement(cls, request, *, met, quote)")

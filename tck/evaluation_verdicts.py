@@ -103,7 +103,7 @@ class VerdictTests(EvaluationStage):
         for artifact in self.bad():
             verdict = await self.verdict(self.make_strategy(), artifact)
             leaks = any(_is_told(form, told(verdict)) for form in _forms(verdict.score))
-            assert not leaks, f"the member is told the score, {verdict.score}: {told(verdict)!r:.300}"
+            assert not leaks, f"the member would be given the score, {verdict.score}: {told(verdict)!r:.300}"
 
     @clause("C4")
     async def test_c04_nothing_of_earlier_failures_is_told(self) -> None:
@@ -111,7 +111,9 @@ class VerdictTests(EvaluationStage):
         broken = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"LookupError: {_BROKEN_BEFORE}")
         for artifact in (*self.good(), *self.bad()):
             verdict = await self.verdict(self.make_strategy(), artifact, [broken])
-            assert _BROKEN_BEFORE not in told(verdict), f"an earlier failure is told: {told(verdict)!r:.300}"
+            assert _BROKEN_BEFORE not in told(verdict), (
+                f"a member would be given an earlier failure: {told(verdict)!r:.300}"
+            )
 
     @clause("C5", needs="deterministic")
     async def test_c05_the_same_again_and_later_gets_an_equal_verdict(self) -> None:
@@ -197,7 +199,7 @@ def check_equal(verdict: EvaluationVerdict, wanted: EvaluationVerdict, when: str
 
 
 def told(verdict: EvaluationVerdict) -> str:
-    """Return all that a member is told of a verdict."""
+    """Return all that a member is given of a verdict."""
     feedback = [verdict.feedback, *verdict.suggestions] if verdict.outcome is REVISE else []
     return "\n".join([*feedback, *(part for finding in verdict.findings for part in _parts(finding))])
 

@@ -39,7 +39,7 @@ class GuardrailDecisions(ContractTCK):
     contract: ClassVar[type] = GuardrailPolicy
 
     allowed_payloads: ClassVar[Payloads] = ()
-    """What passes as it is, and nobody is told; best one of each phase in which it is asked."""
+    """What passes unchanged, without an event; best one of each phase in which it is asked."""
     denied_payloads: ClassVar[Payloads] = ()
     modified_payloads: ClassVar[Payloads] = ()
     warned_payloads: ClassVar[Payloads] = ()
@@ -82,7 +82,7 @@ class GuardrailDecisions(ContractTCK):
 
     @clause("C1")
     async def test_c01_examples_are_decided_as_they_are_given(self) -> None:
-        """What is allowed, denied, modified and warned of is what the kit was told."""
+        """What is allowed, denied, modified and warned of is what the kit was given."""
         if not self.allowed_payloads:
             no_examples(type(self), "allowed_payloads", "at least one payload that passes")
         for wanted, payload in self.examples():
@@ -94,7 +94,9 @@ class GuardrailDecisions(ContractTCK):
         """Whatever stands in a payload of its phases, it returns a decision and does not raise."""
         for payload in self._payloads_of(f"{text} {self._words(picks)}"):
             decision: Any = await self.ready().evaluate(self.about(payload))
-            assert isinstance(decision, GuardrailDecision), f"of {payload} it said {decision!r}"
+            assert isinstance(decision, GuardrailDecision), (
+                f"for {payload} it returned {decision!r}, not a GuardrailDecision"
+            )
 
     @clause("C2")
     async def test_c02_what_it_was_shown_stays_as_it_was(self) -> None:
@@ -193,7 +195,7 @@ class GuardrailDecisions(ContractTCK):
         for payload in self.allowed_payloads:
             found: Any = await result_or_error(asking(ready(self.make_crashing_policy()), self.about(payload)))
             passes = isinstance(found, GuardrailDecision) and found.action is not DENY
-            assert not passes, f"it could not decide, and said {found}"
+            assert not passes, f"it could not decide, and returned {found}"
             chain = GuardrailChain([self.make_crashing_policy()]).for_run()
             outcome = await chain.evaluate(self.about(payload))
             assert outcome.action is DENY, f"its failure passed a chain: {outcome}"

@@ -51,7 +51,7 @@ class Trip:
     arrived: list[GuardrailPayload] = field(default_factory=list[GuardrailPayload])
     """What was seen of it on the other side."""
     refused: str | None = None
-    """What the member was told the last time it was refused."""
+    """What the member was given the last time it was refused."""
 
     async def make(self, assignment: Assignment, context: MemberContext) -> str:
         """Send it."""
@@ -130,28 +130,30 @@ class GuardrailPolicyTCK(GuardrailDecisions):
             for where in ("member", "team"):
                 trip, played = await self._play(payload, self.make_policy(), where, self.denies_at)
                 assert trip.refused, f"as a {where}'s guardrail it let pass what it denies: {payload}"
-                assert self._told(played, "deny"), "its denial is not told"
+                assert self._told(played, "deny"), "no event of its denial was emitted"
                 _check_denied(trip, played)
 
     @clause("C9", needs="denied_payloads")
     async def test_c09_a_denied_reply_is_not_streamed(self) -> None:
-        """Nobody is told a piece of it while it comes."""
+        """No piece of it is emitted while it arrives."""
         replies = [payload for payload in self.denied_payloads if isinstance(payload, ModelOutput) and payload.text]
         skip_unless(replies, "none of denied_payloads is a reply with text")
         for payload in replies:
             trip, played = await self._play(payload, self.make_policy(), times=self.denies_at, streams=True)
             told = "".join(event.text for event in played.seen.of(ModelDelta))
             assert trip.refused, f"streamed, it let pass what it denies: {payload}"
-            assert told == payload.text * (self.denies_at - 1), f"of what it denied, this was told: {told!r}"
+            assert told == payload.text * (self.denies_at - 1), (
+                f"of the text that it denied, this was emitted: {told!r}"
+            )
 
     @clause("C10")
     async def test_c10_what_it_allows_arrives_as_it_was(self) -> None:
-        """What is allowed is the same on the other side, and nobody is told."""
+        """What is allowed is the same on the other side, without an event."""
         for payload in self.allowed_payloads:
             trip, played = await self._play(payload, self.make_policy())
             assert trip.refused is None, f"{payload} was refused: {trip.refused}"
             assert trip.arrived == [as_in_a_run(payload)], f"{payload} arrived as {trip.arrived}"
-            assert not played.seen.of(GuardrailDecided), "an allowance was told as something else"
+            assert not played.seen.of(GuardrailDecided), "a GuardrailDecided event was emitted for an allowance"
 
     @clause("C10", needs="modified_payloads")
     async def test_c10_what_it_modifies_is_all_that_is_seen(self) -> None:
@@ -160,7 +162,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
             made = (await self.decided(as_in_a_run(payload), MODIFY)).payload
             trip, played = await self._play(payload, self.make_policy())
             assert trip.arrived == [made], f"{trip.arrived} arrived in place of {made}"
-            assert self._told(played, "modify"), "its modification is not told"
+            assert self._told(played, "modify"), "no event of its modification was emitted"
 
     @clause("C10", needs="warned_payloads")
     async def test_c10_what_it_warns_of_passes_and_is_told(self) -> None:
@@ -168,7 +170,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
         for payload in self.warned_payloads:
             trip, played = await self._play(payload, self.make_policy())
             assert trip.arrived == [as_in_a_run(payload)], f"{payload} arrived as {trip.arrived}"
-            assert self._told(played, "warn"), "its warning is not told"
+            assert self._told(played, "warn"), "no event of its warning was emitted"
 
     async def _play(
         self,

@@ -61,9 +61,11 @@ class HumanGateTCK(ContractTCK):
             wanted = DECISIONS[action]
             decision = await self.make_gate(_says(wanted)).decide(_question())
             assert isinstance(decision, HumanDecision), f"the person decided to {action}, and it returned {decision!r}"
-            assert decision.action == action, f"the person decided to {action}, and it says {decision}"
+            assert decision.action == action, f"the person decided to {action}, and it returned {decision}"
             words = {wanted.feedback} if action == "revise" else {wanted.feedback, ""}
-            assert decision.feedback in words, f"the person said {wanted.feedback!r}, and it says {decision.feedback!r}"
+            assert decision.feedback in words, (
+                f"the person answered {wanted.feedback!r}, and it returned {decision.feedback!r}"
+            )
 
     @clause("C1", needs="asks")
     async def test_c01_the_person_is_shown_the_question(self) -> None:
@@ -86,7 +88,9 @@ class HumanGateTCK(ContractTCK):
         for number, wanted in enumerate(answers):
             found = await gate.decide(replace(_number(0), id=f"r:t{number}", subject=f"letter {number}"))
             action = found and found.action
-            assert action == wanted.action, f"asked in the same words again, they {wanted.action}, and it says {found}"
+            assert action == wanted.action, (
+                f"asked in the same words again, they {wanted.action}, and it returned {found}"
+            )
 
     @clause("C1")
     async def test_c01_the_question_stays_as_it_was(self) -> None:
@@ -125,12 +129,14 @@ class HumanGateTCK(ContractTCK):
         gate = self.make_gate(_by_number(answers))
         found = await at_once([_asking(gate, _number(number)) for number in answers])
         if not self.asks:
-            assert all(one is not None and one.action == "defer" for one in found), f"it puts off, and said {found}"
+            assert all(one is not None and one.action == "defer" for one in found), f"it puts off, and returned {found}"
             return
         for number, decision in enumerate(found):
             wanted = answers[number].action
-            assert decision is not None, f"to question {number} the person says {wanted}, and it returned None"
-            assert decision.action == wanted, f"to question {number} the person says {wanted}, it says {decision}"
+            assert decision is not None, f"to question {number} the person answers {wanted}, and it returned None"
+            assert decision.action == wanted, (
+                f"to question {number} the person answers {wanted}, and it returned {decision}"
+            )
 
     @clause("C4", needs="asks")
     async def test_c04_cancellation_passes_through(self) -> None:

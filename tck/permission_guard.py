@@ -81,7 +81,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @clause("C1")
     async def test_c01_examples_are_decided_as_they_are_given(self) -> None:
-        """What is allowed, denied and asked about is what the kit was told; every refusal says why."""
+        """What is allowed, denied and asked about is what the kit was given; every refusal has a reason."""
         if not self.calls():
             no_examples(type(self), "allowed_calls, denied_calls or asked_calls", "at least one call")
         for wanted, call in self.calls():
@@ -203,7 +203,7 @@ class PermissionGuardTCK(ContractTCK):
         """The tool does not run, even where a person would approve; the reason is its result."""
         for tried in await self._use(self.make_guard(), self.denied_calls, HumanDecision.approve()):
             assert not tried.ran, f"{tried.call} is denied, and ran"
-            assert tried.is_error, "the member was not told that it is an error"
+            assert tried.is_error, "the result that the member got must be marked is_error"
             assert tried.reason in tried.read, f"the member read {tried.read!r}, and the reason is {tried.reason!r}"
 
     @clause("C7", needs="asked_calls")
@@ -257,7 +257,7 @@ class PermissionGuardTCK(ContractTCK):
         played = await play(work, gate=gate, permissions=ToolPermissions(guard=heard))
         for tried, reason in zip(tries, heard.reasons, strict=True):
             tried.reason = reason
-        assert len(played.seen.of(ToolCalled)) == len(tries), "a call is not told"
+        assert len(played.seen.of(ToolCalled)) == len(tries), "each call must emit one ToolCalled event"
         return tries
 
 
@@ -316,5 +316,5 @@ def asking(guard: PermissionGuard, call: Call) -> Callable[[], Awaitable[Permiss
 
 
 def _checked(decision: Any, call: Call) -> PermissionDecision:
-    assert isinstance(decision, PermissionDecision), f"of {call} it said {decision!r}, which is no PermissionDecision"
+    assert isinstance(decision, PermissionDecision), f"for {call} it returned {decision!r}, not a PermissionDecision"
     return decision

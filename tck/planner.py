@@ -140,7 +140,7 @@ class PlannerTCK(PlannerStage):
             asked = planned.model.calls
             assert len(asked) <= 2, f"a plan with {name}: the model was asked {len(asked)} times"
             if len(asked) == 2:
-                assert _text(asked[1]) != _text(asked[0]), f"a plan with {name}: it was not told what is wrong"
+                assert _text(asked[1]) != _text(asked[0]), f"a plan with {name}: its model was not given what is wrong"
                 _check_runs(planned, f"the answer to a plan with {name}")
             else:
                 _check_raised(planned, f"a plan with {name}")

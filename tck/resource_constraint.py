@@ -1,4 +1,4 @@
-"""The kit of `ResourceConstraint`: what it says of an attempt, and what comes of it in a run."""
+"""The kit of `ResourceConstraint`: what it returns for an attempt, and what follows in a run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ResourceConstraintTCK(ConstraintAnswers):
             return
         played = await play(keep_asking(model), member={"constraints": [constraint]})
         first = played.seen.of(ConstraintViolated)[0]
-        assert (first.constraint, first.action) == (name_of(constraint), "emergency_stop"), f"it was told as {first}"
+        assert (first.constraint, first.action) == (name_of(constraint), "emergency_stop"), f"its event is {first}"
         assert not played.accepted, "the attempt was accepted"
         assert not model.calls, "a model was called"
 
@@ -194,7 +194,7 @@ async def _use_nothing(assignment: Assignment, context: MemberContext) -> str:
 
 
 def _stubborn(model: TurnModel) -> Work:
-    """Make an agent that asks on, whatever it is told."""
+    """Make an agent that asks on, whatever it is given."""
 
     async def work(assignment: Assignment, context: MemberContext) -> str:
         for _ in range(TURNS // 2):
