@@ -86,7 +86,7 @@ def check(
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
 ) -> PlanCheck:
-    """Say whether `run` with the same arguments could start, and how the budget would be split.
+    """Report whether `run` with the same arguments could start, and how the budget would be split.
 
     Binds the plan and splits the budget; calls no agent, planner or model, and does not use the request up.
     """

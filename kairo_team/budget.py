@@ -1,4 +1,4 @@
-"""What may be spent and what was: `Budget`, `Usage`, `HaltReason`, and exact money."""
+"""Limits and spending: `Budget`, `BudgetPolicy`, `Usage`, `BudgetNode`, `HaltReason`, and exact money."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PICODOLLARS: Final = 10**12
 
 _ZERO = Decimal(0)
 _LEAST: Final = "0.000000000001"
-"""A picodollar, as people write it."""
+"""A picodollar in decimal digits."""
 _DIGITS: Final = 15
-"""An amount with more digits before the point is taken for a mistake: the world's yearly product has fifteen."""
+"""An amount with more digits before the point is refused as a mistake: the world's yearly product has fifteen."""
 _EXACT: Final = Context(prec=200, Emax=MAX_EMAX, Emin=MIN_EMIN)
-"""Money is never rounded by the context that the application happens to have set."""
+"""The application's own decimal context must never round money."""
 
 
 class HaltReason(StrEnum):
-    """Why a governor refuses to go on."""
+    """Why a governor halted."""
 
     TOKEN_BUDGET_EXCEEDED = "token_budget_exceeded"
     DOLLAR_BUDGET_EXCEEDED = "dollar_budget_exceeded"
@@ -42,7 +42,7 @@ class HaltReason(StrEnum):
 
 
 def to_dollars(picodollars: int) -> Decimal:
-    """Turn ledger units back into dollars, without trailing zeros."""
+    """Return ledger units in dollars, without trailing zeros."""
     if not picodollars:
         return _ZERO
     amount = Decimal(picodollars).scaleb(-12, _EXACT).normalize(_EXACT)
@@ -50,7 +50,7 @@ def to_dollars(picodollars: int) -> Decimal:
 
 
 def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = True) -> int:
-    """Turn dollars into ledger units; what is finer than a picodollar is rounded up (limits: down).
+    """Return dollars in ledger units; fractions of a picodollar are rounded up (limits: down).
 
     Raises `ValueError` for a negative, non-finite, unreadable or absurdly large amount, and for one above 0 that
     rounding down would make 0.
@@ -74,7 +74,7 @@ def to_picodollars(amount: Money, *, field: str = "dollars", round_up: bool = Tr
 
 
 picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)
-"""Turn dollars into ledger units, rounded up, and remember: prices repeat."""
+"""The same, rounded up and cached: prices repeat."""
 
 
 def check_count(field: str, value: object) -> None:
@@ -86,7 +86,7 @@ def check_count(field: str, value: object) -> None:
 
 
 def check_used(prompt_tokens: int, completion_tokens: int, tool_calls: int) -> None:
-    """Raise `ValueError` unless what was used is made of whole numbers >= 0."""
+    """Raise `ValueError` unless all three are whole numbers >= 0."""
     if (
         not (type(prompt_tokens) is type(completion_tokens) is type(tool_calls) is int)
         or (prompt_tokens | completion_tokens | tool_calls) < 0
@@ -164,21 +164,21 @@ class Budget:
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class BudgetPolicy:
-    """How a team's budget is shared out. Shares (0 to 1) are of each limit, and guarantees: what is free is lent."""
+    """How a team's budget is divided. Shares (0 to 1) of each limit are guarantees; unused amounts are lent."""
 
     plan: float = 0.05
-    """Share of planning, when the planner has to ask; its rest returns after planning."""
+    """Share of planning, when the planner calls a model; the rest of it returns after planning."""
     evaluate: float = 0.20
-    """Share of reviews, when an evaluator has to ask; the members cannot take it."""
+    """Share of reviews, when an evaluator calls a model; members cannot use it."""
     reserve: float = 0.10
-    """Share guaranteed to nobody: it pays for retries and for tasks that need more."""
+    """Share that is guaranteed to no member: it pays for retries and for tasks that need more."""
     top_ups: int = 1
-    """How often a task that ran out gets more, once something came back."""
+    """How often a task that ran out gets more, after other tasks returned budget."""
     expect: Budget = Budget(tokens=30_000, dollars="0.30", loops=10)
-    """What a task is expected to use, as long as none of its member's has ended. No more tasks are let in at once than
-    the budget can carry like that; two always are. Afterwards what those that ended have used counts instead."""
+    """The expected use of a task, as long as no task of its member has ended; then the use of the ended ones counts.
+    Only as many tasks start at once as the budget can pay at this rate, but always two."""
     allow_unpriced: bool = False
-    """Let models without a known price be called under a limit in dollars; their calls are booked at 0 dollars."""
+    """Allow calls of models without a known price under a limit in dollars; they are booked at 0 dollars."""
 
     def __post_init__(self) -> None:
         for name in ("plan", "evaluate", "reserve"):
@@ -203,7 +203,7 @@ class BudgetPolicy:
 @quick
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent. `a + b` is exact and commutative; seconds are a node's own active time and do not add."""
+    """Amounts spent. `a + b` is exact and commutative, but seconds are active time: the sum has the longer one."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -261,7 +261,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def left_of(budget: Budget, spent: Usage) -> Budget:
-    """Return what is left of each limit, at least 0; `None` stays unlimited."""
+    """Return the rest of each limit, at least 0; `None` stays unlimited."""
     limits = {name: getattr(budget, name) for name in Budget.__slots__}
     return Budget(**{n: None if limit is None else max(limit - getattr(spent, n), 0) for n, limit in limits.items()})
 
@@ -279,7 +279,7 @@ def difference(after: Usage, before: Usage, seconds: float) -> Usage:
 
 
 class ReadLater(Sequence["BudgetNode"]):
-    """A tuple of nodes that is made when it is first looked at: nobody waits for a big tree that nobody reads."""
+    """A tuple of nodes that is made at the first read, because big trees are slow to make and often not read."""
 
     __slots__ = ("_made", "_make")
 
@@ -335,17 +335,17 @@ class BudgetNode:
     budget: Budget = Budget()
     """The ceiling."""
     guarantee: Budget = Budget()
-    """What was set aside for it; `None` where nothing was."""
+    """Budget set aside for it; `None` where none was."""
     usage: Usage = Usage()
-    """What it and everything below it spent."""
+    """Spent by it and everything below it."""
     held: Usage = Usage()
-    """What is held for calls in flight (tokens as prompt tokens)."""
+    """Held for calls in flight (tokens as prompt tokens)."""
     overshoot: Usage = Usage()
-    """By how much truths booked late passed its limits (tokens as prompt tokens)."""
+    """By how much late bookings of actual usage passed its limits (tokens as prompt tokens)."""
     halt: HaltReason | None = None
     """Why it, or one above it, halted."""
     origin: str | None = None
-    """Name of the governor whose limit `halt` was."""
+    """Name of the governor that halted, when `halt` is set."""
     closed: bool = False
     children: Annotated[Sequence[BudgetNode], AfterValidator(tuple), WrapSerializer(_dump_all)] = ()
 
@@ -375,7 +375,7 @@ def _cells(node: BudgetNode) -> Iterator[str]:
 
 
 def _cell(label: str, used: Decimal, limit: Decimal | None, notes: Mapping[str, Decimal | None]) -> str:
-    """Say what was used, of what, and the notes that are not nothing: `60 of 400 tokens (150 held)`."""
+    """Return use, limit and the notes that are not 0, such as `60 of 400 tokens (150 held)`."""
     sign, unit = ("$", "") if label == "$" else ("", f" {label}")
     most = "" if limit is None else f" of {sign}{limit:,}"
     noted = ", ".join(f"{sign}{amount:,} {note}" for note, amount in notes.items() if amount)

@@ -1,4 +1,4 @@
-"""What constraints look at and what they answer: values only. The chain that asks them is in `constraint_chain`."""
+"""What constraints get and return: values only. `governance.constraint_chain` has the chain that asks them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class ResourceAction(StrEnum):
     """What a violation leads to; they compare by `severity`."""
 
     ALLOW = "allow"
-    """Nothing: the violation is told and that is all."""
+    """The violation is emitted as an event, and nothing else happens."""
     WARN_CONTINUE = "warn_continue"
-    """A warning on the task's outcome; the work goes on."""
+    """A warning on the task's outcome; the work continues."""
     GRACEFUL_EXIT = "graceful_exit"
-    """The turn is finished, no further model call is started, and what was kept comes back."""
+    """The turn is finished, no further model call is started, and the work kept so far is returned."""
     EMERGENCY_STOP = "emergency_stop"
-    """Everything in flight is interrupted: of the run for a team's constraint, of the attempt for a member's."""
+    """All work in flight is interrupted: of the run for a team's constraint, of the attempt for a member's."""
 
     @property
     def severity(self) -> int:
@@ -54,7 +54,7 @@ _SEVERITY: Final[Mapping[ResourceAction, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """How far an attempt has come, as the governed models saw it."""
+    """The progress of an attempt, as its governed models saw it."""
 
     messages: Sequence[Message] = ()
     """Of the request about to be made, or answered last."""
@@ -72,7 +72,7 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class ResourceContext:
-    """What a constraint looks at: one attempt, now."""
+    """What a constraint checks: one attempt, now."""
 
     iteration: int = 0
     """The turn that is about to begin or was just answered, from 0."""
@@ -94,7 +94,7 @@ class ResourceContext:
 
 @dataclass(frozen=True, slots=True)
 class ResourceValidation:
-    """What a constraint found."""
+    """The finding of a constraint."""
 
     violated: bool
     reason: str = ""
@@ -114,7 +114,7 @@ class ResourceValidation:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One constraint that was violated, and what it asks for."""
+    """One violated constraint, and the action it asks for."""
 
     constraint: str
     """The constraint's name."""
@@ -134,13 +134,13 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintReport:
-    """What a chain found."""
+    """The findings of a chain."""
 
     action: ResourceAction
     """The most severe action asked for."""
     validations: tuple[ResourceValidation, ...] = ()
-    """All that were made, in the chain's order; none is made after an emergency stop."""
+    """Every validation made, in the chain's order; none is made after an emergency stop."""
     decided_by: str | None = None
     """Name of the first constraint that asked for `action`; None when nothing was violated."""
     violations: tuple[Violation, ...] = ()
-    """Those that were violated, in the chain's order."""
+    """Every violation, in the chain's order."""

@@ -8,16 +8,16 @@ KairoError
 |  +- GovernorClosed      a governor or reservation used after its end
 |  +- RunExists           a run id used twice
 |  +- RunNotFound, RunFinished
-|  +- NoQuestion          an answer to a question nobody asks
-|  +- PlanMismatch        a suspended run was resumed with something else than it was begun with
-+- Outcome                how work can end although everybody did their part
-|  +- HaltError           a limit, the clock or the kill switch said stop
-|  +- InsufficientBudget  this call does not fit now; nobody was halted
+|  +- NoQuestion          an answer to a question that is not open
+|  +- PlanMismatch        a suspended run was resumed with other arguments than it began with
++- Outcome                how work can end without a mistake of the caller or a plug-in
+|  +- HaltError           a limit, the clock or the kill switch stopped the work
+|  +- InsufficientBudget  this call does not fit now; nothing was halted
 |  +- ConstraintExit      a constraint ends an attempt gracefully: no further model call is started
 |  +- GuardrailDenied     a guardrail refused a model call or its reply
-|  +- ModelCallError      a provider did not answer a call; `kind` says why
-|  +- UnpricedModel       a dollar limit, and a model whose price nobody knows
-|  +- NoPlan              a model was asked for a plan, and none of its answers can be run
+|  +- ModelCallError      a provider did not answer a call; `kind` is the reason
+|  +- UnpricedModel       a dollar limit, and a model without a known price
+|  +- NoPlan              a model returned no plan that can be run
 |  +- Interrupted         a task was cancelled, or waits for a person
 |  +- TeamAborted         the failure policy ended the run
 |  +- PlanRejected        a person rejected the plan
@@ -26,7 +26,7 @@ KairoError
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
 +- ContractBreach         a plug-in or the library broke its contract
    +- BadOutput           a member returned what is not an output
-   +- BadExit             a plug-in raised what is not its to raise, such as `SystemExit`
+   +- BadExit             a plug-in raised what it must not raise, such as `SystemExit`
    +- IllegalMove         a run or task asked for a transition its table does not have
 """
 
@@ -58,7 +58,7 @@ class ContractBreach(KairoError):
 
 
 _MOST_NAMES: Final = 30
-"""A longer list in a message helps nobody."""
+"""A longer list would make a message unreadable."""
 
 
 def known(names: Iterable[str], *, none: str = "none") -> str:
@@ -87,7 +87,7 @@ class PlanRefused(Misuse, ValueError):
 
 
 class ModelUnavailable(Misuse, ValueError):
-    """A model name cannot be served here; the message says what to do."""
+    """A model name cannot be served here; the message has a remedy."""
 
     def __init__(self, model: str, why: str) -> None:
         self.model = model
@@ -153,7 +153,7 @@ class NoQuestion(Misuse, KeyError):
 
 
 class PlanMismatch(Misuse, ValueError):
-    """A suspended run was resumed with something that is not what it was begun with; `field` says what."""
+    """A suspended run was resumed with another value than it began with; `field` names the argument."""
 
     def __init__(self, run_id: str, field: str, was: object, now: object) -> None:
         self.field = field
@@ -164,7 +164,7 @@ class PlanMismatch(Misuse, ValueError):
 
 
 class Interrupted(Outcome):
-    """Work on a task was ended from outside: it was cancelled, or waits for a person. Let it pass."""
+    """Work on a task was ended from outside: it was cancelled, or waits for a person. Do not catch it."""
 
 
 class TeamAborted(Outcome):
@@ -176,9 +176,9 @@ class PlanRejected(Outcome):
 
 
 class HaltError(Outcome):
-    """A governor halted. `origin` names the governor whose limit it was, `usage` is that governor's.
+    """A governor halted. `origin` names the governor that reached its limit, `usage` is that governor's.
 
-    `lacking` says what did not fit into what was left, where it was such a call that found the limit.
+    `lacking` is the shortage, when a call that did not fit into the rest of the budget caused the halt.
     """
 
     def __init__(
@@ -193,9 +193,9 @@ class HaltError(Outcome):
 
 
 class InsufficientBudget(Outcome):
-    """An amount does not fit now: nothing was held and nobody was halted.
+    """An amount does not fit now: nothing was held and nothing was halted.
 
-    `needed` is the least that would have done, where less than `asked` would have.
+    `needed` is the least amount that would have been enough, if that is less than `asked`.
     """
 
     def __init__(
@@ -211,9 +211,9 @@ class InsufficientBudget(Outcome):
 
 
 class ConstraintExit(Outcome):
-    """A constraint ends the attempt gracefully: this model call was not started, and none will be.
+    """A constraint ends the attempt gracefully: this model call was not started, and no later one will be.
 
-    Let it pass, or catch it and return what there is: what the attempt kept is reviewed either way.
+    Do not catch it, or catch it and return the work so far: what the attempt kept is reviewed in both cases.
     """
 
     def __init__(self, constraint: str, reason: str) -> None:
@@ -252,7 +252,7 @@ ModelErrorKind = Literal[
 class ModelCallError(Outcome):
     """A provider did not answer a call.
 
-    `retry_after` are the seconds it asks to wait, None where it does not say. `unspent` says that it provably did no
+    `retry_after` is the wait in seconds that it asks for, or None. `unspent` is True when it provably did no
     work: it answered with a refusal, or was never reached; then nothing is charged, else what was held.
     """
 
@@ -270,7 +270,7 @@ class ModelCallError(Outcome):
 class UnpricedModel(Outcome):
     """A model without a known price was about to be called under a dollar limit: refused, nothing was spent.
 
-    `library` says whether the price library is installed.
+    `library` is True when the price library is installed.
     """
 
     def __init__(self, model: str, *, library: bool = True) -> None:
@@ -284,7 +284,7 @@ class UnpricedModel(Outcome):
 
 
 class NoPlan(Outcome):
-    """A model was asked for a plan, and none of its answers can be run; `problems` holds one sentence each."""
+    """A model returned no plan that can be run; `problems` holds one sentence for each fault."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -292,7 +292,7 @@ class NoPlan(Outcome):
 
 
 class InvalidReply(Outcome):
-    """Text that must be structured data is not."""
+    """A text is not the structured data that it must be."""
 
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
@@ -300,11 +300,11 @@ class InvalidReply(Outcome):
 
 
 class InvalidJudgement(Outcome):
-    """A judge's reply cannot be read: it is not the one object that was asked for, or an answer is off the menu."""
+    """A judge's reply cannot be read: it is not the one JSON object it must be, or an answer is not allowed."""
 
 
 class TeamFailed(Outcome):
-    """The run did not complete; `result` is all that came back."""
+    """The run did not complete; `result` holds everything it returned."""
 
     def __init__(self, result: TeamResult) -> None:
         self.result = result
@@ -321,9 +321,9 @@ class BadOutput(ContractBreach, TypeError):
 
 
 class BadExit(ContractBreach):
-    """A plug-in raised what is not its to raise: `SystemExit`, or a cancellation that nobody asked for.
+    """A plug-in raised what it must not raise: `SystemExit`, or a cancellation that was not requested.
 
-    `what` it raised, as text, is also the error's `__cause__`.
+    `what` is the text of the raised error, which is also the `__cause__`.
     """
 
     def __init__(self, what: str, why: str) -> None:
@@ -351,5 +351,5 @@ def innermost(error: Exception) -> Exception:
 
 
 def kinds_of(kind: type[BaseException]) -> tuple[str, ...]:
-    """Name an error's class and those it comes from, the most special first: values, which can be recorded."""
+    """Return the names of an error's class and its base classes, most derived first: strings can be recorded."""
     return tuple(f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__ if issubclass(one, BaseException))

@@ -1,4 +1,4 @@
-"""What a run tells its subscribers: one frozen class per event, all JSON.
+"""The events that a run emits to its subscribers: one frozen class per event, all JSON.
 
 Every event carries `run_id`, `seq` (1, 2, 3 ... without gaps in one run) and `at` (UTC), and where they apply
 `task_id` and `member`.
@@ -40,7 +40,7 @@ class Event:
 class Lagged(Event):
     """An async subscriber fell behind: the `missed` events before this one were not delivered to it.
 
-    One that is cut off at the end of a run gets it in the place of all that it did not get.
+    A subscriber that is cut off at the end of a run gets it instead of the events it missed.
     """
 
     type: ClassVar[str] = "lagged"
@@ -62,7 +62,7 @@ class TeamStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TeamResumed(Event):
-    """First event of a session that goes on with a suspended run."""
+    """First event of a session that resumes a suspended run."""
 
     type: ClassVar[str] = "team.resumed"
     team: str
@@ -111,7 +111,7 @@ class TeamCancelled(TeamEnded):
 
 @dataclass(frozen=True, slots=True)
 class TeamSuspended(TeamEnded):
-    """The run waits for a person: `error` says for what; it can be resumed."""
+    """The run waits for a person and can be resumed; `error` is the reason."""
 
     type: ClassVar[str] = "team.suspended"
 
@@ -161,7 +161,7 @@ class TaskEscalated(TaskEvent):
 
 @dataclass(frozen=True, slots=True)
 class TaskSteered(WorkEvent):
-    """Whoever steers the run gave a directive, to one task or, without `task_id`, to all."""
+    """A directive was given from outside, to one task or, without `task_id`, to all."""
 
     type: ClassVar[str] = "task.steered"
     directive: str
@@ -178,7 +178,7 @@ class TaskEnded(TaskEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class TaskCompleted(TaskEnded):
-    """The task's artifact was accepted; `verdict` says how the review judged it (None: not reviewed)."""
+    """The task's artifact was accepted; `verdict` is the verdict of its review (None: not reviewed)."""
 
     type: ClassVar[str] = "task.completed"
     verdict: str | None = None
@@ -241,7 +241,7 @@ class AttemptProgress(WorkEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class AttemptFinished(TaskEvent):
-    """An attempt ended; `error` is None when it gave an artifact, and says what cut it short where that happened."""
+    """An attempt ended; `error` is None for a whole artifact, else why it failed or was cut short."""
 
     type: ClassVar[str] = "attempt.finished"
     attempt: int
@@ -276,7 +276,7 @@ class EvaluationResult(TaskEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class BudgetCarved(WorkEvent):
-    """Budget was set aside for a member (no `task_id`) or a task; None is nothing guaranteed."""
+    """Budget was set aside for a member (no `task_id`) or a task; None: nothing is guaranteed."""
 
     type: ClassVar[str] = "budget.carved"
     tokens: int | None
@@ -286,7 +286,7 @@ class BudgetCarved(WorkEvent):
 
 @dataclass(frozen=True, slots=True)
 class BudgetToppedUp(WorkEvent):
-    """More was set aside for a task that ran out, or, without `task_id`, given to the run; None is nothing of it."""
+    """A task that ran out, or, without `task_id`, the run, got more budget; None: nothing of that dimension."""
 
     type: ClassVar[str] = "budget.topped_up"
     tokens: int | None
@@ -305,13 +305,13 @@ class BudgetReturned(TaskEvent):
 
 @dataclass(frozen=True, slots=True)
 class BudgetWarned(WorkEvent):
-    """The run has used most of one of its limits; told once for each dimension."""
+    """The run has used most of one of its limits; emitted once for each dimension."""
 
     type: ClassVar[str] = "budget.warned"
     dimension: str
     """Which limit: tokens, dollars, loops or tool_calls."""
     share: float
-    """How much of it is spent, from 0 to 1 (above 1: a truth booked late passed it)."""
+    """How much of it is spent, from 0 to 1 (above 1: a late booking of actual usage passed it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class BudgetHalted(TaskEvent):
     type: ClassVar[str] = "budget.halted"
     reason: str
     origin: str
-    """Name of the governor whose limit it was."""
+    """Name of the governor that reached its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ class ConstraintViolated(WorkEvent):
 class ModelCalled(WorkEvent):
     """A governed model call ended; `held` are the tokens set aside for it before it was made.
 
-    "unknown": nobody knows what it used, for it was cut short, or the reply says nothing; it is charged what was held.
+    "unknown": its usage is unknown, because it was cut short or the reply has no usage; the held amount is charged.
     """
 
     type: ClassVar[str] = "model.called"
@@ -383,7 +383,7 @@ class ToolCalled(WorkEvent):
 @quick
 @dataclass(frozen=True, slots=True)
 class GuardrailDecided(WorkEvent):
-    """A guardrail policy decided something other than plainly to allow."""
+    """A guardrail policy decided something else than a plain ALLOW."""
 
     type: ClassVar[str] = "guardrail.decided"
     policy: str
@@ -407,7 +407,7 @@ class HumanRequested(WorkEvent):
 
 @dataclass(frozen=True, slots=True)
 class HumanDecided(WorkEvent):
-    """A person decided; `silent`: nobody answered, or the gate failed, which decides nothing."""
+    """A person decided; `silent`: no answer came, or the gate failed, which decides nothing."""
 
     type: ClassVar[str] = "human.decided"
     question_id: str

@@ -1,4 +1,4 @@
-"""Gates: how a person is asked. `ConsoleGate`, `CallbackGate`, `DeferGate`."""
+"""Gates, which ask a person: `ConsoleGate`, `CallbackGate`, `DeferGate`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _check_timeout(name: str, timeout: float | None) -> float | None:
 class DeferGate:
     """Puts every question off: the run ends SUSPENDED, with everything done that does not depend on an answer.
 
-    Answer by `Runtime.answer`, go on by `Runtime.resume`.
+    Answer with `Runtime.answer`, then continue with `Runtime.resume`.
     """
 
     async def decide(self, question: HumanRequest) -> HumanDecision:
@@ -48,10 +48,10 @@ class DeferGate:
 
 @known_arguments
 class CallbackGate:
-    """Asks a function, sync or async. A sync one runs in a thread of its own, so it may wait for somebody.
+    """Asks a function, sync or async. A sync one runs in a thread of its own, so it may block.
 
-    It returns a `HumanDecision`, True to approve, False to reject, or None for silence, which what takes longer than
-    `timeout` seconds is too.
+    It returns a `HumanDecision`, True to approve, False to reject, or None for silence. After `timeout` seconds
+    the answer is silence too.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CallbackGate:
                 return HumanDecision.reject()
             if answer is None or isinstance(answer, HumanDecision):
                 return answer
-            raise TypeError(f"the callback answered {answer!r:.200}: a HumanDecision, True, False or None is an answer")
+            raise TypeError(f"the callback must return a HumanDecision, True, False or None, not {answer!r:.200}")
         return None
 
     async def _ask(self, question: HumanRequest) -> Any:
@@ -89,20 +89,20 @@ class CallbackGate:
 class ConsoleGate:
     """Asks on the terminal, one question at a time: writes to stderr, reads a line from stdin.
 
-    An empty or unreadable line is asked again. The end of the input is silence, and so is more than `timeout` seconds
-    from when the question was shown. Each line of what was made has a bar (`|`) in front of it. A live view of the run
-    steps aside while a question is open.
+    An empty or unreadable line is asked again. The end of the input is silence, and so are `timeout` seconds
+    without an answer. Each line of the subject has a bar (`|`) in front of it. A live view of the run
+    is hidden while a question is open.
     """
 
     def __init__(
         self, *, timeout: float | None = None, source: TextIO | None = None, sink: TextIO | None = None
     ) -> None:
-        """`source` and `sink` take the place of stdin and stderr."""
+        """`source` and `sink` replace stdin and stderr."""
         self._timeout = _check_timeout("ConsoleGate", timeout)
         self._terminal = TERMINAL if source is None and sink is None else Terminal(source, sink)
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
-        """Ask, and wait for an answer that can be understood."""
+        """Ask, and wait for a valid answer."""
         terminal = self._terminal
         async with terminal.turn():
             try:
@@ -122,7 +122,7 @@ class ConsoleGate:
 
 def _give_up(terminal: Terminal) -> None:
     with suppress(OSError, ValueError):
-        terminal.say("\n[nobody waits for the answer any more]")
+        terminal.say("\n[an answer is no longer needed]")
 
 
 async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision | None:
@@ -136,11 +136,11 @@ async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision
             return None
         if (decision := read_answer(line)) is not None:
             return decision
-        terminal.say(f"{line.strip()!r} is no answer; type a, j, d, or r and what is to change.")
+        terminal.say(f"{line.strip()!r} is not an answer; type a, j, d, or r and what to change.")
 
 
 def _show(terminal: Terminal, question: HumanRequest) -> None:
-    """Show what is asked, about what, and what follows from each answer; no line of others stands at the margin."""
+    """Show question, subject and what follows from each answer; text from elsewhere never starts at the margin."""
     terminal.say("\n" + _indent_rest(question.text))
     if question.subject:
         more = len(question.subject) - _SHOWN

@@ -1,6 +1,7 @@
-"""What guardrails look at, one value per phase. None changes: a policy answers with a new one.
+"""What guardrail policies get and return: context, decision, outcome of a chain, and one payload type per phase.
 
-Each has `text`, `with_text`, and, for whoever must see and change everything that is said, `texts` and `map_text`.
+Payloads are immutable: a policy returns a new one. Each has `text` and `with_text` for its main text, and `texts` and
+`map_text` for every piece of text in it, arguments of tool calls included.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ if TYPE_CHECKING:
 
 
 class GuardrailAction(StrEnum):
-    """What is to become of what was looked at."""
+    """What happens to a payload."""
 
     ALLOW = "allow"
-    """It goes on as it is."""
+    """It passes unchanged."""
     DENY = "deny"
-    """It goes no further."""
+    """It is stopped."""
     MODIFY = "modify"
-    """It goes on changed."""
+    """A changed payload passes instead."""
     WARN = "warn"
-    """It goes on as it is, and somebody should know."""
+    """It passes unchanged, and a warning is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardrailContext:
-    """What a policy looks at: one payload, and whose it is."""
+    """One payload for a policy to decide about, and where it comes from."""
 
     phase: GuardrailPhase
     member: str | None
-    """The member's name; None for work that is nobody's, such as planning."""
+    """The member's name; None for work without a member, such as planning."""
     target: str
     """Name of the model or tool."""
     payload: GuardrailPayload
@@ -59,13 +60,13 @@ class GuardrailContext:
 
 @dataclass(frozen=True, slots=True)
 class GuardrailDecision:
-    """What a policy decides; made by `allow`, `deny`, `modify` and `warn`."""
+    """The decision of a policy; made by `allow`, `deny`, `modify` and `warn`."""
 
     action: GuardrailAction
     reason: str = ""
     """Why; blank only when it allows."""
     payload: GuardrailPayload | None = None
-    """What is to stand in its place, when it modifies; of the same phase."""
+    """The new payload, when it modifies; of the same phase."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.action, GuardrailAction):
@@ -80,22 +81,22 @@ class GuardrailDecision:
 
     @classmethod
     def allow(cls) -> GuardrailDecision:
-        """Let it go on as it is."""
+        """Let it pass unchanged."""
         return _ALLOW
 
     @classmethod
     def deny(cls, reason: str) -> GuardrailDecision:
-        """Let it go no further. The reason may be shown to the member."""
+        """Stop it. The reason may be shown to the member."""
         return cls(GuardrailAction.DENY, reason)
 
     @classmethod
     def modify(cls, reason: str, payload: GuardrailPayload) -> GuardrailDecision:
-        """Let `payload` go on instead; it must be of the same phase, and at tools about the same tool."""
+        """Let `payload` pass instead; it must be of the same phase, and at tools about the same tool."""
         return cls(GuardrailAction.MODIFY, reason, payload)
 
     @classmethod
     def warn(cls, reason: str) -> GuardrailDecision:
-        """Let it go on as it is, and have that recorded."""
+        """Let it pass unchanged, and have the warning recorded."""
         return cls(GuardrailAction.WARN, reason)
 
 
@@ -104,7 +105,7 @@ _ALLOW: Final = GuardrailDecision(GuardrailAction.ALLOW)
 
 @dataclass(frozen=True, slots=True)
 class GuardrailRuling:
-    """One entry of the trail: who decided what."""
+    """One entry of the trail: a policy and its decision."""
 
     policy: str
     """The policy's name."""
@@ -112,7 +113,7 @@ class GuardrailRuling:
 
 
 class GuardrailOutcome:
-    """What a chain decided. Read-only."""
+    """The decision of a chain. Read-only."""
 
     __slots__ = ("_payload", "_trail")
     _payload: GuardrailPayload
@@ -124,7 +125,7 @@ class GuardrailOutcome:
 
     @property
     def payload(self) -> GuardrailPayload:
-        """What goes on: the very object that was given, where nothing modified it."""
+        """The payload that passes: the given object itself unless a policy modified it."""
         return self._payload
 
     @property
@@ -134,7 +135,7 @@ class GuardrailOutcome:
 
     @property
     def action(self) -> GuardrailAction:
-        """DENY, else MODIFY if anything was modified, else WARN if anybody warned, else ALLOW."""
+        """DENY, else MODIFY if anything was modified, else WARN if a policy warned, else ALLOW."""
         return self._decided.decision.action
 
     @property
@@ -171,7 +172,7 @@ _NOBODY: Final = GuardrailRuling("", _ALLOW)
 
 
 def check_payload(what: str, payload: object) -> None:
-    """Raise `ValueError` for what is no payload."""
+    """Raise `ValueError` unless `payload` is a payload."""
     if not isinstance(payload, GuardrailPayload):
         kinds = "a ModelInput, ModelOutput, ToolInput or ToolOutput"
         raise ValueError(f"{what} must be {kinds}, not {payload!r:.200}")
@@ -183,10 +184,10 @@ def shown(payload: GuardrailPayload) -> str:
 
 
 TextFunction = Callable[[str], str]
-"""Given one piece of text, returns it as it is to be."""
+"""Takes one piece of text and returns it, changed or not."""
 
 BETWEEN_MESSAGES: Final = "\n\x1e\n"
-"""What stands between the messages in `ModelInput.text`: ASCII's record separator, on a line of its own."""
+"""The separator of messages in `ModelInput.text`: ASCII's record separator, on a line of its own."""
 
 
 class GuardrailPhase(StrEnum):
@@ -195,7 +196,7 @@ class GuardrailPhase(StrEnum):
     PRE_MODEL = "pre_model"
     """Before a model is called: a `ModelInput`."""
     POST_MODEL = "post_model"
-    """After it replied, before anybody uses the reply: a `ModelOutput`."""
+    """After it replied, before the reply is used: a `ModelOutput`."""
     PRE_TOOL = "pre_tool"
     """Before a tool is called: a `ToolInput`."""
     POST_TOOL = "post_tool"
@@ -205,16 +206,16 @@ class GuardrailPhase(StrEnum):
 class _Payload(ABC):
     __slots__ = ()
     phase: ClassVar[GuardrailPhase]
-    """The phase in which it is looked at."""
+    """The phase of this payload."""
 
     @property
     @abstractmethod
     def text(self) -> str:
-        """What is said, as one text."""
+        """The main text."""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every piece of text, in order: what `map_text` is given."""
+        """Every piece of text, in order, as `map_text` passes them to its function."""
         pieces: list[str] = []
 
         def note(piece: str) -> str:
@@ -282,7 +283,7 @@ class ModelInput(_Payload):
 
 @dataclass(frozen=True, slots=True)
 class ModelOutput(_Payload):
-    """A model's reply, paid for and not used yet.
+    """A model's reply, charged but not used yet.
 
     Its pieces of text are the reply's text and the strings and numbers within the arguments of the tool calls it asks
     for: an answer can be in either.
@@ -290,7 +291,7 @@ class ModelOutput(_Payload):
 
     phase: ClassVar[GuardrailPhase] = GuardrailPhase.POST_MODEL
     response: ModelResponse
-    """`response.tool_calls` is what it asks tools to do."""
+    """`response.tool_calls` are the tool calls it requests."""
 
     def __post_init__(self) -> None:
         answer: Any = self.response
@@ -351,13 +352,13 @@ class ToolInput(_Payload):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput(_Payload):
-    """What a tool returned. Its pieces of text are the text, or the strings and numbers within the JSON, names too."""
+    """The result of a tool. Its pieces of text are the text, or the strings and numbers within the JSON, names too."""
 
     phase: ClassVar[GuardrailPhase] = GuardrailPhase.POST_TOOL
     name: str
     """The tool's name, as the model knows it."""
     result: Any = field(hash=False)
-    """Text or JSON values, copied read-only; anything else becomes what pydantic makes JSON of."""
+    """Text or JSON values, copied read-only; anything else is converted to JSON values by pydantic."""
 
     def __post_init__(self) -> None:
         _check_name("ToolOutput", self.name)
@@ -380,7 +381,7 @@ class ToolOutput(_Payload):
 
 
 GuardrailPayload = ModelInput | ModelOutput | ToolInput | ToolOutput
-"""The closed union of what is looked at."""
+"""The closed union of all payload types."""
 
 
 def _map_message(message: Message, function: TextFunction) -> Message:

@@ -22,23 +22,23 @@ _ANSWERS: Final = ("approve", "revise", "reject", "silence")
 @checked
 @dataclass(frozen=True)
 class HumanRequest:
-    """One question to a person. Whoever asks says what it is about; the run fills in `id` and `run_id`."""
+    """One question to a person. The caller describes the subject; the run fills in `id` and `run_id`."""
 
     kind: QuestionKind
     text: str
     """The question, in a sentence."""
     subject: str = ""
-    """What is decided about: the plan, the artifact's text, or the tool call with its arguments."""
+    """The thing to decide about: the plan, the artifact's text, or the tool call with its arguments."""
     task_id: str | None = None
     """None for a plan."""
     member: str | None = None
-    """Who made the artifact, or wants to use the tool."""
+    """The member that made the artifact, or calls the tool."""
     attempt: int = 0
     """Which try of the task it is about; for a plan, which plan."""
     cause: Cause | None = None
     """Why a review was left to a person."""
     findings: Annotated[Sequence[Finding], AfterValidator(tuple)] = ()
-    """What a review found wanting."""
+    """Defects that a review found."""
     id: str = ""
     """Unique among all runs of a runtime; what `Runtime.answer` takes."""
     run_id: str = ""
@@ -47,7 +47,7 @@ class HumanRequest:
 
     def __post_init__(self) -> None:
         if not self.text.strip():
-            raise ValueError("HumanRequest.text must not be blank: say what is asked")
+            raise ValueError("HumanRequest.text must not be blank: write the question")
         if strangers := set(self.consequences) - set(_ANSWERS):
             raise ValueError(f"HumanRequest.consequences are of {known(_ANSWERS)}, not of {known(strangers)}")
         if (self.task_id is None) != (self.kind == "plan"):
@@ -79,7 +79,7 @@ class HumanDecision:
 
     @classmethod
     def revise(cls, feedback: str) -> HumanDecision:
-        """Send it back once more; of a tool call, refuse it and say what to do instead."""
+        """Ask for another revision; for a tool call, refuse it and describe what to do instead."""
         return cls("revise", feedback)
 
     @classmethod
@@ -89,5 +89,5 @@ class HumanDecision:
 
     @classmethod
     def defer(cls) -> HumanDecision:
-        """Leave it for later: everything independent goes on, then the run ends SUSPENDED."""
+        """Postpone it: independent work continues, then the run ends SUSPENDED."""
         return cls("defer")

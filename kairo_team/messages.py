@@ -1,4 +1,4 @@
-"""What is said in a conversation: messages, the tool calls in them, and what tools are offered."""
+"""Conversations with models: messages, tool calls and tool descriptions; `ModelRequest` and `ModelResponse`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 @checked
 @dataclass(frozen=True)
 class ToolSpec:
-    """What a model is told of a tool."""
+    """The description of a tool that a model gets."""
 
     name: str
     description: str = ""
@@ -29,13 +29,13 @@ class ToolSpec:
 @checked
 @dataclass(frozen=True)
 class ToolCall:
-    """What a model asks a tool to do."""
+    """A call of a tool that a model requests."""
 
     id: str
     """Unique in its conversation; the result names it."""
     name: str
     arguments: Json | str = field(default=EMPTY, hash=False)
-    """By name; the model's own text where that was no JSON object."""
+    """By name; the model's own text when it was not a JSON object."""
 
 
 @checked
@@ -46,23 +46,23 @@ class Message:
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
-    """What the assistant asked tools to do, in order."""
+    """The tool calls that the assistant requested, in order."""
     tool_call_id: str | None = None
     """Of a tool's message: the call it answers."""
 
     @classmethod
     def system(cls, text: str) -> Message:
-        """Make the instructions that stand above the conversation."""
+        """Make the instructions before the conversation."""
         return cls("system", text)
 
     @classmethod
     def user(cls, text: str) -> Message:
-        """Make a message of the caller's."""
+        """Make a message from the caller."""
         return cls("user", text)
 
     @classmethod
     def assistant(cls, text: str, tool_calls: Sequence[ToolCall] = ()) -> Message:
-        """Make a message of the model's."""
+        """Make a message from the model."""
         return cls("assistant", text, tool_calls)
 
     @classmethod
@@ -82,7 +82,7 @@ class ModelRequest:
 
     messages: Annotated[Sequence[Message], AfterValidator(tuple)]
     tools: Annotated[Sequence[ToolSpec], AfterValidator(tuple)] = ()
-    """What the model may ask for; it decides itself whether it does."""
+    """Tools that the model may request; it need not."""
     output_schema: Frozen | None = field(default=None, hash=False)
     """JSON Schema the reply must satisfy; None asks for plain text."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -93,7 +93,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Billing:
-    """What a call's price depends on beyond its number of tokens, as the provider tells it."""
+    """What the price of a call depends on besides its tokens, as the provider reports it."""
 
     cached_tokens: int = 0
     """Tokens of the prompt that were read from the provider's cache."""
@@ -121,9 +121,9 @@ class ModelResponse:
     tool_calls: Annotated[Sequence[ToolCall], AfterValidator(tuple)] = ()
     """The tool calls it requests, in order."""
     usage: Usage | None = None
-    """What the provider says it used; None means unknown, and the whole hold is charged."""
+    """Usage that the provider reports; None means unknown, and the whole hold is charged."""
     model: str = ""
     finish_reason: Literal["stop", "length", "content_filter"] = "stop"
     """Why the reply ended; `length` means it was cut off at the token limit."""
     billing: Billing = PLAIN
-    """What the price depends on beyond the tokens, as the provider tells it."""
+    """What the price depends on besides the tokens, as the provider reports it."""

@@ -42,7 +42,7 @@ class JsonSchema:
             self._validator = _built(library, schema, library.RegexOptions(), fault)
 
     def faults(self, value: Any) -> list[str]:
-        """Say what is wrong with a value, the first few faults; empty when nothing is.
+        """Return the first few faults of a value; empty when there is none.
 
         Raises `ValueError` when the schema cannot be applied, such as to a value that is nested too deeply.
         """
@@ -96,12 +96,12 @@ def check_output(kind: Any, artifact: Artifact) -> Any:
 
 
 def output_type_problem(what: str, kind: Any) -> str | None:
-    """Say why an output type, called `what`, cannot be used; None when it can."""
+    """Return why an output type, called `what`, cannot be used; None when it can."""
     try:
         if isinstance(kind, Mapping):
             _json_schema(cast("Mapping[str, Any]", kind))
         else:
-            adapter(kind).rebuild()  # raises for a name that stands for nothing
+            adapter(kind).rebuild()  # raises for an undefined name
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds for what is no type
         return f"{what} can be validated by nobody: {str(error).partition(chr(10))[0]}"
     return None

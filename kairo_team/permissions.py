@@ -1,4 +1,4 @@
-"""What may be done with a tool: its side effect, and what a permission guard decides of one call."""
+"""Permission of tool calls: the side effect of a tool, and the decision of a permission guard about one call."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PermissionAction = Literal["allow", "deny", "ask"]
 
 @dataclass(frozen=True, slots=True)
 class PermissionDecision:
-    """What a permission guard says of one tool call."""
+    """The decision of a permission guard about one tool call."""
 
     action: PermissionAction
     reason: str = ""
     """Why; never blank unless it allows."""
     policy_id: str = ""
-    """What decided, such as a rule; blank stands for the guard itself."""
+    """What decided, such as a rule; blank: the guard itself."""
 
     def __post_init__(self) -> None:
         if self.action not in get_args(PermissionAction):
@@ -42,5 +42,5 @@ class PermissionDecision:
 
     @classmethod
     def ask(cls, reason: str, policy_id: str = "") -> PermissionDecision:
-        """Leave it to a human; the reason says what needs approval."""
+        """Leave it to a human; the reason is what needs approval."""
         return cls("ask", reason, policy_id)

@@ -1,8 +1,8 @@
-"""The border around every call into foreign code: what a plug-in raises is its own failure, whatever it raises.
+"""Calls of plug-ins: whatever a plug-in raises becomes an `Exception`, and its traceback is logged once per run.
 
-Only two things are not a plug-in's: a cancellation that was really asked of whoever called it, and what the handler of
-a signal raised while the plug-in happened to run, such as the `KeyboardInterrupt` of Ctrl-C. These go on as they are.
-Everything else, `SystemExit` included, becomes an `Exception`, so that nothing after the border has to know of it.
+Two kinds of exceptions are not the plug-in's and pass unchanged: a cancellation that was requested from outside, and
+what the handler of a signal raised while the plug-in ran, such as the `KeyboardInterrupt` of Ctrl-C. Everything else,
+`SystemExit` included, becomes an `Exception`, so that callers need to handle nothing else.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from anyio.lowlevel import checkpoint
 from kairo_team.errors import BadExit
 
 _LONGEST: Final = 500
-"""Most characters of what went wrong: it goes into events, results and prompts."""
+"""Most characters of a problem's text: it is part of events, results and prompts."""
 _LOOPS: Final = frozenset({"asyncio", "trio"})
 """Packages whose frames raise `KeyboardInterrupt` for a signal that came earlier."""
 
 _WHY: Final[dict[type[BaseException], str]] = {
     SystemExit: "a plug-in cannot end the program; let it return, or raise an Exception",
-    KeyboardInterrupt: "nobody pressed Ctrl-C; let it raise an Exception",
-    GeneratorExit: "nobody closed it; let it raise an Exception",
+    KeyboardInterrupt: "Ctrl-C was not pressed; let it raise an Exception",
+    GeneratorExit: "it was not closed; let it raise an Exception",
 }
-_CANCELLED: Final = "nobody cancelled it; what it waited for was cancelled"
-_NO_EXCEPTION: Final = "it is no Exception; derive it from that"
+_CANCELLED: Final = "it was not cancelled, but something it waited for was"
+_NO_EXCEPTION: Final = "it is not an Exception; derive it from Exception"
 
 _own_tasks: Final[set[Any]] = set()
-"""Tasks of asyncio that the library began: they are cancelled by the scopes around them and by nothing else."""
+"""Tasks of asyncio that the library began: only the scopes around them cancel them."""
 
 
 def failure_of(raised: BaseException) -> Exception | None:
-    """Return what awaited foreign code raised, as a failure of its own; None for what goes on as it is.
+    """Return the failure of awaited foreign code as an `Exception`; None for what must pass unchanged.
 
-    Of a group every part is looked at; one part that goes on takes the whole group along.
+    A group passes unchanged if one of its parts must.
     """
     return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=True)
 
 
 def plain_failure_of(raised: BaseException) -> Exception | None:
-    """Do the same for foreign code that was called and not awaited: nothing can cancel that."""
+    """Do the same for foreign code that was called but not awaited, which nothing can cancel."""
     return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=False)
 
 
 class Border:
-    """Around a call: whatever foreign code raises leaves the block as an `Exception`, unless it goes on as it is."""
+    """A block around a call: what foreign code raises leaves it as an `Exception`, unless it must pass unchanged."""
 
     __slots__ = ("_failure_of",)
 
@@ -85,7 +85,7 @@ CALLING: Final = Border(plain_failure_of)
 
 
 def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
-    """Say what was raised, in at most so many characters, whatever the error itself does when asked."""
+    """Return class and text of an error, cut to `longest` characters; never raises, even if the error's `str` does."""
     text, kind = _shown(error, str), type(error).__name__
     if isinstance(error, BadExit):
         return text
@@ -93,7 +93,7 @@ def problem_of(error: BaseException, longest: int | None = _LONGEST) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """Return an error's own text, or its type's name where it has none."""
+    """Return the text of an error, or the name of its class when the text is empty."""
     return _shown(error, str) or type(error).__name__
 
 
@@ -129,7 +129,7 @@ def _bad_exit(raised: BaseException, why: str) -> BadExit:
 
 
 def _shown(error: BaseException, how: Callable[[object], str]) -> str:
-    """Return an error's text; nothing where it cannot even be shown."""
+    """Return the text of an error; empty when making the text fails."""
     try:
         return str.__str__(how(error))
     except BaseException as raised:
@@ -149,7 +149,7 @@ def _is_cancellation(raised: BaseException) -> bool:
 
 
 def _is_asked_for() -> bool:
-    """Say whether whoever runs here was cancelled: by a scope around it, or on asyncio by `Task.cancel`."""
+    """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     task = _asyncio_task()
@@ -184,12 +184,12 @@ def own_task() -> Any:
 
 
 def disown(task: Any) -> None:
-    """Forget a task of the library's: it ends."""
+    """Forget a task of the library, which ends."""
     _own_tasks.discard(task)
 
 
 async def clear_cancellation(task: Any) -> None:
-    """Take back what a plug-in asked of the library's own task, so that it meets nobody who comes after."""
+    """Take back a plug-in's cancellation of the library's own task, so that later code does not get it."""
     if anyio.current_effective_deadline() == -math.inf:
         return
     try:
@@ -204,9 +204,9 @@ async def clear_cancellation(task: Any) -> None:
 
 
 def _is_by_signal(raised: BaseException) -> bool:
-    """Say whether the handler of a signal raised this while foreign code ran in the main thread.
+    """Return whether the handler of a signal raised this while foreign code ran in the main thread.
 
-    A handler written in Python stands in the traceback. The interpreter's own, which raises `KeyboardInterrupt`, does
+    A handler written in Python is in the traceback. The interpreter's own, which raises `KeyboardInterrupt`, does
     not: it raises between two instructions, or inside a call that waits, and never at a `raise`.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -222,7 +222,7 @@ def _is_by_signal(raised: BaseException) -> bool:
 
 
 def _is_stated(trace: TracebackType | None) -> bool:
-    """Say whether code raised this by a statement: what closes a coroutine is raised where it waits."""
+    """Return whether a statement raised this; closing a coroutine raises at its await instead."""
     frames = list(_frames(trace))
     return not frames or _is_raise(frames[-1])
 
@@ -239,7 +239,7 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _handlers() -> set[CodeType]:
-    """Return the code of what handles signals now."""
+    """Return the code of the current signal handlers."""
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
     return {code for handler in handlers if (code := _code_of(handler)) is not None}
 
@@ -259,7 +259,7 @@ _logger = logging.getLogger("kairo_team")
 class Tracebacks:
     """Logs errors of one run's members, evaluators and checks: at WARNING with the traceback once, then at DEBUG.
 
-    The same error is one of the same class, raised in the same line, in the work of the same plug-in.
+    Two errors are the same when class, line and plug-in are the same.
     """
 
     __slots__ = ("_seen",)
@@ -268,7 +268,7 @@ class Tracebacks:
         self._seen: set[tuple[str, type[BaseException], str]] = set()
 
     def log(self, who: str, what: str, error: BaseException) -> None:
-        """Log that `who`, such as "the member 'ann'", raised; `what` says where, such as "on task 'letter'"."""
+        """Log that `who`, such as "the member 'ann'", raised; `what` is the occasion, such as "on task 'letter'"."""
         place = _place_of(error)
         one = (who, type(error), place)
         level = logging.DEBUG if one in self._seen else logging.WARNING
@@ -289,12 +289,12 @@ _current: Final[ContextVar[Tracebacks | None]] = ContextVar("tracebacks", defaul
 
 
 def log_raised(who: str, what: str, error: BaseException) -> None:
-    """Log an error that a review went on without, as `Tracebacks.log` of its run does; outside a run, each time."""
+    """Log an error that did not end a review, with `Tracebacks.log` of its run; outside a run, each time."""
     (_current.get() or Tracebacks()).log(who, what, error)
 
 
 def _place_of(error: BaseException) -> str:
-    """Return the file and line that raised an error, as `(team.py, line 12)`; empty where it was never raised."""
+    """Return the file and line that raised an error, as `(team.py, line 12)`; empty if it was never raised."""
     last = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         last = (Path(frame.f_code.co_filename).name, line)

@@ -1,4 +1,4 @@
-"""What comes back: `Artifact`, `AgentOutput`, `TaskOutcome`, `TeamResult`."""
+"""Results: `Artifact`, `AgentOutput`, `TaskOutcome`, `TeamResult`."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def read(kind: type[T], data: Any) -> T:
-    """Make a value of data, such as what `json.loads` returns; `ValueError` in sentences for what is none."""
+    """Make a value from data such as `json.loads` returns; raises `ValueError` with readable sentences."""
     try:
         made: T = adapter(kind).validate_python(data)
     except ValidationError as error:
-        from kairo_team._util.bad_values import explain  # nobody pays for it before a mistake
+        from kairo_team._util.bad_values import explain  # imported only after a mistake
 
         raise ValueError("; ".join(explain(kind, error))) from None
     return made
 
 
 def _as_json(data: Any) -> bytes | None:
-    """Write JSON values down; None for data that is more than that."""
+    """Return data as JSON; None when it holds something else than JSON values."""
     try:
         return to_json(freeze_json(data))
     except ValueError:
@@ -62,11 +62,11 @@ def _as_json(data: Any) -> bytes | None:
 @quick
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """What an attempt made."""
+    """The work that an attempt produced."""
 
     text: str
     data: Any = field(default=None, hash=False)
-    """The same as structured data, when the task has an output type or the agent gave some."""
+    """The same as structured data, when the task has an output type or the agent returned some."""
     media_type: str = "text/plain"
     partial: bool = False
     """It was cut short: by a limit, a deadline or a kill."""
@@ -120,21 +120,21 @@ Count = Annotated[int, Strict(), Field(ge=0)]
 @checked
 @dataclass(frozen=True, slots=True)
 class AgentOutput:
-    """What an agent gives back."""
+    """What an agent returns."""
 
     artifact: Artifact
     status: AgentStatus = AgentStatus.COMPLETED
     turns_completed: Count = 1
     """Model calls made."""
     max_turns: Count | None = None
-    """Most model calls it would have made; None is no limit."""
+    """Most model calls it was allowed to make; None is no limit."""
     tool_calls_executed: Count = 0
     usage: Usage = Usage()
-    """A report only: the governor is the ledger."""
+    """For information only: the governor does the accounting."""
     transcript: Annotated[Sequence[Message], AfterValidator(tuple)] = ()
     """The conversation, where the agent keeps one."""
     error: str | None = None
-    """Why it did not complete, for statuses other than COMPLETED; else why the artifact is partial, where it is."""
+    """Why it did not complete, for statuses other than COMPLETED; else why the artifact is partial, if it is."""
 
     @property
     def text(self) -> str:
@@ -151,15 +151,15 @@ class TeamStatus(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     SUSPENDED = "suspended"
-    """A person is to decide something; the run can be resumed."""
+    """A person has to decide something; the run can be resumed."""
 
 
 Raised = Annotated[InstanceOf[BaseException] | None, Field(exclude=True)]
-"""An error of this process; None where there was none, or where it was made in another."""
+"""An error of this process; None without an error, or when the value was made in another process."""
 
 
 def _state(self: Any) -> list[Any]:
-    """Return what is pickled: all but the exception, which may hold anything."""
+    """Return what is pickled: all fields but the exception, which may hold anything."""
     return [None if one.name == "exception" else getattr(self, one.name) for one in fields(self)]
 
 
@@ -169,14 +169,14 @@ def _copied(self: T) -> T:
 
 
 def _deep_copied(self: T, memo: dict[int, Any]) -> T:
-    """Copy all but the exception, whose copy would have no traceback."""
+    """Copy all fields but the exception: its copy would have no traceback."""
     names = [one.name for one in fields(cast("Any", self)) if one.name != "exception"]
     made: T = replace(cast("Any", self), **{name: deepcopy(getattr(self, name), memo) for name in names})
     return made
 
 
 class Attempt(NamedTuple):
-    """What came of one try; a recorded step, so everything a coordinator decides from is in it."""
+    """The end of one try. It is a recorded step, so it holds everything a coordinator decides from."""
 
     task_id: str
     number: int
@@ -189,19 +189,19 @@ class Attempt(NamedTuple):
     halt: HaltReason | None = None
     """Set when a budget, the clock or the kill switch ended it."""
     origin: str | None = None
-    """Name of the governor whose limit `halt` was."""
+    """Name of the governor that halted, when `halt` is set."""
     final: bool = False
     """Trying again on the same member is pointless."""
     usage: Usage = Usage()
     """All the task has spent so far, this try included."""
     warnings: tuple[str, ...] = ()
-    """What constraints warned of."""
+    """Warnings of constraints."""
     interrupted: str | HumanRequest | None = None
-    """What ended it from outside: why the task was cancelled, or the question whose answer it waits for."""
+    """What ended it from outside: the reason of the cancellation, or the question that it waits for."""
     kinds: tuple[str, ...] = ()
-    """What it failed with: the class of the error and those it comes from, by name (`kairo_team.errors.kinds_of`)."""
+    """Names of the error's class and base classes (`kairo_team.errors.kinds_of`)."""
     over: bool = False
-    """Nobody is to try again: a constraint asked for an orderly end, and there is nothing to review."""
+    """No member may try again: a constraint asked for an orderly end, and there is nothing to review."""
 
     @property
     def artifact(self) -> Artifact | None:
@@ -217,26 +217,26 @@ class TaskOutcome:
     task_id: Annotated[str, AfterValidator(check_id)]
     status: TaskStatus
     artifact: Artifact | None = None
-    """The accepted artifact; for a task that was not accepted, the best or partial one there is."""
+    """The accepted artifact; for a task that was not accepted, the best or partial one, if any."""
     verdict: EvaluationVerdict | None = None
-    """What its reviews came to; None where there was none.
+    """The verdict after all its reviews; None without a review.
 
-    It is what the last review returned, with two exceptions. Where review was used up (`rounds_exhausted`,
+    It is what the last review returned, with two exceptions. When review was used up (`rounds_exhausted`,
     `no_progress`, `cycle`) the outcome is REVIEW_EXCEEDED, and score, findings and criteria are those of the best
-    attempt. Where a person approved what only a person could decide, it is a PASS. An acceptance by LOW risk, or by a
-    person where something else was open too, changes nothing in it.
+    attempt. When a person approved what only a person could decide, it is a PASS. An acceptance by LOW risk, or by a
+    person while something else was open too, does not change it.
     """
     attempts: Count = 0
     """Every try counts; 0: never started."""
     member: str | None = None
-    """Who worked on it last."""
+    """The member that worked on it last."""
     usage: Usage = Usage()
     warnings: tuple[str, ...] = ()
     error: str | None = None
     exception: Raised = field(default=None, compare=False, repr=False)
-    """What was raised, with its traceback, where that is why it was not accepted: by its last attempt or review.
+    """The error of its last attempt or review, with the traceback, when that is why the task was not accepted.
 
-    It is for this process: two outcomes that differ in it alone are equal, and JSON and pickles leave it out.
+    It exists in this process only: comparisons ignore it, and JSON and pickles leave it out.
     """
 
     __getstate__ = _state
@@ -247,7 +247,7 @@ class TaskOutcome:
 @checked
 @dataclass(frozen=True, slots=True)
 class TeamResult:
-    """All that came of a run; there is always one."""
+    """The result of a run; every run has one."""
 
     run_id: Annotated[str, AfterValidator(check_id)]
     status: TeamStatus
@@ -258,7 +258,7 @@ class TeamResult:
     plan: TaskGraph | None = None
     usage: Usage = Usage()
     budget: BudgetNode | None = None
-    """What every member and task was given, used and returned."""
+    """What every member and task got, used and returned."""
     duration: Annotated[float, Field(ge=0)] = field(default=0.0, compare=False)
     """Seconds from the first event to the end."""
     warnings: tuple[str, ...] = ()
@@ -269,12 +269,12 @@ class TeamResult:
     refused: bool = False
     """True when the plan, the team or the budget was refused and no member was called."""
     partial_artifact: Artifact | None = None
-    """What there is of a run that has no output: what the coordinator set, else, in plan order, the artifacts of the
-    accepted tasks without an accepted dependent, and of those that were not accepted. Always `partial`. None where
-    there is an output, or nothing."""
+    """The work of a run that has no output: what the coordinator set, else, in plan order, the artifacts of the
+    accepted tasks without an accepted dependent, and of those that were not accepted. Always `partial`. None when
+    there is an output, or no work."""
     exception: Raised = field(default=None, compare=False, repr=False)
-    """What was raised, with its traceback, where that is why it did not complete: by planner or coordinator, else by
-    the work on the first task that failed. `check` raises its error from it. Kept as `TaskOutcome.exception` is."""
+    """The error that kept the run from completing, with its traceback: of the planner or coordinator, else of the work
+    on the first task that failed. `check` raises its error from it. Kept like `TaskOutcome.exception`."""
 
     __getstate__ = _state
     __copy__ = _copied
@@ -287,7 +287,7 @@ class TeamResult:
 
     @property
     def partial_output(self) -> str | None:
-        """The text of what there is of a run without an output; perhaps no review passed it. Else None."""
+        """The text of the partial work of a run without an output, perhaps unreviewed; else None."""
         return self.partial_artifact.text if self.partial_artifact else None
 
     def __getitem__(self, task_id: str) -> TaskOutcome:
@@ -298,7 +298,7 @@ class TeamResult:
         raise KeyError(f"no task {task_id!r} in this result; it has {known(o.task_id for o in self.outcomes)}")
 
     def __repr__(self) -> str:
-        """Say how it ended; an event loop shows the result of its main task, so all of it would be too much."""
+        """Return a summary only: event loops show the result of their main task in debug output."""
         accepted = [outcome.status for outcome in self.outcomes].count(TaskStatus.COMPLETED)
         error = f", error={self.error!r}" if self.error else ""
         return (

@@ -1,4 +1,4 @@
-"""Who works and under which rules: `Role`, `Member`, `Team`, `TeamConfig`, `TeamExecutionRequest`."""
+"""Members and the rules they work under: `Role`, `Member`, `Team`, `TeamConfig`, `TeamExecutionRequest`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Values = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
 
 
 class RiskProfile(StrEnum):
-    """How much an unreviewed or rejected artifact may do: LOW accepts with a warning, MEDIUM and HIGH never."""
+    """Whether an unreviewed or rejected artifact is accepted: LOW does with a warning, MEDIUM and HIGH never."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -47,12 +47,12 @@ class RiskProfile(StrEnum):
 
 
 class PlannerFailureMode(StrEnum):
-    """What happens to a run whose planner fails."""
+    """How a run goes on when its planner fails."""
 
     FAIL_FAST = "fail_fast"
-    """It fails."""
+    """The run fails."""
     SINGLE_TASK_FALLBACK = "single_task_fallback"
-    """One task, the goal itself, takes the place of the plan; whoever is free does it."""
+    """One task with the goal as its description replaces the plan; any free member does it."""
 
 
 def check_positive(field_name: str, number: float | None) -> None:
@@ -79,7 +79,7 @@ class Role:
     capabilities: Names = frozenset()
     """What `Task.requires` is matched against."""
     allowed_tools: OptionalNames = None
-    """Names of the tools it may use, and no others; None is all that its agent has."""
+    """Names of the only tools it may use; None allows all tools of its agent."""
 
 
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
@@ -87,7 +87,7 @@ _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAge
 
 
 def _wrapper_of(agent: Any) -> str | None:
-    """Name the wrapper of an object of another library; None for anything else, one's own `agents` package too."""
+    """Return the wrapper's name for an object of another library, else None, also for a user's `agents` package."""
     package, _, rest = type(agent).__module__.partition(".")
     if package == "agents" and rest != "agent":
         return None
@@ -113,15 +113,15 @@ class Member:
     name: str | None
     """Unique in the team; None takes the role's id, then -2, -3 and so on."""
     budget: Budget | None
-    """Set aside from the team's budget when the run starts; None is bounded by the team alone."""
+    """Set aside from the team's budget when the run starts; with None only the team's limits hold."""
     max_concurrency: int | None
     """Most tasks at once. None: unlimited for functions and agents that declare `reentrant = True`, else 1."""
     constraints: tuple[ResourceConstraint, ...]
-    """Guard every attempt of this member, after the team's; none replaces what the agent itself limits."""
+    """Checked in every attempt of this member, after the team's; the agent's own limits hold beside them."""
     guardrails: tuple[GuardrailPolicy, ...]
-    """Look at every model and tool call of this member, after the team's."""
+    """Asked about every model and tool call of this member, after the team's."""
     senior: Member | None
-    """Gets one attempt at what a review of this member's work leaves open; stands outside the team's list."""
+    """Gets one attempt at a task when reviews leave this member's work open; not in the team's list of members."""
     id: str = field(init=False, repr=False, compare=False)
     """The member's name in its team (outside one, its role's id)."""
     concurrency: int | None = field(init=False, repr=False, compare=False)
@@ -240,9 +240,9 @@ class Team:
     output_types: Mapping[str, Any]
     """What `Task.output_type` names: types pydantic can validate."""
     constraints: tuple[ResourceConstraint, ...]
-    """Guard every attempt of every member; what they stop at once is the run."""
+    """Checked in every attempt of every member; their emergency stop stops the run."""
     guardrails: tuple[GuardrailPolicy, ...]
-    """Look at every model and tool call of every member, and at the calls of planners and judges."""
+    """Asked about every model and tool call of every member, and about the calls of planners and judges."""
     permissions: ToolPermissions | None
     """What tools may do; None allows what the roles allow, but no tool of an MCP server."""
     runtime: Any
@@ -335,7 +335,7 @@ def _check_goal(goal: str) -> str:
 @checked
 @dataclass(frozen=True)
 class TeamExecutionRequest:
-    """One thing a team is asked to do; every execution needs a request (a run id) of its own."""
+    """One job for a team; every execution needs a request of its own, with a run id of its own."""
 
     goal: Annotated[str, AfterValidator(_check_goal)]
     context: Values = field(default=EMPTY)

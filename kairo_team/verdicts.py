@@ -1,4 +1,4 @@
-"""What a review says: `EvaluationVerdict`, its findings and causes, and the context a review is made in."""
+"""The outcome of a review: `EvaluationVerdict`, its findings and causes; and its context, `EvaluationContext`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ APPROVED: Final = "approved"
 @checked
 @dataclass(frozen=True)
 class Finding:
-    """One defect, said so that a member can mend it."""
+    """One defect, described so that a member can mend it."""
 
     id: str
     criterion: str | None = None
@@ -91,7 +91,7 @@ class Finding:
     recheck: str = ""
     """How it will be checked again."""
     status: Literal["open", "closed", "regressed"] = "open"
-    """closed: it was wanting before and is right now. regressed: it was right before."""
+    """closed: it was a defect before and is mended. regressed: it was right before."""
 
 
 @checked
@@ -106,9 +106,9 @@ class CriterionResult:
     reason: str = ""
     quote: str | None = None
     text: str = ""
-    """What the criterion asks for; a member is told it of what is met, to leave that unchanged."""
+    """What the criterion asks for; a member gets it for what is met, to leave that unchanged."""
     by: Literal["check", "judge", "human"] | None = None
-    """Who decides the criterion; None where the evaluator does not say."""
+    """What decides the criterion; None when the evaluator does not set it."""
 
     @property
     def left_to_a_person(self) -> bool:
@@ -205,7 +205,7 @@ class EvaluationVerdict:
         findings: Sequence[Finding] = (),
         criteria: Sequence[CriterionResult] = (),
     ) -> Self:
-        """Say that there is no usable review, or that review is used up."""
+        """Report that there is no usable review, or that review is used up."""
         return cls(VerdictOutcome.REVIEW_EXCEEDED, None, feedback, (), findings, criteria, Cause(cause))
 
     def used_up(self, cause: Cause, why: str) -> Self:
@@ -221,7 +221,7 @@ class EvaluationVerdict:
 
     @property
     def awaits_approval(self) -> bool:
-        """Whether a person's approval is all that a PASS lacks: nothing else is open, and nothing is found wanting."""
+        """Whether a person's approval is all that a PASS lacks: nothing else is open, and no finding blocks."""
         only = self.cause is Cause.HUMAN_REQUIRED and not self.other_causes
         return only and not any(_blocks(finding) for finding in self.findings)
 
@@ -231,9 +231,9 @@ class EvaluationVerdict:
         return not NEVER_BY_RISK.isdisjoint((self.cause, *self.other_causes))
 
     def approved(self, feedback: str = "") -> Self:
-        """Return the verdict after a person's approval: a PASS where that was all it lacked, else itself, unchanged.
+        """Return the verdict after a person's approval: a PASS if that was all it lacked, else itself, unchanged.
 
-        `feedback` is what the person said. The criteria that were left to a person are met, at the level "approved".
+        `feedback` is the text of the person. The criteria that were left to a person are met, at the level "approved".
         """
         if not self.awaits_approval:
             return self
@@ -241,8 +241,8 @@ class EvaluationVerdict:
             replace(one, level=APPROVED, passed=True, reason=feedback or _BY_A_PERSON) if one.left_to_a_person else one
             for one in self.criteria
         ]
-        said = f"{_BY_A_PERSON}: {feedback}" if feedback else _BY_A_PERSON
-        return replace(self, outcome=VerdictOutcome.PASS, cause=None, feedback=said, criteria=met)
+        reason = f"{_BY_A_PERSON}: {feedback}" if feedback else _BY_A_PERSON
+        return replace(self, outcome=VerdictOutcome.PASS, cause=None, feedback=reason, criteria=met)
 
 
 def _blocks(finding: Finding) -> bool:

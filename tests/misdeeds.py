@@ -64,11 +64,11 @@ async def _make(kind: str) -> BaseException:
 
 
 SAID = {
-    "cancelled": "nobody cancelled it",
+    "cancelled": "it was not cancelled",
     "exit": "SystemExit(3): a plug-in cannot end the program",
-    "interrupt": "KeyboardInterrupt(): nobody pressed Ctrl-C",
-    "closed": "GeneratorExit(): nobody closed it",
-    "own": "End('x'): it is no Exception",
+    "interrupt": "KeyboardInterrupt(): Ctrl-C was not pressed",
+    "closed": "GeneratorExit(): it was not closed",
+    "own": "End('x'): it is not an Exception",
     "group": "two",
     "group of one": "SystemExit(3): a plug-in cannot end the program",
     "group of cancelled": "two",

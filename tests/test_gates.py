@@ -130,7 +130,7 @@ async def test_nonsense_is_asked_again_and_the_end_of_the_input_is_silence() -> 
     screen = io.StringIO()
     gate = kt.ConsoleGate(source=io.StringIO("what?\n\nr\na\nj\n"), sink=screen)
     assert await gate.decide(QUESTION) == kt.HumanDecision.approve()
-    assert screen.getvalue().count("is no answer") == 3
+    assert screen.getvalue().count("is not an answer") == 3
     assert await gate.decide(QUESTION) == kt.HumanDecision.reject()
     assert await gate.decide(QUESTION) is None
     assert await gate.decide(QUESTION) is None
@@ -201,7 +201,7 @@ async def test_the_time_of_a_question_begins_when_it_is_shown() -> None:
 async def test_too_late_is_silence_and_the_late_line_answers_nothing_else() -> None:
     gate, keyboard, screen = console(timeout=0.05)
     assert await gate.decide(question("first?")) is None
-    assert "nobody waits for the answer any more" in screen.getvalue()
+    assert "an answer is no longer needed" in screen.getvalue()
     keyboard.type("a\n")  # for the first question, which is over
     await until(lambda: keyboard.readers == 0)
     assert await gate.decide(question("second?")) is None
@@ -326,7 +326,7 @@ async def test_what_a_function_answers(answer: Any, decision: kt.HumanDecision |
 @pytest.mark.anyio
 @pytest.mark.parametrize("nonsense", ["yes", 1, 0, "", ["approve"]], ids=repr)
 async def test_nonsense_of_a_function_is_an_error(nonsense: Any) -> None:
-    with pytest.raises(TypeError, match="a HumanDecision, True, False or None is an answer"):
+    with pytest.raises(TypeError, match="must return a HumanDecision, True, False or None, not"):
         await kt.CallbackGate(lambda _: nonsense).decide(QUESTION)
 
 

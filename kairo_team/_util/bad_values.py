@@ -1,4 +1,4 @@
-"""Why a value was not made, in sentences: which field of it, what is allowed there, and what was given."""
+"""Messages for bad values: which field is wrong, what is allowed there, and what was given."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NOUNS: Final[Mapping[Any, tuple[str, str]]] = {
     type(None): ("None", "None"),
     Any: ("a value", "values"),
 }
-"""What stands for a type in a sentence: one of it, and several."""
+"""Words for a type in a sentence: singular and plural."""
 
 
 def refuse(kind: type, error: ValidationError) -> Exception:
@@ -71,7 +71,7 @@ def explain(kind: type, error: ValidationError) -> list[str]:
 
 
 def wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
-    """Say which arguments a class does not take or lacks; None when it is neither."""
+    """Return a sentence on arguments that a class does not take or lacks; None when there are none."""
     parameters = inspect.signature(kind).parameters
     takes = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
     unknown = [name for name in given if name not in parameters]
@@ -135,7 +135,7 @@ def _find(kind: type, error: ErrorDetails) -> _Place:
 
 
 def _sentences(errors: Sequence[tuple[_Place, ErrorDetails]]) -> list[str]:
-    """Say what is wrong in one place."""
+    """Return a sentence on the faults in one place."""
     wrong = [sentence for place, one in errors if (sentence := _sentence(place, one)) is not None]
     place, first = errors[0]
     return list(dict.fromkeys(wrong)) or [
@@ -154,8 +154,8 @@ def _sentence(place: _Place, error: ErrorDetails) -> str | None:
             return _takes_no(place.where, place.name, f"it takes {_listed(takes)}", takes)
         return _takes_no(place.where, place.name, f"{_article(place.kind)} takes {_listed(takes)}", takes)
     if kind in {"value_error", "assertion_error"}:
-        said = str(error.get("ctx", {}).get("error", error["msg"]))
-        return said if place.top or said.startswith(place.where) else f"{place.where}: {said}"
+        message = str(error.get("ctx", {}).get("error", error["msg"]))
+        return message if place.top or message.startswith(place.where) else f"{place.where}: {message}"
     if kind.startswith(_BOUNDS):
         return f"{place.where} {error['msg'].replace('Input should', 'must', 1)}, not {error['input']!r:.80}"
     return None
@@ -230,7 +230,7 @@ def _hints(kind: type) -> Mapping[str, Any]:
 
 
 def signature_of(kind: type, init: Callable[..., Any]) -> inspect.Signature:
-    """Return what a dataclass takes, with the types of its fields as they are written in a program."""
+    """Return the constructor's signature of a dataclass, with plain types of its fields."""
     own = inspect.signature(init)
     hints = _hints(kind)
     parameters = [one.replace(annotation=hints[name]) for name, one in own.parameters.items() if name in hints]

@@ -17,7 +17,7 @@ EVERY = 0.2
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and has not ended; one that ended may wait for its parent to read its status."""
+    """Return whether a process runs; one that has ended may still wait for its parent to read its status."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -49,7 +49,7 @@ def main() -> None:
         os.setsid()
     command = os.getpid()
     between = os.fork()
-    if between == 0:  # the watcher is nobody's child: a command may wait for all of its own
+    if between == 0:  # the watcher must not be the command's child: it may wait for all of its children
         if os.fork() == 0:
             watch(parent, command)
         os._exit(0)

@@ -15,7 +15,7 @@ from anyio.lowlevel import current_token
 class LoopClock:
     """The running event loop's clock: seconds, monotonic, virtual where the loop's time is.
 
-    It also remembers whose clock it is, so that what happens in that loop need not ask for it again.
+    It also remembers its event loop, so that code in that loop need not look it up again.
     """
 
     __slots__ = ("cancel_scope", "loop", "read", "thread")

@@ -1,4 +1,4 @@
-"""What makes a value a value: read-only containers, and no field that is taken in and ignored."""
+"""Immutable values: read-only containers, validated dataclasses, and no field that is ignored silently."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TAKES_NOTHING_ELSE: Final = ConfigDict(extra="forbid")
 
 
 def checked(kind: type[T]) -> type[T]:
-    """Let a frozen dataclass validate what its constructor is given, as its annotations say.
+    """Let a frozen dataclass validate the arguments of its constructor against its annotations.
 
-    What is wrong is a `ValueError` in sentences (`kairo_team._util.bad_values`), a field that is unknown or missing a
+    A bad value is a `ValueError` in sentences (`kairo_team._util.bad_values`), an unknown or missing field a
     `TypeError`. The validator is built when the first value is made: building all of them at the import takes longer
     than the rest of it.
     """
@@ -35,7 +35,7 @@ def checked(kind: type[T]) -> type[T]:
         try:
             validate(ArgsKwargs(args, fields), self_instance=self)
         except ValidationError as error:
-            from kairo_team._util.bad_values import refuse  # nobody pays for it before a mistake
+            from kairo_team._util.bad_values import refuse  # imported only after a mistake
 
             raise refuse(kind, error) from None
 
@@ -51,7 +51,7 @@ def _validator(kind: type) -> Any:
 
 
 class _Signature:
-    """What `inspect.signature` shows of a value, found out when it is asked for."""
+    """The signature that `inspect.signature` shows for a value class, made when it is read."""
 
     def __init__(self, kind: type, init: Callable[..., Any]) -> None:
         self._kind, self._init = kind, init
@@ -65,7 +65,7 @@ class _Signature:
 
 
 def known_arguments(kind: type[T]) -> type[T]:
-    """Let a class that checks itself say which argument its constructor does not take, which it meant, or lacks."""
+    """Let a class that checks itself name unknown arguments, the likely right names, and missing arguments."""
     as_written = cast("Any", kind).__init__
 
     @functools.wraps(as_written)
@@ -84,7 +84,7 @@ def known_arguments(kind: type[T]) -> type[T]:
 
 
 def _wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | None:
-    from kairo_team._util.bad_values import wrong_arguments  # nobody pays for it before a mistake
+    from kairo_team._util.bad_values import wrong_arguments  # imported only after a mistake
 
     return wrong_arguments(kind, given, positional)
 

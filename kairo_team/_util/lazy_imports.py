@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used, so that importing the package costs next to nothing."""
+"""Packages whose names are imported at their first use, so that importing the package is fast."""
 
 from __future__ import annotations
 

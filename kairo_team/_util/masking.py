@@ -1,4 +1,4 @@
-"""Secrets are masked wherever the library writes: results of tools, events, results of runs, logs, the terminal."""
+"""Masking of secrets in everything the library writes: tool results, events, run results, errors, logs, terminal."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _LAYOUT: Final = "\n\t\r"
 
 
 def is_ignored(place: int) -> bool:
-    """Say whether the character at a code point is one that takes no room, or a blank form."""
+    """Return whether the character at a code point has no width, or is a blank form."""
     return any(first <= place <= last for first, last in IGNORED)
 
 
 @cache
 def is_hidden(letter: str) -> bool:
-    """Say whether a character shows nothing and is no white space: of no width, a control character, a blank form."""
+    """Return whether a character is invisible but no white space: no width, a control character, a blank form."""
     if letter in _LAYOUT:
         return False
     return is_ignored(ord(letter)) or unicodedata.category(letter) in ("Cf", "Cc", "Co", "Cn", "Cs")
 
 
 def is_seen(letter: str) -> bool:
-    """Say whether a character shows: white space and what is hidden do not."""
+    """Return whether a character is visible: neither white space nor hidden."""
     return not letter.isspace() and not is_hidden(letter)
 
 
@@ -58,17 +58,17 @@ MASK: Final = "[secret]"
 
 _ESCAPE: Final = re.compile(r"%[0-9A-F]{2}")
 _INVISIBLE: Final = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in IGNORED)}]")
-"""What can stand between two letters and nobody sees."""
+"""Matches invisible characters between two letters."""
 _LEAST_BASE64: Final = 6
 """Characters of base64 below which too many ordinary words would be taken for a secret."""
 
 
 class MaskedError(Exception):
-    """Stands for an error whose text held a secret, where the error itself cannot be written anew."""
+    """Replaces an error whose text held a secret, when the error itself cannot be made again with masked text."""
 
 
 class Masker:
-    """Masks secrets as they are, in JSON, HTML and URLs, in base64, and split by characters nobody sees."""
+    """Masks secrets as they are, in JSON, HTML and URLs, in base64, and split by invisible characters."""
 
     __slots__ = ("__weakref__", "_forms", "longest")
 
@@ -76,7 +76,7 @@ class Masker:
         forms = {form for secret in secrets if secret for form in _forms(secret)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
         self.longest = len(self._forms[0]) if self._forms else 0
-        """Characters of the longest form that is looked for."""
+        """Characters of the longest form of a secret."""
 
     def __bool__(self) -> bool:
         return bool(self._forms)
@@ -165,7 +165,7 @@ class Masker:
                 made.args = self.value(error.args)
             if made is not error and not self.spans(f"{made} {made!r} {getattr(made, '__notes__', '')}"):
                 return cast("E", made)
-        except Exception:  # noqa: BLE001 - it is an error of somebody else's making
+        except Exception:  # noqa: BLE001 - the error's class is foreign code
             return None
         return None
 
@@ -255,9 +255,9 @@ def masked(value: T) -> T:
 
 def _mask_record(record: logging.LogRecord) -> bool:
     for masker in list(_maskers):
-        said = record.getMessage()
-        clean = masker.text(said)
-        if clean != said:
+        message = record.getMessage()
+        clean = masker.text(message)
+        if clean != message:
             record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[1] is not None:
             error = masker.error(record.exc_info[1])

@@ -1,4 +1,4 @@
-"""Whether a plug-in has the shape of what it is given as: found out where it is handed over, and said in a sentence."""
+"""Checks that a plug-in has the methods of its protocol, made when it is passed in; errors are sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast
 
 _MAY_BE_AWAITED = ("Any", "Awaitable", "Coroutine", "Future")
-"""What a plain `def` says it returns when it may stand for an `async def`."""
+"""Return annotations with which a plain `def` may replace an `async def`."""
 
 
 def check_plug_in(where: str, what: str, given: object, method: str, *takes: str) -> None:
@@ -123,7 +123,7 @@ def _plain_function(function: Any) -> Any:
 
 
 def _is_plain(method: Callable[..., Any]) -> bool:
-    """Say whether it was written with `def` and does not say that it may return an awaitable."""
+    """Return whether it was written with `def` and its annotation does not allow an awaitable."""
     function = _plain_function(method)
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
         return False

@@ -1,4 +1,4 @@
-"""The terminal as something that questions share: one at a time, one reader, and whoever draws steps aside."""
+"""The terminal, shared by questions and live views: one question at a time, one reader, views hidden meanwhile."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Terminal:
     """Where a person reads and types. Safe to share between event loops and threads."""
 
     def __init__(self, source: TextIO | None = None, sink: TextIO | None = None) -> None:
-        """`source` and `sink` take the place of stdin and stderr."""
+        """`source` and `sink` replace stdin and stderr."""
         self.draws_aside: list[tuple[Callable[[], object], Callable[[], object]]] = []
-        """For whatever draws on the terminal: how it stops for a question, and how it goes on."""
+        """Functions of a live view: stop for a question, and continue after it."""
         self._source = source
         self._sink = sink
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class Terminal:
             raise
 
     def _pass_on(self) -> None:
-        """Give the turn to whoever asked first; whose event loop has ended asks no more."""
+        """Give the turn to the first in line whose event loop still runs."""
         while True:
             with self._lock:
                 if not self._queue:
@@ -116,8 +116,8 @@ class Terminal:
     async def read(self) -> str:
         """Return the next line that is typed, "" at the end of the input.
 
-        A reader that was left waits on in its thread: nothing can stop it. What is typed then is for whoever asks at
-        that moment, and for nobody when there is none: it is never taken for the answer to a later question.
+        An abandoned reader keeps waiting in its thread: nothing can stop it. What is typed then answers the question
+        that is open at that moment, or is discarded when none is open: it never answers a later question.
         """
         came, typed = anyio.Event(), list[str | Exception]()
         post = poster()
@@ -150,7 +150,7 @@ class Terminal:
             stdin: TextIO | None = sys.stdin  # None where it was closed before the program began
             source = self._source or stdin
             line = "" if source is None else source.readline()
-        except Exception as error:  # noqa: BLE001 - whoever asks gets it
+        except Exception as error:  # noqa: BLE001 - it is raised in the caller
             line = error
         with self._lock:
             self._reading = False

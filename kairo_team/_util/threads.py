@@ -1,7 +1,7 @@
 """Blocking code in daemon threads of our own: a thread that hangs never keeps the process, or a run, from ending.
 
 `run_in_thread` is to `anyio.to_thread.run_sync` what an answering machine is to a telephone: the caller may leave
-at any moment, and what is said later goes to `on_late` instead of being waited for.
+at any moment, and a later result is passed to `on_late`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anyio.lowlevel import checkpoint_if_cancelled, current_token
 T = TypeVar("T")
 
 OnLate = Callable[[Any, BaseException | None], object]
-"""Told `(result, error)` of a call whose caller had left; runs in whichever thread ended last and must be quick."""
+"""Called with `(result, error)` of a call whose caller had left, in the thread that ended last; must be quick."""
 
 MAX_BUSY: Final = 256
 """Most calls running at once in the process; later ones wait in order. A call whose caller left does not count."""
@@ -34,7 +34,7 @@ _logger = logging.getLogger("kairo_team")
 
 
 class _Call(Generic[T]):
-    """One call of a function, from the moment it is handed over until its result has found somebody."""
+    """One call of a function, until its result was returned to the caller or passed to `on_late`."""
 
     __slots__ = ("_make", "_on_late", "_post", "error", "event", "result", "state")
 
@@ -48,10 +48,10 @@ class _Call(Generic[T]):
         self.error: BaseException | None = None
 
     def work(self) -> None:
-        """Run the function and keep what came of it."""
+        """Run the function and keep its result or error."""
         try:
             self.result = self._make()
-        except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
+        except BaseException as error:  # noqa: BLE001 - it is raised in the caller
             self.error = error
 
     def wake(self) -> bool:
@@ -100,7 +100,7 @@ class _Worker:
                 continue  # a call was handed over at the last moment
             call.work()
             self._pool.finish(call, self)
-            del call  # an idle thread keeps nobody's result alive
+            del call  # an idle thread must not keep a result alive
 
 
 class _Pool:
@@ -189,7 +189,7 @@ class _Pool:
 
 
 def poster() -> Callable[[Callable[[], object]], object]:
-    """Say how another thread runs a callback in this event loop; `RuntimeError` once the loop is gone."""
+    """Return a function with which other threads run a callback in this event loop; `RuntimeError` after its end."""
     native: Any = current_token().native_token
     post: Callable[[Callable[[], object]], object]
     post = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
@@ -222,7 +222,7 @@ async def run_in_thread(fn: Callable[..., T], *args: Any, on_late: OnLate | None
     """Call `fn(*args)` in a daemon thread and return its result, or raise its error.
 
     Context variables are copied into the thread. Cancellation returns at once: the thread cannot be stopped, it is
-    left to itself, and what it brings later is discarded - after `on_late`, if given, was told. Above `MAX_BUSY`
+    abandoned, and its later result is discarded, after `on_late`, if given, was called with it. Above `MAX_BUSY`
     running calls the next ones wait in order; cancelled while it waits, a call never starts.
     """
     await checkpoint_if_cancelled()

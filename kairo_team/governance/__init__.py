@@ -1,4 +1,4 @@
-"""Budgets that hold: the governor tree, and the values it speaks in."""
+"""The governor tree, which enforces budgets; constraints, guardrails and prices."""
 
 from kairo_team.budget import Budget as Budget
 from kairo_team.budget import BudgetPolicy as BudgetPolicy

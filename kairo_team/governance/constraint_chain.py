@@ -1,4 +1,4 @@
-"""`ConstraintChain`: asks constraints one after another, and takes every failure of one for an emergency."""
+"""`ConstraintChain`: asks constraints one after another; a constraint that fails is an emergency stop."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def _ask(
         action = expect(constraint.on_violation(validation), ResourceAction)
     except BaseException as raised:
         error = failure_of(raised)
-        if error is None:  # a constraint that fails must not let anything pass
+        if error is None:  # work must not continue past a constraint that fails
             raise
         problem = problem_of(error)
         validation = ResourceValidation(True, f"it failed with {problem}", {**metrics, "error": problem})

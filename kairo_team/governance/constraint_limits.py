@@ -166,10 +166,10 @@ class Timeout(_Limit):
 
 @dataclass(frozen=True, slots=True)
 class ExternalSignal:
-    """Stops the work when somebody outside says so, in the middle of a call too. EMERGENCY_STOP.
+    """Stops the work at a signal from outside, in the middle of a call too. EMERGENCY_STOP.
 
-    `signal` is the path of a file whose existence is the signal, or a function, sync or async, whose true answer is.
-    It is looked at before each turn, after each reply, and every `every` seconds. A function must be quick. A file
+    `signal` is the path of a file whose existence is the signal, or a function, sync or async, that returns True.
+    It is checked before each turn, after each reply, and every `every` seconds. A function must be quick. A file
     that cannot be looked for stops the work too.
     """
 
@@ -212,7 +212,7 @@ class ExternalSignal:
 
 
 def _is_there(path: str | os.PathLike[str]) -> bool:
-    """Say whether a file is there; raise when that cannot be found out."""
+    """Return whether a file exists; raise when that cannot be found out."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -95,9 +95,9 @@ class Governor:
         """Count one iteration, here and on every ancestor: call it before each turn of an agent.
 
         Raises `HaltError` if halted, when spent tokens, dollars (under a limit above 0) or time have reached a
-        limit here or above, or if the iteration would be one more than a limit; `InsufficientBudget` if only what
-        others were guaranteed stands in the way. A token limit of 0 of which nothing is spent refuses no iteration:
-        it may do without a model.
+        limit here or above, or if the iteration would be one more than a limit; `InsufficientBudget` if only the
+        guarantees of others prevent it. A token limit of 0 of which nothing is spent refuses no iteration: it may need
+        no model.
         """
         node = self._node
         tree = node.tree
@@ -140,8 +140,8 @@ class Governor:
     ) -> Reservation:
         """Hold all of it on the whole path, at once or not at all; never waits.
 
-        Raises `InsufficientBudget` if it does not fit now: nothing is held, nobody halted. Raises
-        `HaltError` if halted, time is up, or if not even `minimum` (default, and where it says 0: one unit
+        Raises `InsufficientBudget` if it does not fit now: nothing is held, nothing halted. Raises
+        `HaltError` if halted, time is up, or if not even `minimum` (default, and for 0: one unit
         of each dimension asked for) fits between what is spent and a limit; that limit's governor is then
         halted. A tool call over its limit is refused, never a halt.
         """
@@ -225,7 +225,7 @@ class Governor:
         """Make a child: `budget` is its ceiling, `guarantee` is set aside here at once.
 
         The default guarantee is all of the ceiling that is finite. Beyond its guarantee the child draws on
-        what nobody was guaranteed. Its seconds start now and never outlast its ancestors'. Names may repeat.
+        what no node was guaranteed. Its seconds start now and never outlast its ancestors'. Names may repeat.
         Raises `InsufficientBudget` naming the dimension if the guarantee is not there, `ValueError` if it
         is more than the ceiling, `HaltError` if halted, `GovernorClosed` after `close`.
         """
@@ -249,7 +249,7 @@ class Governor:
         return child
 
     def carve_again(self, name: str, budget: Budget, spent: Usage) -> Governor:
-        """Carve a child that was closed and goes on: what it spent here, seconds included, is its own again."""
+        """Carve a child that was closed and continues: its earlier spending, seconds included, is its own again."""
         with self._node.tree.lock:
             charge(self._node.nearest_open(), spent, -1)
             try:
@@ -359,7 +359,7 @@ class Governor:
     # -- interruption -------------------------------------------------------------------------
 
     def scope(self) -> GovernorScope:
-        """Make an async context manager whose body is cancelled the moment this or an ancestor is stopped.
+        """Return an async context manager whose body is cancelled as soon as this or an ancestor is stopped.
 
         Entry raises `HaltError` if halted. Exit raises it only if this scope itself caught the
         cancellation: the outermost stopped scope raises, a foreign cancellation always passes, a body that
@@ -384,7 +384,7 @@ class Governor:
 
     @property
     def final(self) -> HaltReason | None:
-        """Why nothing goes on here that a top-up could help, whatever was exhausted before; `None` while that is so."""
+        """Why work here has ended for good, so that no top-up can help; `None` while a top-up still could."""
         return halts.beyond_help(self._node)
 
     @property
@@ -532,7 +532,7 @@ def _line_up(node: Node, units: Units, least: Units) -> Waiter:
 
 
 def _least(asked: Units, minimum: Budget | Usage) -> Units:
-    """Return the least that is of use: what `minimum` says, one unit where it says nothing or 0."""
+    """Return the least useful amount: `minimum`, or one unit when that is missing or 0."""
     least = [1, 1, 1, 1]
     for dim, amount in ((TOKENS, minimum.tokens), (TOOL_CALLS, minimum.tool_calls), (DOLLARS, minimum.dollars)):
         if amount:
@@ -544,7 +544,7 @@ def _least(asked: Units, minimum: Budget | Usage) -> Units:
 
 
 def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bool:
-    """Say whether all of a limit of the path is committed, in one of the dimensions just charged."""
+    """Return whether all of a limit of the path is committed, in one of the dimensions just charged."""
     for limited in node.limited:
         most, cells = limited.limit, limited.cells
         if tokens:
@@ -584,7 +584,7 @@ def _remember(node: Node) -> Ended:
 
 
 def _write_ended(ended: Ended, path: str) -> BudgetNode:
-    """Write down a closed node, and what is below it when it is looked at."""
+    """Return a closed node as a value; its children are made when they are read."""
     node, cells, below = ended
     children = ReadLater(partial(_write_all_ended, below, path)) if below else ()
     return _write(node, cells, path, None, children)

@@ -72,15 +72,15 @@ def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
 
 
 def _phases(owner: str, options: dict[str, Any]) -> frozenset[GuardrailPhase] | None:
-    """Take the phases out of the options of an entry; None where it does not say."""
+    """Take the phases out of the options of an entry; None when it has none."""
     given = [options.pop(key) for key in ("phase", "phases") if key in options]
     if len(given) > 1:
-        raise ValueError(f"guardrail {owner!r}: 'phase' and 'phases' say the same: keep one of them")
+        raise ValueError(f"guardrail {owner!r}: 'phase' and 'phases' mean the same: keep one of them")
     return check_phases(owner, given[0]) if given else None
 
 
 def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> Seat:
-    """Return what a policy says of itself, with what the configuration says of it instead."""
+    """Return the declarations of a policy, overridden by those of the configuration."""
     if order is not None and seat.order == -math.inf:
         raise ValueError(f"guardrail {seat.name!r}: it always goes first: leave its order out")
     if phases is not None and not phases <= seat.phases:
@@ -90,7 +90,7 @@ def _moved(seat: Seat, phases: frozenset[GuardrailPhase] | None, order: Any) -> 
 
 
 class Placed:
-    """A policy that is asked when, and goes by the name that, a configuration says, where it does not know itself."""
+    """A policy with the phases and the name of its configuration, for policies that do not declare them."""
 
     __slots__ = ("_seat", "name", "order", "phases", "policy")
 

@@ -1,4 +1,4 @@
-"""`GuardrailChain`: asks policies one after another, and takes every failure of one for a denial."""
+"""`GuardrailChain`: asks policies one after another; a policy that fails denies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class Seat(NamedTuple):
-    """A policy, and what it says of itself."""
+    """A policy, and what it declares: name, order and phases."""
 
     order: float
     name: str
@@ -87,7 +87,7 @@ class GuardrailChain:
         return cls(policies_of(config))
 
     def covers(self, phase: GuardrailPhase) -> bool:
-        """Say whether any policy wants to see this phase."""
+        """Return whether a policy declares this phase."""
         return bool(self._seats[phase])
 
     def for_run(self) -> GuardrailChain:
@@ -159,13 +159,13 @@ def _check_fits(given: GuardrailPayload, answer: GuardrailPayload) -> None:
 
 
 def seat_of(policy: GuardrailPolicy) -> Seat:
-    """Read what a policy says of itself, with the defaults; `ValueError` for what it may not say."""
+    """Read what a policy declares, with the defaults; `ValueError` for a bad declaration."""
     kind = type(policy).__name__
     try:
         name, order, phases = name_of(policy), getattr(policy, "order", 0), getattr(policy, "phases", None)
     except Exception as error:
         raise ValueError(
-            f"the guardrail {kind!r} does not say its name, order or phases: {problem_of(error)}"
+            f"the guardrail {kind!r} cannot return its name, order or phases: {problem_of(error)}"
         ) from error
     if isinstance(order, bool) or not isinstance(order, int | float) or math.isnan(order):
         raise ValueError(f"the guardrail {name!r}: order must be a number, lower goes first, not {order!r}")
@@ -189,7 +189,7 @@ def check_phases(owner: str, phases: Any) -> frozenset[GuardrailPhase]:
 
 
 class _Broken:
-    """Stands for a policy that could not be made ready for a run, and denies whatever that would have seen."""
+    """Replaces a policy whose `for_run` failed, and denies every payload of its phases."""
 
     def __init__(self, seat: Seat, problem: str) -> None:
         self.order, self.name, self.phases, _ = seat

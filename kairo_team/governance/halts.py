@@ -1,4 +1,4 @@
-"""Halts: why a node of the tree refuses to go on, who is told, and the guards that find out.
+"""Halts: why a node of the tree refuses work, how waiters and scopes are woken, and the guards that find out.
 
 An exhausted node makes guards refuse and lets what is in flight finish; a stopped one also interrupts
 its scopes. Nothing here takes the ledger's lock: a halt may come from a signal handler whose own thread holds it.
@@ -52,7 +52,7 @@ class Tree:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.home = clock if isinstance(clock, LoopClock) else None
-        """The event loop this tree lives in, where the clock says so."""
+        """The clock of the event loop this tree belongs to; None for another clock."""
         self.clock = self.home.read if self.home else clock
         self.lock = threading.RLock()
         self.acquire = self.lock.acquire
@@ -133,7 +133,7 @@ class Halt:
         """Whether the node also interrupts what runs in its scopes."""
 
     def error(self) -> HaltError:
-        """Build the error a guard raises: with the usage and the name of the node whose limit it was."""
+        """Return the error that a guard raises, with usage and name of the node that reached its limit."""
         return HaltError(self.reason, self.node.usage(), self.node.name, lacking=self.lacking)
 
 
@@ -167,8 +167,8 @@ def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> 
 def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:
     """Halt a node, interrupt every scope in its subtree, and return its first reason. Never blocks.
 
-    A node that is stopped already interrupts nobody again: each scope looks for halts once it is registered, so none
-    was missed.
+    A node that is stopped already interrupts no scope again: each scope looks for halts after its registration, so
+    none was missed.
     """
     tree = node.tree
     halt = Halt(node, reason, dim, stopped=True)
@@ -184,7 +184,7 @@ def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:
 
 
 def wake_waiters(node: Node) -> None:
-    """Let those who wait for a hold at a node or below it look again."""
+    """Wake everything that waits for a hold at a node or below it."""
     for waiter in _inside(node.tree.waiters, node):
         waiter.wake()
 
@@ -268,7 +268,7 @@ def check_hopeless(node: Node, units: Units, minimum: Units) -> None:
 
 
 def _lacking(node: Node, dim: int, needed: int) -> InsufficientBudget | None:
-    """Say what does not fit; nothing where it is the least there is: then all is spent, which the usage says."""
+    """Return the shortage; None for the least possible amount: then all is spent, as the usage shows."""
     limit = node.limit[dim]
     if needed <= 1 or limit is None:
         return None
@@ -277,7 +277,7 @@ def _lacking(node: Node, dim: int, needed: int) -> InsufficientBudget | None:
 
 
 def stop_crossed(node: Node, added: Units) -> None:
-    """Stop the outermost node in which what was just added used a limit up, in each dimension."""
+    """Stop the outermost node in which the amount just added used up a limit, in each dimension."""
     for dim, amount in enumerate(added):
         crossed = node.without_room(dim, 1) if amount else None
         if crossed is not None:
@@ -294,14 +294,14 @@ def snapshot(registry: Iterable[One]) -> list[One]:
 
 
 def current_loop() -> object:
-    """Return what stands for the running event loop; raises `anyio.NoEventLoopError` outside one."""
+    """Return an object that identifies the running event loop; raises `anyio.NoEventLoopError` outside one."""
     return current_token().native_token
 
 
 def send(loop: object, function: Callable[..., object], *args: object) -> None:
     """Have `function` called soon in `loop`: from any task, thread or signal handler, without waiting.
 
-    Nothing happens when the loop has ended: whoever was to be told has ended with it.
+    Nothing happens when the loop has ended: so has everything that waited in it.
     """
     post: Callable[..., object] = getattr(loop, "call_soon_threadsafe", None) or _post_to_trio(loop)
     try:

@@ -1,7 +1,7 @@
-"""Waiting for a hold: first come, first served.
+"""Holds: `Reservation`, an amount set aside for one call, and `Waiter`, which waits for one, first come, first served.
 
-Who waits, waits at a place: a node and a dimension in which other holds are open. Each place has a line of
-its own, and whoever gives something back there serves the line: decides for the waiters, and wakes them.
+A waiter waits at a place: a node and a dimension in which other holds are open. Each place has a line of its own.
+When a hold there is settled or released, the line is served: its waiters are decided in order, and woken.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Reservation:
     open: bool
     """Neither settled nor released yet."""
     overshoot: bool
-    """The settled truth was more than was held."""
+    """The settled amount was more than was held."""
 
     @property
     def tokens(self) -> int:
@@ -150,7 +150,7 @@ class Reservation:
             tree.release()
 
     def covers(self, node: Node, units: Units) -> bool:
-        """Say whether it, or one taken before it in the same context, still holds any of these dimensions."""
+        """Return whether it, or one taken before it in the same context, still holds any of these dimensions."""
         mine: Reservation | None = self
         while mine is not None:
             if mine.open and mine._shares(node, units):
@@ -182,7 +182,7 @@ def reservation(node: Node, units: Units) -> Reservation:
 
 
 def holds_already(node: Node, units: Units) -> bool:
-    """Say whether the caller, or who started it, holds one of these dimensions now: then it must not wait."""
+    """Return whether the caller, or the task that started it, holds one of these dimensions: then it must not wait."""
     mine = _mine.get()
     return mine is not None and mine.covers(node, units)
 
@@ -288,7 +288,7 @@ class Waiter:
             insort(self.node.tree.lines.setdefault(place, []), self, key=attrgetter("arrival"))
 
     def leave(self) -> None:
-        """Leave the line, if it stands in one. Needs the lock."""
+        """Leave the line, if it is in one. Needs the lock."""
         place, self.place = self.place, None
         if place is not None:
             lines = self.node.tree.lines
@@ -298,7 +298,7 @@ class Waiter:
 
 
 def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
-    """Return the node of the path where somebody earlier waits for what `amount` would draw on."""
+    """Return the node of the path where an earlier waiter waits for what `amount` would draw on."""
     lines = node.tree.lines
     for place in node.line():
         line = lines.get((place, dim))
@@ -313,7 +313,7 @@ def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
 
 
 def serve(node: Node) -> None:
-    """Decide for those who wait on the path of `node`, as far as the lines allow. Needs the lock."""
+    """Decide the waiters on the path of `node`, as far as the lines allow. Needs the lock."""
     lines = node.tree.lines
     for place in node.line():
         for dim in HELD_DIMENSIONS:
@@ -327,7 +327,7 @@ def serve(node: Node) -> None:
 
 
 def dismiss(node: Node) -> None:
-    """Tell those who wait below a node that closed, and serve those it gave back to. Needs the lock."""
+    """Wake the waiters below a node that closed, and serve the lines above that it gave back to. Needs the lock."""
     wake_waiters(node)
     if node.parent is not None:
         serve(node.parent)

@@ -368,7 +368,7 @@ class Node:
         return self.used(dim) - self.cells[dim]
 
     def walled(self, dim: int, amount: int) -> Node | None:
-        """Return the nearest node whose limit `amount` more would pass, whatever was guaranteed."""
+        """Return the nearest node whose limit `amount` more would pass, whatever is guaranteed."""
         for node in self.limited:
             limit = node.limit[dim]
             if limit is not None and node.used(dim) + amount > limit:
@@ -532,7 +532,7 @@ class Node:
             node = node.parent
 
     def below(self, other: Node) -> bool:
-        """Say whether this node is `other` or was carved somewhere below it."""
+        """Return whether this node is `other` or was carved somewhere below it."""
         return any(node is other for node in self.line())
 
     def nearest_open(self) -> Node:
@@ -543,7 +543,7 @@ class Node:
         return node
 
     def earliest_deadline(self) -> tuple[float, Node] | None:
-        """Return the earliest deadline in the tree's clock, and whose it is (of equals, the outermost)."""
+        """Return the earliest deadline in the tree's clock, and its node (of equals, the outermost)."""
         owner: Node | None = None
         earliest = math.inf
         node: Node | None = self
@@ -586,7 +586,7 @@ class Node:
         return "/".join(reversed([node.escaped() for node in self.line()]))
 
     def escaped(self) -> str:
-        """Return its segment of a path: `~1` stands for a slash inside a name, `~0` for a tilde."""
+        """Return its segment of a path: `~1` is a slash inside a name, `~0` a tilde."""
         segment = self.segment
         if "~" in segment or "/" in segment:
             return segment.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""What is the same for everything that is plugged in: its name, its answers, and how a configuration makes it."""
+"""Shared code for constraints and guardrails: their names, their answers, and making them from a configuration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Catalogue(Generic[T]):
     check: Callable[[str, Any], tuple[T, ...]]
     """Returns a list of them as a tuple; `ValueError` in the name of the first argument for what is none."""
     keys: tuple[str, ...] = ()
-    """The keys under which the list stands in a file, outermost first."""
+    """The keys of the list in a file, outermost first."""
     twice: str = "keep one of them"
     """What to do about one that is configured twice."""
 

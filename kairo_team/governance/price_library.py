@@ -39,7 +39,7 @@ Tiers = tuple[tuple[int, Price], ...]
 
 
 def installed() -> bool:
-    """Say whether the library is there; loads nothing."""
+    """Return whether the library is installed; loads nothing."""
     return find_spec("genai_prices") is not None
 
 
@@ -118,7 +118,7 @@ def _price(prices: ModelPrice, above: int, *, kept_1h: bool) -> Price:
 
 
 def _rate(prices: ModelPrice, keys: tuple[str, ...], above: int) -> Decimal | None:
-    """Return the dearest of several listed rates for a prompt longer than that; None where none is listed."""
+    """Return the highest of several listed rates for a prompt longer than that; None when none is listed."""
     listed = [value for key in keys if (value := getattr(prices, key, None)) is not None]
     return max((_at(value, above) for value in listed), default=None)
 

@@ -1,4 +1,4 @@
-"""What model calls cost: by the table the user gave, by the model itself, or by the price library.
+"""Prices of model calls: by the table the user gave, by the model itself, or by the price library.
 
 Money is exact: prices are whole picodollars per million tokens, and a call's price is rounded up once, at its end.
 """
@@ -53,11 +53,11 @@ class Price:
     output: Decimal
     """A million tokens of reply, thinking included."""
     cached_input: Decimal
-    """A million tokens of prompt that the provider had in its cache; None is `input`."""
+    """A million tokens of prompt that the provider had in its cache; None takes `input`."""
     cache_write: Decimal
-    """A million tokens of prompt that it put there; None is `input`."""
+    """A million tokens of prompt that it wrote to the cache; None takes `input`."""
     cache_write_1h: Decimal
-    """A million tokens of prompt that it keeps there for an hour; None is `cache_write`."""
+    """A million tokens of prompt that it keeps there for an hour; None takes `cache_write`."""
     request: Decimal
     """One request, whatever its length."""
 
@@ -142,13 +142,13 @@ class PriceBook:
             _check_entry(name, price)
 
     def under(self, policy: BudgetPolicy) -> PriceBook:
-        """Return the same prices, with those that nobody knows counting as free where the policy allows that."""
+        """Return the same prices, with unknown ones counted as free when the policy allows that."""
         book = PriceBook(self._table)
         book._otherwise = FREE if policy.allow_unpriced else None
         return book
 
     def of(self, model: str | ChatModel, settings: Mapping[str, Any] | None = None) -> Tariff | None:
-        """Return what the model's calls cost now; None when nobody knows.
+        """Return the current price of the model's calls; None when it is unknown.
 
         `settings` are those of the call: some ask for a service that costs more.
         """
@@ -166,7 +166,7 @@ class PriceBook:
         return price_library.find(name, settings or {}) or self._otherwise
 
     def problem(self, model: str | ChatModel) -> str | None:
-        """Say what to do about a model without a known price under a limit in dollars; None when it has one."""
+        """Return what to do about a model without a known price under a limit in dollars; None when it has one."""
         return None if self.of(model) is not None else str(self.refusal(model))
 
     @staticmethod

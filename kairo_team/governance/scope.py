@@ -1,4 +1,4 @@
-"""The cancel scope of a governor: what runs inside ends the moment the governor, or one above it, is stopped."""
+"""The cancel scope of a governor: it cancels its block as soon as the governor, or one above it, is stopped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GovernorScope:
         self._scope: anyio.CancelScope | None = None
         self._loop: object = None
         self._owner: Node | None = None
-        """Whose deadline the cancel scope keeps."""
+        """The node whose deadline the cancel scope keeps."""
         self._hit: Halt | None = None
         self.running = False
         """The body was begun and has not ended."""
@@ -137,7 +137,7 @@ class GovernorScope:
         node = self.node
         tree = node.tree
         if tree.scopes.get(node) is self:
-            del tree.scopes[node]  # nobody else does, so it is still there
+            del tree.scopes[node]  # only this code deletes it, so it is still there
         else:
             tree.leave(tree.more_scopes, node, self)
 

@@ -99,7 +99,7 @@ def test_nonsense_is_asked_again_and_ctrl_c_stops_the_run_with_a_question_open(
     with terminal("run", team_file(AT_THE_TERMINAL)) as shown:
         shown.read_until(PROMPT)
         shown.press(b"perhaps\n")
-        shown.read_until("is no answer")
+        shown.read_until("is not an answer")
         shown.press(b"\x03")
         text = plain(shown.read_until())
         assert shown.process.wait(60) == 6

@@ -109,7 +109,7 @@ NAMES = (
         ([{"name": "tool-loop"}, {"name": "tool-loop"}], "keep one of them, or give each an id of its own"),
         (
             [{"name": "tool-loop", "phase": "pre_tool", "phases": ["pre_tool"]}],
-            "guardrail 'tool-loop': 'phase' and 'phases' say the same: keep one of them",
+            "guardrail 'tool-loop': 'phase' and 'phases' mean the same: keep one of them",
         ),
         (None, "guardrails are configured by a list of mappings, not None"),
     ],

@@ -201,7 +201,7 @@ class Unsayable:
         ([Policy(FINE, phases={"lunch"})], "phases must be one or several of 'post_model', .*not {'lunch'}"),
         ([Policy(FINE, phases=())], r"phases must be one or several of .*not \(\)"),
         ([Policy(FINE, phases=5)], "phases must be one or several of .*not 5"),
-        ([Unsayable()], "'Unsayable' does not say its name, order or phases: OSError: away"),
+        ([Unsayable()], "'Unsayable' cannot return its name, order or phases: OSError: away"),
     ],
 )
 def test_what_is_no_guardrail_is_refused(given: Any, message: str) -> None:
