@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial, wraps
 from typing import Any
@@ -92,7 +93,7 @@ TEAM = kt.Team("desk", [MEMBER])
 
 def takes(kind: Any) -> str:
     """The fields of a value, as a sentence lists them."""
-    *before, last = kind.__dataclass_fields__
+    *before, last = (one.name for one in dataclasses.fields(kind) if one.init)
     return f"{', '.join(before)} and {last}"
 
 

@@ -253,7 +253,7 @@ def test_governed_says_what_it_cannot_take() -> None:
         governed("gpt")  # type: ignore[type-var]
     with pytest.raises(ValueError, match="bind to it afterwards"):
         governed(Scripted().bind(stop=["."]))  # type: ignore[type-var]
-    with pytest.raises(ValueError, match=r"how GenericFakeChatModel limits a reply's tokens.*limit='\.\.\.'"):
+    with pytest.raises(ValueError, match=r"unknown for GenericFakeChatModel.*limit='\.\.\.'"):
         governed(GenericFakeChatModel(messages=iter(["x"])))
 
 
