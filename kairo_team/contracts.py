@@ -43,16 +43,16 @@ class ChatModel(Protocol):
     C2. It keeps no conversation: what it was asked before is no part of what it is asked now.
     C3. Calls at once do not mix.
     C4. The reply never has more tokens than `request.max_tokens`, when that is set, else than `max_output_tokens`.
-    C5. `ModelResponse.usage` is what the provider says it used, or None when it does not say: no guess, and not nothing
-        where a provider was asked.
+    C5. `ModelResponse.usage` is what the provider reports, or None when it reports nothing: no guess, and not zero
+        after a provider was called.
     C6. Cancellation passes through, and leaves the model fit for the next call.
     C7. It changes nothing of the request.
-    C8. A provider that does not answer is a `kairo_team.errors.ModelCallError`, which says whether the call may be made
-        again, or elsewhere; it is never a reply.
-    C9. It asks its provider once for each call: whoever calls it makes the call again, with a hold of its own.
+    C8. A provider that does not answer is a `kairo_team.errors.ModelCallError`, whose `kind` shows whether the call may
+        be made again, or elsewhere; it is never a reply.
+    C9. It calls its provider once for each call: retries are made by the caller, with a hold of their own.
     C10. `count_tokens` is never less than the tokens of the prompt that the provider counts.
     C11. `price` is a finite amount, not negative, the same for the same usage, and no smaller for more tokens.
-    C12. What `stream` tells is the text of the reply it returns, in order; what its listener raises ends the call.
+    C12. `stream` passes on the text of the reply it returns, in order; what `on_text` raises ends the call.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `async stream(request, on_text) -> ModelResponse`, the same as `complete` but calling
@@ -84,15 +84,15 @@ class GovernedChatModel(Protocol):
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request; raises `HaltError` or `InsufficientBudget` instead of overspending.
 
-        `ConstraintExit` when a constraint ends the attempt gracefully: return what there is, or let it pass.
+        `ConstraintExit` when a constraint ends the attempt gracefully: return the work so far, or do not catch it.
         `GuardrailDenied` when a guardrail refuses the request or its reply.
         """
         ...
 
     async def stream(self, request: ModelRequest) -> ModelResponse:
-        """Do the same, and tell the run's subscribers each piece of the text as it comes: `model.delta` events.
+        """Do the same, and emit each piece of the text to the run's subscribers as it comes: `model.delta` events.
 
-        While a guardrail looks at replies, nothing is told before the whole reply passed.
+        With a guardrail for replies nothing is emitted before the whole reply passed.
         """
         ...
 
@@ -102,7 +102,7 @@ class MemberContext(Protocol):
 
     @property
     def governor(self) -> Governor:
-        """The attempt's own budget; book on it what is spent elsewhere."""
+        """The attempt's own budget; book spending outside the context on it."""
         ...
 
     @property
@@ -158,8 +158,8 @@ class MemberContext(Protocol):
         """Return what `make` returned when this work was first done; `make` may be async, its value JSON can hold.
 
         For what a prompt takes from the clock, from chance or from what is left of a budget: where a suspended attempt
-        is made again it must say the same, or its model is asked, and paid, again. A name may be used again: its second
-        use has the second value.
+        is made again the prompt must be the same, or its model is called, and paid, again. A name may be used again: its
+        second use has the second value.
         """
         ...
 
@@ -176,28 +176,28 @@ class MemberContext(Protocol):
         ...
 
     def keep(self, text: str) -> None:
-        """Put partial work in safety: it comes back when the attempt is killed, halted or times out."""
+        """Save partial work: it is returned when the attempt is killed, halted or times out."""
         ...
 
 
 class Agent(Protocol):
     """Does a task.
 
-    C1. `run` returns an `AgentOutput`, an `Artifact` or a string that says something; None or anything else is a
+    C1. `run` returns an `AgentOutput`, an `Artifact` or a string that is not blank; None or anything else is a
         failed attempt, not tried again.
-    C2. An agent made for any task hands its model all that the assignment says: goal, context, task, inputs, upstream
+    C2. An agent made for any task gives its model the whole assignment: goal, context, task, inputs, upstream
         artifacts, directives and, on a revision, the previous artifact and the findings.
     C3. `HaltError` and `InsufficientBudget` leave it as they were raised: not swallowed, flattened to another error or
         wrapped in a group. After one of them, or with its budget used up, it asks no model.
     C4. Cancellation passes through at once, and nothing it began is left running.
     C5. What it spends outside the governed models of its context it books on `context.governor`: every call, those
-        made again included, and one whose usage nobody told too. With `own_loop` its loops are counted.
-    C6. An `AgentOutput` tells the truth of this one run: what was used, turns, tool calls; never more than `max_turns`.
-    C7. What it has so far it puts in safety with `context.keep`, so that a deadline, a halt or a failure leaves it.
+        made again included, and one whose usage is unknown too. With `own_loop` its loops are counted.
+    C6. An `AgentOutput` reports this one run truthfully: usage, turns, tool calls; never more than `max_turns`.
+    C7. It saves its work so far with `context.keep`, so that it survives a deadline, a halt or a failure.
     C8. With `reentrant = True`, which a bare function is taken to be, it is called many times at once and gives what it
         would give one after another. Without that it is never called twice at once.
     C9. It changes nothing around it: environment, working directory, context variables, logging, random state.
-    C10. A failure is raised, or told by a status; the text of an error is never its answer.
+    C10. A failure is raised, or reported by a status; the text of an error is never its answer.
     C11. Its tools are those of the context: every call is permitted, guarded and counted.
     C12. Its model calls are those of the context, or governed alike: held before they are made, cut to what is left,
         and nothing that a guardrail refused is sent or used.
@@ -234,11 +234,11 @@ AgentLike = Agent | AgentFunction
 class ResourceConstraint(Protocol):
     """A soft limit inside the budget: looks at an attempt before each turn and after each reply.
 
-    C1. `validate` says whether the limit is reached (`>=`, not `>`), a violation with a reason and what it measured.
+    C1. `validate` returns whether the limit is reached (`>=`, not `>`), a violation with a reason and its measures.
         `share`, where there is one, is 1.0 from there on and less before.
     C2. It measures what it is shown, the attempt's own numbers, and nothing else that runs; it changes nothing.
     C3. It keeps nothing of one attempt: one object guards many at once, shown to it in any order.
-    C4. `on_violation` is asked only about a violation and says what is to happen, the same for the same violation.
+    C4. `on_violation` is asked only about a violation and returns an action, the same for the same violation.
     C5. What it cannot measure is not fine: it raises, or it is violated. Whatever it raises or returns that is not of
         these types stops the attempt as an emergency, in its name.
     C6. `watch`, where there is one, waits until there is a violation and returns that, in the middle of a call too.
@@ -270,15 +270,15 @@ class GuardrailPolicy(Protocol):
     C2. It changes nothing itself: what it was shown stays as it was.
     C3. A modified payload is of the same phase as the one shown, at tools about the same tool. What it removes is in
         no piece of text any more, arguments of tool calls too; shown again, the payload passes as it is.
-    C4. It may be asked about many payloads at once; what it says of one task's does not depend on other tasks.
+    C4. It may be asked about many payloads at once; its decision for one task does not depend on other tasks.
     C5. What it learns belongs to one run: `for_run` returns a policy that has seen nothing, and one without `for_run`
         keeps nothing of what it saw.
     C6. Its own failure lets nothing pass: whatever it raises or returns that is not a decision denies, in its name.
     C7. Cancellation passes through.
-    C8. It is asked in its `phases` and in no others, and says the same of itself whenever it is asked.
+    C8. It is asked in its `phases` and in no others; `name`, `order` and `phases` never change.
     C9. In a run, what it denies goes no further: no model is called and nothing charged for a denied request, a
-        denied reply is charged and reaches nobody, a denied tool does not run, a denied result is replaced.
-    C10. In a run, what it modifies is all that models, tools and members see; what it warns of passes and is told.
+        denied reply is charged and not delivered, a denied tool does not run, a denied result is replaced.
+    C10. In a run, what it modifies is all that models, tools and members see; what it warns of passes and is recorded.
 
     Optional: `name` (default: the class's name); `order` (default 0; lower goes first); `phases`, the set of
     `GuardrailPhase`s it wants to see (default: all); `for_run() -> GuardrailPolicy`, a policy with state of its own
@@ -337,7 +337,7 @@ class HumanGate(Protocol):
         off or to raise. Silence never approves.
     C3. It may be asked several questions at once; each gets its own answer.
     C4. Cancellation passes through: the run has ended.
-    C5. In a run, what it says is done: approve accepts, reject fails, and where nobody answers nothing is accepted
+    C5. In a run its decision is carried out: approve accepts, reject fails, and without an answer nothing is accepted
         and no tool is used.
     """
 
@@ -359,11 +359,11 @@ class EvaluationStrategy(Protocol):
 
     C1. It returns an `EvaluationVerdict` that does not contradict itself: a score of 0 or only criteria that are not
         met are no PASS, a score of 1 or only criteria that are met no REVISE, and what it passes scores no less than
-        what it sends back. What the run says of rounds it never says.
+        what it sends back. It never uses the causes about rounds, which are the run's.
     C2. No evidence, no PASS: what is blank to the eye never passes. Any other text is reviewed, also one cut off.
     C3. What is good passes, or where others have the last word is ESCALATE; what is bad is REVISE or ESCALATE.
-    C4. Every blocking finding says something to act on. No score, nothing a judge said beside its answers and nothing
-        of earlier failures is in a finding, nor in the feedback of a REVISE.
+    C4. Every blocking finding has something to act on. No score, no words of a judge beside its answers and no
+        earlier failure is in a finding, nor in the feedback of a REVISE.
     C5. A deterministic one gives equal verdicts for equal input: again, later, in any order, by another object.
     C6. It asks the same in every round: what is good passes after any REVISE, what is bad does not for being shown
         again.
@@ -373,16 +373,16 @@ class EvaluationStrategy(Protocol):
     C9. It is re-entrant: many reviews at once come to what each comes to alone.
     C10. It changes nothing of what it is given.
     C11. It asks its own judge and no other model, by `context.context`, where the run pays. Without governed models, or
-        without money (`judge_budget`), nobody is asked and nothing passes.
+        without money (`judge_budget`), no model is called and nothing passes.
     C12. A judge's reply counts when it is whole and the only one; else the judge is asked once more at most, and then
-        it has failed (C7). A judge that cannot tell has decided nothing.
-    C13. What stands in an artifact is data: it makes nothing pass that fails without it.
+        it has failed (C7). A judge that does not know has decided nothing.
+    C13. Text in an artifact is data: it makes nothing pass that fails without it.
     C14. The order of its parts (criteria, judges, strategies) never changes outcome, score or cause.
-    C15. What it says of itself is true.
+    C15. What it declares is true.
 
     Optional: `models`, the judges it asks, () for none: they are checked and their money is set aside before work
     starts; `preflight(*, judge, gate)`, sentences on what it cannot decide, given whether a judge and a human gate are
-    wired; `vacuous`, True where only a blank artifact can fail; `digest`, which stands for its criteria and never
+    wired; `vacuous`, True where only a blank artifact can fail; `digest`, which identifies its criteria and never
     changes.
     """
 
@@ -394,18 +394,18 @@ class EvaluationStrategy(Protocol):
 class Planner(Protocol):
     """Turns a goal into tasks.
 
-    C1. `plan` returns a `TaskGraph` or raises; nothing else, whatever it is told.
-    C2. It starts no work: no member is called, request and team stay as they are.
-    C3. Its tasks can be given to somebody: they name what the team has, and need what somebody there can do.
+    C1. `plan` returns a `TaskGraph` or raises; nothing else, whatever it is given.
+    C2. It starts no work: no member is called, request and team stay unchanged.
+    C3. A member can do each of its tasks: they name only what the team has, and need only what a member can do.
     C4. It keeps nothing of a plan: one object plans for many teams, at once and again.
     C5. `HaltError` and cancellation pass through.
     C6. What it spends goes through its context, so that it is held and counted, and never more than there is.
-    C7. A model's answer is not taken at its word: what cannot be run is sent back with what is wrong, once at most, and
-        then it raises.
-    C8. Its `preview`, where it has one, is the plan that `plan` gives, and asks nobody.
-    C9. Of a request that has a plan it keeps the tasks as they are; new ones have ids of their own.
+    C7. A model's plan is checked: one that cannot be run is sent back with its faults, once at most, and then it
+        raises.
+    C8. Its `preview`, where it has one, is the plan that `plan` returns, and calls no model.
+    C9. Of a request that has a plan it keeps the tasks unchanged; new ones have ids of their own.
 
-    Optional: `preview(request, team)`, the same plan, where it is known without asking anybody; `preflight(models)`,
+    Optional: `preview(request, team)`, the same plan, if it is known without a model call; `preflight(models)`,
     sentences on why it could not plan here, asked before anything starts.
     """
 
@@ -423,18 +423,18 @@ class TeamCoordinator(Protocol):
     C4. The first event is `team.started`, the last exactly one of the team's ends, the one of the result's status;
         nothing follows, and it is out before the result is.
     C5. Events bear the request's run id and the numbers 1, 2, 3 without gaps, whatever runs side by side;
-        all who watch the run get the same.
-    C6. Every planned task has exactly one terminal event, after its other events in their order; what is said of a
-        task there is what the result says.
+        all subscribers get the same.
+    C6. Every planned task has exactly one terminal event, after its other events in their order; they agree with
+        the result about the task.
     C7. The result has one outcome for each planned task, in plan order, those added on the way behind them, and a
         status that follows from them. What it ends the run without, by `TeamRun.conclude`, does not count.
     C8. A task starts when what it depends on is accepted, and no later for want of anything but a slot, a lease or
         money; it is handed those artifacts.
     C9. Never more attempts of a member at once than its `max_concurrency`, nor tasks than `max_parallel_tasks`.
     C10. At the deadline, which covers planning, and at a kill, work in flight is cancelled for real and the run ends
-        within the grace: TIMEOUT or CANCELLED, with what was finished and what was kept; a warning names whoever
-        ignored a deadline.
-    C11. The caller's cancellation ends the work, is told as `team.cancelled` and goes on; nothing is left running.
+        within the grace: TIMEOUT or CANCELLED, with what was finished and what was kept; a warning names the code
+        that ignored a deadline.
+    C11. The caller's cancellation ends the work, is emitted as `team.cancelled` and raised again; no work goes on.
     C12. Every member works under a governor carved from the team's; spent never passes the budget, at any fan-out,
         and the result's usage is the truth.
     C13. An attempt that raises, times out by itself, or returns None or a wrong type is a failed attempt, in the
@@ -449,7 +449,7 @@ class TeamCoordinator(Protocol):
     C16. REVISE leads to another attempt of the same member with the findings and the previous artifact,
         `max_feedback_rounds` times at most. Nothing is judged twice; an earlier artifact again, or three reviews in a
         row without progress, end it. When it is used up the best artifact comes back, not the last.
-    C17. A task nobody can do fails the run while planning, with the task and what it needs named; all are skipped.
+    C17. A task that no member can do fails the run while planning; the error names task and needs; all are skipped.
     C18. A planner's failure fails the run, no member called, or, where that was asked for, gives way to one task of the
         goal: DEGRADED, with a warning.
     C19. A person decides what a review left open: approve accepts, reject fails, revise buys one more attempt, silence
@@ -457,9 +457,9 @@ class TeamCoordinator(Protocol):
         `rounds_exhausted`. What is put off suspends the run when all else is done; resumed, it repeats nothing.
     C20. Unless it sets another, its output is the artifacts of the accepted tasks without an accepted dependent. Only a
         run that is COMPLETED or DEGRADED has one; what there is of any other is its partial output, and every end but
-        COMPLETED says why: in `error`, or where it is DEGRADED in `warnings`.
+        COMPLETED has its reason in `error`, or when it is DEGRADED in `warnings`.
 
-    Optional: `preview(request, team)`, the plan it will run where that is known without asking anybody (else None), for
+    Optional: `preview(request, team)`, the plan it will run if it is known without a model call (else None), for
     `kairo_team.check`; it raises `PlanRefused` for what `execute` would refuse. `preflight(request, team)`, sentences
     on what else it would refuse, such as a planner without a model. `judges(plan, team)`, the models and agents that
     reviews of the plan (None: not known yet) ask; with some, the check sets the reviews' share aside.
