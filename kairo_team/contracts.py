@@ -158,8 +158,8 @@ class MemberContext(Protocol):
         """Return what `make` returned when this work was first done; `make` may be async, its value JSON can hold.
 
         For what a prompt takes from the clock, from chance or from what is left of a budget: where a suspended attempt
-        is made again the prompt must be the same, or its model is called, and paid, again. A name may be used again: its
-        second use has the second value.
+        is made again the prompt must be the same, or its model is called, and paid, again. A name may be used again:
+        its second use has the second value.
         """
         ...
 
@@ -434,7 +434,8 @@ class TeamCoordinator(Protocol):
     C10. At the deadline, which covers planning, and at a kill, work in flight is cancelled for real and the run ends
         within the grace: TIMEOUT or CANCELLED, with what was finished and what was kept; a warning names the code
         that ignored a deadline.
-    C11. The caller's cancellation ends the work, is emitted as `team.cancelled` and raised again; no work goes on.
+    C11. The caller's cancellation ends the work, is emitted as `team.cancelled` and raised again; nothing is left
+        running.
     C12. Every member works under a governor carved from the team's; spent never passes the budget, at any fan-out,
         and the result's usage is the truth.
     C13. An attempt that raises, times out by itself, or returns None or a wrong type is a failed attempt, in the
