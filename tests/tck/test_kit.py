@@ -443,7 +443,7 @@ def test_what_fails_is_named_with_its_clause(output: str) -> None:
     name = "test_c17_what_nobody_can_do_fails_the_run_while_planning"
     (line,) = [line for line in lines_about(output, "TestRaising") if "FAILED" in line]
     assert line.startswith(f"  C17 FAILED: {name} - ValueError: task 'odd' needs the capabilities")
-    assert "TeamCoordinator C17. A task nobody can do fails the run while planning" in output
+    assert "TeamCoordinator C17. A task that no member can do fails the run while planning" in output
 
 
 def test_what_is_expected_to_fail_is_reported_as_that(output: str) -> None:
