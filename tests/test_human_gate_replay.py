@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.testing import ScriptedAgent, ScriptedModel
-from tests.human import APPROVE, AsksFirst, Gate, LeavesOpen, Office, statuses
+from tests.human import APPROVE, REJECT, REVISE, AsksFirst, Gate, LeavesOpen, Office, statuses
+from tests.team_machine_checks import comparable
 
 pytestmark = pytest.mark.anyio
 
@@ -118,3 +122,41 @@ async def test_a_directive_and_a_cancelled_task_hold_over_sessions() -> None:
     result = await desk.resume()
     assert statuses(result) == {"first": "completed", "asked": "completed", "then": "completed", "never": "skipped"}
     assert seen[-1] == ("then", ("shorter",))
+
+
+@pytest.mark.parametrize("decision", [APPROVE, REVISE, REJECT, None])
+async def test_a_task_cancelled_before_it_got_a_recorded_decision_is_cancelled_again(
+    decision: kt.HumanDecision | None,
+) -> None:
+    """The decision comes after 1 second, and the task waits for its slot until it is cancelled at 5 seconds."""
+    journal, called = MemoryJournal(), list[str]()
+    config: dict[str, Any] = {"risk_profile": kt.RiskProfile.LOW, "max_parallel_tasks": 1}
+
+    class Recorded(kt.Runtime):
+        def journal_for(self, run_id: str) -> MemoryJournal:
+            return journal
+
+    class Slow:
+        async def decide(self, question: kt.HumanRequest) -> kt.HumanDecision | None:
+            called.append("gate")
+            await anyio.sleep(1)
+            return decision
+
+    async def work(assignment: kt.Assignment) -> str:
+        called.append(assignment.task.id)
+        if assignment.task.id == "other":
+            await anyio.sleep(5)
+            desk.runtime.runs["r"].cancel_task("asked", "not wanted")
+            await anyio.sleep(5)
+        return "text"
+
+    desk = Office({"m": work}, evaluator=LeavesOpen("asked"))
+    desk.runtime = Recorded(gate=Slow(), subscribers=[desk.recorder])
+    plan = [kt.Task("asked", "do", weight=2), kt.Task("other", "do")]
+    result = await desk.run(plan, **config)
+    assert statuses(result) == {"asked": "cancelled", "other": "completed"}
+    assert called == ["asked", "gate", "other"]
+    request = kt.TeamExecutionRequest("Do it.", plan=kt.TaskGraph(plan), config=kt.TeamConfig(**config), run_id="r")
+    again = await desk.coordinator.execute(request, replace(desk.team, runtime=Recorded(gate=Slow())))
+    assert comparable(again) == comparable(result)
+    assert called == ["asked", "gate", "other"]

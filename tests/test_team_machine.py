@@ -16,7 +16,7 @@ from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDi
 from kairo_team.results import Attempt
 from kairo_team.testing import run_in_virtual_time, virtual_time_backends
 from kairo_team.verdicts import Cause
-from tests.team_machine import Scenario, Script, scenarios
+from tests.team_machine import Deed, Scenario, Script, scenarios
 from tests.team_machine_checks import check, comparable
 from tests.team_machine_doubles import call_model
 from tests.team_machine_play import Played, play, replay, run_again
@@ -53,7 +53,7 @@ def test_what_holds_of_every_run_and_of_its_replay(backend: str, scenario: Scena
     A run that still waits for a person gives the result it waits with, when its questions are put off again. A run
     whose caller was cancelled has no result that could be given again: see below.
     """
-    check_run_and_replay(backend, scenario)
+    describe(check_run_and_replay(backend, scenario))
 
 
 @pytest.mark.parametrize("backend", virtual_time_backends)
@@ -61,13 +61,12 @@ def test_what_holds_of_every_run_and_of_its_replay(backend: str, scenario: Scena
 @given(scenario=scenarios(waits=True))
 def test_the_same_holds_of_runs_that_wait_for_people(backend: str, scenario: Scenario) -> None:
     """Most of them have several sessions, and what was finished in one meets what happens in the next."""
-    check_run_and_replay(backend, scenario)
+    describe(check_run_and_replay(backend, scenario))
 
 
-def check_run_and_replay(backend: str, scenario: Scenario) -> None:
+def check_run_and_replay(backend: str, scenario: Scenario) -> Played:
     """A question that was put off has no recorded answer: it is put off again, also where a halt ended what waited."""
     played = run_in_virtual_time(play, scenario, backend=backend)
-    describe(played)
     check(played)
     if played.result is not None:
         cut = "defer" in (scenario.gate or ()) and "halt" in played.records
@@ -75,6 +74,7 @@ def check_run_and_replay(backend: str, scenario: Scenario) -> None:
         again = run_in_virtual_time(partial(replay, put_off=waits), scenario, played.records, backend=backend)
         assert again.called == []
         assert comparable(again.result) == comparable(played.result)
+    return played
 
 
 @settings(max_examples=EXAMPLES // 2)
@@ -214,3 +214,36 @@ def test_a_replayed_attempt_gives_its_lease_back(backend: str) -> None:
         deeds=[],
     )
     check(run_in_virtual_time(play, scenario, backend=backend))
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+def test_a_task_cancelled_at_the_moment_of_its_decision_is_cancelled_again_in_a_replay(backend: str) -> None:
+    """The gate decides at the very moment of the deed: the decision is recorded, and the task does not get it."""
+    scenario = Scenario(
+        tasks=[kt.Task(f"t{number}", "do") for number in range(4)],
+        scripts=[Script(["succeed"], 0.0, [review]) for review in ("pass", "revise", "revise", "pass")],
+        members=[{"role": "r0", "max_concurrency": None, "budget": None, "senior": False}],
+        config=kt.TeamConfig(
+            risk_profile=kt.RiskProfile.LOW,
+            max_feedback_rounds=0,
+            task_timeout=20.0,
+            review_timeout=5.0,
+            cancel_grace=0.0,
+        ),
+        shared=None,
+        expert=True,
+        live=False,
+        policy={"retries": 0, "backoff": 0.2, "try_others": True, "abort_team": False},
+        reviewed=True,
+        planner=None,
+        fallback=False,
+        approval=False,
+        replan=False,
+        gate=["defer", "defer", "approve"],
+        guarded=False,
+        answers=["later", "approve"],
+        more=None,
+        deeds=[],
+        later=[Deed(0.05, "cancel task", 2)],
+    )
+    check_run_and_replay(backend, scenario)

@@ -363,6 +363,8 @@ class TeamRun:
             decision = await self._dispatcher.wait_for(task_run, key, self._questions.ask, key, question)
             if task_run.interrupted is None and (decision is None or decision.action != "defer"):
                 return decision
+            if isinstance(task_run.interrupted, str):  # the decision may be recorded all the same
+                task_run.records.put_cancelled_in(key, task_run.interrupted)
             task_run.interrupted = task_run.interrupted or question
         raise Interrupted(str(task_run.interrupted))
 

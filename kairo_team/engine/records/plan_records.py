@@ -200,10 +200,16 @@ class PlanRecords:
         """Record that the task was cancelled."""
         self.put(self._task_key("cancelled", task_id), Cancellation(reason, started))
 
+    def put_cancelled_in(self, key: str, reason: str) -> None:
+        """Record that a task was cancelled before it got what came of its step `key`, which may be recorded."""
+        self.put(f"{key}:cancelled", Cancellation(reason))
+
     def cancelled_in_flight(self, task_id: str, key: str | None = None) -> str | None:
-        """Return why the task was cancelled in flight, if it was, and before it made the step `key`."""
-        found = self.cancelled(task_id) if key is None or self.recall(key) is MISSING else None
-        return None if found is None or not found.started else found.reason
+        """Return why the task was cancelled in flight, if it was, and before it got what came of the step `key`."""
+        found = MISSING if key is None else self.recall(f"{key}:cancelled")
+        if found is MISSING and (key is None or self.recall(key) is MISSING):
+            found = self.cancelled(task_id)
+        return found.reason if isinstance(found, Cancellation) and found.started else None
 
     def _recall_of(self, kind: type[T], name: str, task_id: str) -> T | None:
         found = self.recall(self._task_key(name, task_id))
