@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
 from kairo_team.budget import HaltReason
+from kairo_team.coordinators.failure_policy import Retries
 from kairo_team.human import HumanRequest
 from kairo_team.team import RiskProfile
 from kairo_team.verdicts import Cause, EvaluationVerdict, Finding, VerdictOutcome
@@ -39,6 +41,7 @@ class TaskWork:
     ) -> None:
         self.run = run
         self._policy = policy
+        self._retries = Retries(run, policy)
         self._reviewers = reviewers
         self._replan = replan
 
@@ -49,7 +52,7 @@ class TaskWork:
         progress = Progress(run.config.max_feedback_rounds)
         attempt = await self.try_once(task, progress, None, ())
         if attempt.error is not None:
-            attempt = await self._until_made(task, progress, attempt)
+            attempt = await self._retries.until_made(task, attempt, partial(self.try_once, task, progress, None, ()))
         if evaluator is None and attempt.error is None:
             run.accept(task, attempt)
             return
@@ -61,7 +64,8 @@ class TaskWork:
             previous, findings = attempt, findings_for_next_attempt(verdict)
             attempt = await self.try_once(task, progress, previous, findings)
             if attempt.error is not None:
-                attempt = await self._until_made(task, progress, attempt, previous, findings)
+                again = partial(self.try_once, task, progress, previous, findings)
+                attempt = await self._retries.until_made(task, attempt, again)
         best, last = progress.best() if progress.reviewed else (attempt, None)
         await self.fail(task, attempt.error, best=best, verdict=last)
 
@@ -82,55 +86,6 @@ class TaskWork:
         self.run.fail(task, error, best=best, verdict=verdict)
         if self._policy.abort_team and not going_on:
             self.run.abort(f"task {task.id!r} failed: {error}", failed=task)
-
-    # ------------------------------------------------------------------ tries
-
-    async def _until_made(
-        self,
-        task: Task,
-        progress: Progress,
-        attempt: Attempt,
-        previous: Attempt | None = None,
-        findings: Sequence[Finding] = (),
-    ) -> Attempt:
-        """Go on after a failed attempt, with retries and others; one with an error is the last that could be made."""
-        others = None
-        while True:
-            attempt = await self._try_again(task, progress, previous, findings, attempt)
-            if attempt.error is None or not self._policy.try_others or await self._is_over(task, attempt):
-                return attempt
-            others = list(self.run.others(task)) if others is None else others
-            if not await self._hand_over(task, others):
-                return attempt
-            attempt = await self.try_once(task, progress, previous, findings)
-
-    async def _hand_over(self, task: Task, others: list[str]) -> bool:
-        """Give the task to the next of the others that has budget for it; they are used up."""
-        while others:
-            if await self.run.hand_over(task, others.pop(0)):
-                return True
-        return False
-
-    async def _is_over(self, task: Task, attempt: Attempt) -> bool:
-        """Return whether nobody else is to try: a person or a constraint ended it, or the team has nothing left."""
-        ended = attempt.over or attempt.interrupted is not None or attempt.halt is HaltReason.EMERGENCY_STOP
-        return ended or await self.run.is_over(task)
-
-    async def _try_again(
-        self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding], attempt: Attempt
-    ) -> Attempt:
-        """Let the member that made an attempt try again, as often as its task or the policy allows."""
-        policy, retry = self._policy, 0
-        retries = policy.retries if task.retries is None else task.retries
-        while attempt.error is not None and attempt.interrupted is None and not attempt.over:
-            if attempt.halt is None or not await self.run.top_up(task, attempt):
-                if attempt.final or retry >= retries or not policy.tries_again(attempt.kinds):
-                    break
-                retry += 1
-                seed = f"{self.run.request.run_id}:{task.id}:{progress.tries}"
-                await self.run.pause(task, policy.delay(retry, seed))
-            attempt = await self.try_once(task, progress, previous, findings)
-        return attempt
 
     def try_once(
         self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding]

@@ -32,9 +32,9 @@ class Prompts:
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
         """Take templates by name; `ValueError` for a name, a variable or a filter there is not."""
-        given = {} if overrides is None or overrides == {} else check_names("templates", overrides, TEMPLATES)
-        self._overrides = frozenset(given.items())
-        if given:
+        self._overrides = frozenset[tuple[str, str]]()
+        if overrides is not None and overrides != {}:
+            self._overrides = frozenset(check_names("templates", overrides, TEMPLATES).items())
             _check(self._overrides)
 
     def render(self, name: str, **values: object) -> str:
