@@ -98,9 +98,7 @@ class Retries:
                 return attempt
             attempt = await again()
 
-    async def _with_same_member(
-        self, task: Task, attempt: Attempt, again: Callable[[], Awaitable[Attempt]]
-    ) -> Attempt:
+    async def _with_same_member(self, task: Task, attempt: Attempt, again: Callable[[], Awaitable[Attempt]]) -> Attempt:
         """Let the member that made an attempt try again, as often as its task or the policy allows."""
         policy, retry = self._policy, 0
         retries = policy.retries if task.retries is None else task.retries

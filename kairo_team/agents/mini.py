@@ -13,7 +13,7 @@ from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.lone_agent import run_alone
 from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known, repeated
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.models.admission import prompt_bound
+from kairo_team.models.governed_model import prompt_bound
 from kairo_team.output_types import check_output, schema_of
 from kairo_team.prompts import Prompts
 from kairo_team.prompts.overrides import check_names

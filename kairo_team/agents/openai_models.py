@@ -13,8 +13,8 @@ from agents import Usage as TheirUsage
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
 
 from kairo_team.agents.openai_views import NativeCall, rebuilt, reply_view, sound_reply
-from kairo_team.models.admission import prompt_bound
 from kairo_team.models.client_errors import call_error
+from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.resolver import modules_of, refuse_real
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kairo_team.agents.pydantic_ai_messages import NativeRequest, ReplyView, Req
 from kairo_team.agents.wrapped import Ending
 from kairo_team.budget import Usage
 from kairo_team.errors import ModelCallError
-from kairo_team.models.admission import prompt_bound
+from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import usage_of
 from kairo_team.models.resolver import modules_of, refuse_real

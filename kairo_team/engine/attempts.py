@@ -16,7 +16,7 @@ from kairo_team.budget import HaltReason, Usage, difference
 from kairo_team.engine.budget_split import EVALUATE
 from kairo_team.engine.enforced_end import BLOCKING, ScopeStopper
 from kairo_team.engine.function_agent import FunctionAgent
-from kairo_team.engine.records.plan_records import MISSING, Cancellation, CutShort
+from kairo_team.engine.records.replay import MISSING, Cancellation, CutShort
 from kairo_team.engine.task_run import GENERATING, TaskState, upstream_of
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import (

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from kairo_team import events
 from kairo_team.budget import HaltReason
 from kairo_team.engine.budget_split import Needs
-from kairo_team.engine.records.plan_records import RecordedStart, Unpaid
+from kairo_team.engine.records.replay import RecordedStart, Unpaid
 from kairo_team.engine.task_run import (
     CANCELLED,
     COMPLETED,
@@ -28,8 +28,8 @@ from kairo_team.governance.halts import REASONS
 from kairo_team.governance.ledger import DIMENSIONS, NOTHING
 
 if TYPE_CHECKING:
-    from kairo_team.engine.board import Entry, TaskBoard
-    from kairo_team.engine.records.plan_records import PlanRecords
+    from kairo_team.engine.ready_tasks import Entry, ReadyTasks
+    from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
     from kairo_team.tasks import Task
@@ -62,7 +62,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        board: TaskBoard,
+        board: ReadyTasks,
         governors: Mapping[str, Governor],
         config: TeamConfig,
         emit: Emit,

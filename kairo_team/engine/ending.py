@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, cast
 from kairo_team import events
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason
-from kairo_team.engine.board import Entry, TaskBoard
 from kairo_team.engine.dispatcher import Dispatcher
+from kairo_team.engine.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.plan_records import EarlyEnd, NewPlanRecords, recorded_end
+from kairo_team.engine.records.replay import EarlyEnd, NewPlanRecords, recorded_end
 from kairo_team.engine.run_services import passed_limits
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
@@ -257,7 +257,7 @@ def _catch_up(
     records = NewPlanRecords(scope.journal, 0, earlier.outcomes)
     unbound: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
-        return Dispatcher(TaskBoard(plan, unbound, {}), {}, scope.config, scope.emit, records), plan
+        return Dispatcher(ReadyTasks(plan, unbound, {}), {}, scope.config, scope.emit, records), plan
     new = [task for task in plan.tasks if task.id not in dispatcher.tasks]
     if not new:
         return dispatcher, graph

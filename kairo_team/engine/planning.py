@@ -13,7 +13,7 @@ from kairo_team.budget import Usage
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
-from kairo_team.engine.records.plan_records import MISSING, Added, NewPlanRecords, PlanFailed, PlanRecords, recorded_end
+from kairo_team.engine.records.replay import MISSING, Added, NewPlanRecords, PlanFailed, PlanRecords, recorded_end
 from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
 from kairo_team.plugin_calls import CALLING, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph

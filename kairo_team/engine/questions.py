@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kairo_team.engine.records.plan_records import MISSING
+from kairo_team.engine.records.replay import MISSING
 from kairo_team.errors import Misuse, NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest

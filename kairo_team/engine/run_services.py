@@ -19,7 +19,7 @@ from kairo_team.engine.constraints import RunConstraints
 from kairo_team.errors import HaltError
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
-from kairo_team.models.admission import RULES, CallRules
+from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.permissions import ToolPermissions, joint_permissions

@@ -27,7 +27,7 @@ from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.pricing import PriceBook
-from kairo_team.models.admission import CallRules
+from kairo_team.models.governed_model import CallRules
 from kairo_team.models.limits import ModelLimits
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.models.retries import check_retry

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason, Usage, left_of
-from kairo_team.engine.records.plan_records import CutShort
+from kairo_team.engine.records.replay import CutShort
 from kairo_team.errors import IllegalMove
 from kairo_team.results import Artifact, TaskOutcome
 from kairo_team.tasks import TaskStatus
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import anyio
 
     from kairo_team.budget import Budget
-    from kairo_team.engine.board import Entry
     from kairo_team.engine.enforced_end import ScopeStopper
-    from kairo_team.engine.records.plan_records import PlanRecords
+    from kairo_team.engine.ready_tasks import Entry
+    from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.governance.governor import Governor
     from kairo_team.human import HumanRequest
     from kairo_team.tasks import Task

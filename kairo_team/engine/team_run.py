@@ -16,7 +16,6 @@ from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
 from kairo_team.budget import Usage
 from kairo_team.engine.attempts import AttemptRunner
-from kairo_team.engine.board import TaskBoard
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
@@ -24,8 +23,9 @@ from kairo_team.engine.enforced_end import CallSupervisor
 from kairo_team.engine.planning import RunPlan
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
+from kairo_team.engine.ready_tasks import ReadyTasks
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
-from kairo_team.engine.records.plan_records import MISSING, recorded_end
+from kairo_team.engine.records.replay import MISSING, recorded_end
 from kairo_team.engine.run_scope import RunScope
 from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import Runtime
@@ -380,7 +380,7 @@ class TeamRun:
             self._move(RunState.PLANNING)
         graph, bound = await self._plan.make(make)
         steps = self._plan.recorded
-        board = TaskBoard(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
+        board = ReadyTasks(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
         self._task_runs = self._dispatcher.tasks
         self._steering.begin(self._dispatcher)

@@ -18,7 +18,7 @@ from kairo_team.errors import known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
-from kairo_team.models.admission import GovernedModel
+from kairo_team.models.governed_model import GovernedModel
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
 from kairo_team.tools.sources import as_source
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.messages import ModelRequest
-    from kairo_team.models.admission import CallOutcome
+    from kairo_team.models.governed_model import CallOutcome
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult

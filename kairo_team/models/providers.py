@@ -15,7 +15,7 @@ import anyio
 from kairo_team._util.frozen import thaw
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.models.admission import prompt_bound
+from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
     billing_of,

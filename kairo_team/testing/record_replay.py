@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.errors import ModelCallError, ModelErrorKind, known
 from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.models.admission import prompt_bound
+from kairo_team.models.governed_model import prompt_bound
 from kairo_team.results import adapter, read
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-from kairo_team.engine.board import TaskBoard
+from kairo_team.engine.ready_tasks import ReadyTasks
 from kairo_team.testing import FunctionModel, ScriptedAgent, run_in_virtual_time
 from tests.coordinators.bench import (
     COMPLETED,
@@ -245,7 +245,7 @@ def test_kf_t30_the_boards_calls_per_task_do_not_grow_with_the_plan(shape: str) 
         graph = kt.TaskGraph(SHAPES[shape](count))
         sys.setprofile(see)
         everybody = {one.id: ("a", "b") for one in graph.tasks}
-        tasks = TaskBoard(graph, everybody, {"a": 3, "b": 3})
+        tasks = ReadyTasks(graph, everybody, {"a": 3, "b": 3})
         while (taken := tasks.take()) is not None:
             entry, member = taken
             list(tasks.end(entry, accepted=True))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team.errors import HaltError, InsufficientBudget, ModelCallError
 from kairo_team.governance import Governor
-from kairo_team.models.admission import CallRules, GovernedModel
+from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
 
 pytestmark = pytest.mark.anyio

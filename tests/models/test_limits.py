@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team.errors import HaltError, ModelCallError, ModelUnavailable
 from kairo_team.governance import Governor
-from kairo_team.models.admission import CallRules, GovernedModel
+from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
 from kairo_team.testing import FunctionModel, run_in_virtual_time
 

@@ -20,7 +20,7 @@ from kairo_team.contracts import ChatModel
 from kairo_team.errors import MissingExtra, ModelCallError
 from kairo_team.governance import Governor
 from kairo_team.models import OpenAICompatible
-from kairo_team.models.admission import CallRules, GovernedModel
+from kairo_team.models.governed_model import CallRules, GovernedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 

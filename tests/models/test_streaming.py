@@ -20,7 +20,7 @@ from pydantic_ai.models.function import FunctionModel as TheirFunctionModel
 import kairo_team as kt
 from kairo_team.errors import ModelCallError
 from kairo_team.governance import Governor
-from kairo_team.models.admission import GovernedModel
+from kairo_team.models.governed_model import GovernedModel
 from kairo_team.models.local import LocalModel
 from kairo_team.models.providers import ProviderModel
 from kairo_team.testing import FunctionModel, ScriptedModel

@@ -16,7 +16,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, UnpricedModel
 from kairo_team.governance import Governor
 from kairo_team.governance.pricing import PriceBook
 from kairo_team.messages import Billing
-from kairo_team.models.admission import GovernedModel
+from kairo_team.models.governed_model import GovernedModel
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 
 pytestmark = pytest.mark.anyio

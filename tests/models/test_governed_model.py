@@ -21,7 +21,7 @@ from kairo_team.coordinators import TaskDispatchCoordinator
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.errors import HaltError, InsufficientBudget, ModelUnavailable
 from kairo_team.governance import Governor
-from kairo_team.models.admission import GovernedModel, prompt_bound
+from kairo_team.models.governed_model import GovernedModel, prompt_bound
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 
 pytestmark = pytest.mark.anyio

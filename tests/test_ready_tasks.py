@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.engine import board as board_module
-from kairo_team.engine.board import Entry, TaskBoard
+from kairo_team.engine import ready_tasks as board_module
+from kairo_team.engine.ready_tasks import Entry, ReadyTasks
 
 MEMBERS = ("x", "y", "z")
 Candidates = Mapping[str, tuple[str, ...]]
@@ -81,7 +81,7 @@ class Oracle:
 def test_any_order_of_ends_keeps_needs_leases_and_priority(plan: tuple[kt.TaskGraph, Candidates], data: Any) -> None:
     graph, candidates = plan
     limits = {member: data.draw(st.sampled_from([None, 1, 2]), label=member) for member in MEMBERS}
-    board, oracle = TaskBoard(graph, candidates, limits), Oracle(graph, candidates, limits)
+    board, oracle = ReadyTasks(graph, candidates, limits), Oracle(graph, candidates, limits)
     taken: dict[str, Entry] = {}
     while board.unended:
         take_all(board, oracle, taken)
@@ -102,7 +102,7 @@ def test_any_order_of_ends_keeps_needs_leases_and_priority(plan: tuple[kt.TaskGr
     assert board.take() is None
 
 
-def take_all(board: TaskBoard, oracle: Oracle, taken: dict[str, Entry]) -> None:
+def take_all(board: ReadyTasks, oracle: Oracle, taken: dict[str, Entry]) -> None:
     """Take until nothing can start: always the best, and nothing that could start is left."""
     while True:
         startable = oracle.startable()
@@ -119,11 +119,11 @@ def take_all(board: TaskBoard, oracle: Oracle, taken: dict[str, Entry]) -> None:
         taken[entry.task.id] = entry
 
 
-def board_of(*tasks: kt.Task, **limits: int | None) -> TaskBoard:
-    return TaskBoard(kt.TaskGraph(tasks), {task.id: tuple(limits) for task in tasks}, limits)
+def board_of(*tasks: kt.Task, **limits: int | None) -> ReadyTasks:
+    return ReadyTasks(kt.TaskGraph(tasks), {task.id: tuple(limits) for task in tasks}, limits)
 
 
-def take(board: TaskBoard) -> str | None:
+def take(board: ReadyTasks) -> str | None:
     found = board.take()
     return None if found is None else found[0].task.id
 

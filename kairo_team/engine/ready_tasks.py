@@ -61,7 +61,7 @@ class _Leases:
         return self.limit is None or self.taken < self.limit
 
 
-class TaskBoard:
+class ReadyTasks:
     """Readiness, order and leases of one plan. Cost per task is constant but for the heap's logarithm."""
 
     def __init__(
