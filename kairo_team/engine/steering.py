@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import events
 from kairo_team.budget import Budget, to_picodollars
+from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.engine.task_run import PENDING, TaskState
 from kairo_team.errors import Misuse, RunFinished, known
 from kairo_team.governance.ledger import DIMENSIONS, units_of
@@ -80,6 +81,7 @@ class Steering:
         if not isinstance(budget, Budget):
             raise ValueError(f"top_up takes a Budget, such as kt.Budget(tokens=500), not {budget!r}")
         self._governor.top_up(budget)
+        self._journal.put(RAISED_BUDGET, self._governor.budget)
         picodollars = None if budget.dollars is None else to_picodollars(budget.dollars)
         self._emit(events.BudgetToppedUp, None, None, budget.tokens, picodollars)
         self._watch(budget)

@@ -25,7 +25,7 @@ from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.ready_tasks import ReadyTasks
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
-from kairo_team.engine.records.replay import MISSING, recorded_end
+from kairo_team.engine.records.replay import MISSING, recorded_budget, recorded_end
 from kairo_team.engine.run_scope import RunScope
 from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import Runtime
@@ -83,7 +83,8 @@ class TeamRun:
         self.config = request.config
         self.clock = LoopClock()
         self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
-        budget, spent = (root_budget(self.config), Usage()) if earlier is None else (earlier.budget, earlier.usage)
+        spent = Usage() if earlier is None else earlier.usage
+        budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
         self._masker = runtime.masker

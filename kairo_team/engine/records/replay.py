@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.results import Attempt
 
 if TYPE_CHECKING:
-    from kairo_team.budget import HaltReason, Usage
+    from kairo_team.budget import Budget, HaltReason, Usage
     from kairo_team.contracts import Journal
     from kairo_team.results import Artifact, TaskOutcome
     from kairo_team.tasks import Task
@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 MISSING: Final = object()
 """Nothing is recorded."""
+RAISED_BUDGET: Final = "budget"
+"""The key of a run's budget once it is not the one it began with."""
 
 
 class Unpaid(NamedTuple):
@@ -86,6 +88,14 @@ class RecordedStart(Enum):
     """The run ended, or was planned anew, before."""
     PAID = "paid"
     """An attempt is recorded: its cost was paid then."""
+
+
+def recorded_budget(journal: Journal, begun: Budget, earlier: Budget | None) -> Budget:
+    """Return a run's budget: what it began with, or what it was raised to since, here or in `earlier` sessions."""
+    budget = cast("Budget", journal.get(RAISED_BUDGET, begun)) if earlier is None else earlier
+    if budget != begun:
+        journal.put(RAISED_BUDGET, budget)
+    return budget
 
 
 def recorded_end(journal: Journal) -> EarlyEnd | None:
