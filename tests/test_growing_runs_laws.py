@@ -225,3 +225,18 @@ def test_a_replay_of_an_addition_that_was_refused_at_the_moment_of_a_kill_gives_
     assert "PlanRefused" in (result.outcomes[-1].error or "")
     again, _ = run_in_virtual_time(play, growing, records, backend=backend)
     assert comparable(again) == comparable(result)
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+def test_a_replay_names_the_dependency_that_was_lost_first_in_the_run(backend: str) -> None:
+    late, early = (
+        Job(kt.Task(name, "do", inputs={"seconds": seconds}), tries=9, pause=0.0, adds=[], first=False, concludes="")
+        for name, seconds in (("late", 0.5), ("early", 0.0))
+    )
+    both = kt.Task("both", "do", depends_on=["late", "early"], inputs={"seconds": 0.0})
+    last = Job(both, tries=0, pause=0.0, adds=[], first=False, concludes="")
+    growing = Growing([late, early, last], [], kt.TeamConfig(), None)
+    result, records = run_in_virtual_time(play, growing, backend=backend)
+    assert result["both"].error == "it needs 'early', which was not accepted"
+    again, _ = run_in_virtual_time(play, growing, records, backend=backend)
+    assert comparable(again) == comparable(result)

@@ -324,10 +324,17 @@ class Dispatcher:
         task_run.open_attempt = None
 
     def _explain_skip(self, entry: Entry, last: Entry) -> str:
-        """Say why a task can no longer start: what it needs, and what was not accepted, `last` being the last of it."""
+        """Explain why a task can no longer start: of several dependencies, those that had ended then, as recorded."""
+        if len(entry.task.depends_on) == 1:
+            return _needs_one(last)
+        records = self.tasks[entry.task.id].records
+        return records.skip_reason(entry.task.id, self._lost_needs(entry, last))
+
+    def _lost_needs(self, entry: Entry, last: Entry) -> str:
+        """Name what a task needs, and what was not accepted, `last` being the last of it."""
         depends_on = entry.task.depends_on
         if entry.needed == len(depends_on):
-            return f"it needs {last.task.id!r}, which was not accepted"
+            return _needs_one(last)
         found = [self.board.entries[name] for name in depends_on]
         lost = [repr(one.task.id) for one in found if one.ended and not one.accepted]
         left = f"only {len(found) - len(lost)}" if len(lost) < len(found) else "none"
@@ -521,6 +528,10 @@ class Dispatcher:
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.tasks.values() if not r.ended)
+
+
+def _needs_one(lost: Entry) -> str:
+    return f"it needs {lost.task.id!r}, which was not accepted"
 
 
 def _nothing() -> None:

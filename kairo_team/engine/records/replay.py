@@ -192,6 +192,14 @@ class PlanRecords:
         """Return the member that had the task in flight when the recorded run came to an early end; None otherwise."""
         return None if self.early_end is None else self.early_end.unended.get(task_id)
 
+    def skip_reason(self, task_id: str, reason: str) -> str:
+        """Return why a task is skipped, as recorded: its dependencies may end in another order now; else record it."""
+        key = self._task_key("skipped", task_id)
+        recorded = self.recall(key)
+        if recorded is MISSING:
+            self.put(key, reason)
+        return reason if recorded is MISSING else str(recorded)
+
     def put_cut(self, task_id: str) -> None:
         """Record that a task that failed as the run ended was cut short."""
         self.put(self._task_key("cut", task_id), True)
