@@ -141,7 +141,7 @@ MUTANTS = [
         GOVERNOR,
         "0 < spent[TOKENS] >= tokens",
         "spent[TOKENS] >= tokens",
-        (LAW, "test_guards.py::test_pre_step_lets_an_iteration_begin_where_there_were_no_tokens_to_spend"),
+        ("test_guards.py::test_pre_step_lets_an_iteration_begin_where_there_were_no_tokens_to_spend",),
     ),
     Mutant(
         "halt forgotten at the close",
