@@ -69,6 +69,10 @@ def test_pre_step_lets_an_iteration_begin_where_there_were_no_tokens_to_spend() 
     assert governor.usage.loops == 1
     governor.reserve().settle(1)
     assert halt_of(governor.pre_step).reason is HaltReason.TOKEN_BUDGET_EXCEEDED
+    paid = Governor(Budget(tokens=0, dollars=1))
+    paid.reserve(dollars="0.5").settle(dollars="0.5")
+    paid.pre_step()
+    assert paid.usage.loops == 1
 
 
 @pytest.mark.parametrize("where", ["task", "team"])
