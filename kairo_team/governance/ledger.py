@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kairo_team._util.frozen import maker
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
@@ -86,15 +86,6 @@ def cut(amounts: Units, limits: Limits) -> Units:
     return (tokens, picos, loops, tool_calls)
 
 
-def beyond(floor: int, committed: int, change: int) -> int:
-    """Return what of a change that led to `committed` is beyond a guarantee of `floor`."""
-    if not floor:
-        return change
-    before = committed - change
-    above = committed - floor if committed > floor else 0
-    return above - (before - floor) if before > floor else above
-
-
 def _no_budget(given: object) -> ValueError:
     return ValueError(f"a budget is a kt.Budget such as Budget(tokens=1000), not {given!r}")
 
@@ -140,7 +131,6 @@ COMPLETION: Final = 4
 COMMITTED: Final = 5
 USED: Final = 9
 PEAK: Final = 13
-NO_DIMENSION: Final = len(ALL_DIMENSIONS)  # above every dimension
 
 
 class Node:
@@ -305,57 +295,42 @@ class Node:
     def set_aside(self, amounts: Units) -> None:
         """Commit `amounts` for a child here, above less where a guarantee covers it; else `InsufficientBudget`."""
         tokens, picos, loops, tool_calls = amounts
-        short = self.commit(tokens, picos, loops, tool_calls)
-        for dim in ALL_DIMENSIONS[:short] if self.tree.overdrawn else ():
-            if amounts[dim] and self.walled(dim, amounts[dim]) is not None:
-                short = dim
-                break
-        if short < NO_DIMENSION:
-            self.commit(-tokens, -picos, -loops, -tool_calls, False)
-            raise self.insufficient(short, amounts[short])
+        if tokens and not self.commit(TOKENS, tokens):
+            self._take_back(amounts, TOKENS)
+        if picos and not self.commit(DOLLARS, picos):
+            self._take_back(amounts, DOLLARS)
+        if loops and not self.commit(LOOPS, loops):
+            self._take_back(amounts, LOOPS)
+        if tool_calls and not self.commit(TOOL_CALLS, tool_calls):
+            self._take_back(amounts, TOOL_CALLS)
 
-    def commit(self, tokens: int, picos: int, loops: int, tool_calls: int, checked: bool = True) -> int:
-        """Commit so much more (below 0: less) here and above, all dimensions in one walk.
+    def _take_back(self, amounts: Units, short: int) -> NoReturn:
+        """Take back what was committed up to the dimension that did not fit, and raise `InsufficientBudget`."""
+        for dim in range(short + 1):
+            self.commit(dim, -amounts[dim])
+        raise self.insufficient(short, amounts[short])
 
-        Return the first dimension in which a limit was passed, or `NO_DIMENSION`.
-        """
-        short = NO_DIMENSION
+    def commit(self, dim: int, amount: int) -> bool:
+        """Commit so much more (below 0: less) here, above less where a guarantee covers it; return whether it fits."""
+        fits = not self.tree.overdrawn or self.walled(dim, amount) is None
+        committed = COMMITTED + dim
         node: Node | None = self
-        while node is not None:
+        while node is not None and amount:
             cells = node.cells
-            cells[5] += tokens
-            if picos:
-                cells[6] += picos
-            if loops:
-                cells[7] += loops
-            if tool_calls:
-                cells[8] += tool_calls
-            if checked and node.limit is not UNLIMITED:
-                passed = node.passes(tokens, picos, loops, tool_calls)
-                short = passed if passed < short else short  # noqa: FURB136 - `min` is slow
-            if node.guarantee is not NOTHING:  # the parent has committed that much already
-                floors = node.guarantee
-                tokens = tokens and beyond(floors[0], cells[5], tokens)
-                picos = picos and beyond(floors[1], cells[6], picos)
-                loops = loops and beyond(floors[2], cells[7], loops)
-                tool_calls = tool_calls and beyond(floors[3], cells[8], tool_calls)
-                if not (tokens or picos or loops or tool_calls):
-                    break
+            old = cells[committed]
+            cells[committed] = new = old + amount
+            limit = node.limit[dim]
+            if limit is not None and new > limit:
+                fits = False
+            floor = node.guarantee[dim]
+            if floor:
+                if new > old:
+                    if floor > old:
+                        amount = new - floor if new > floor else 0
+                elif floor > new:
+                    amount = floor - old if old > floor else 0
             node = node.parent
-        return short
-
-    def passes(self, tokens: int, picos: int, loops: int, tool_calls: int) -> int:
-        """Return the first dimension in which the amounts just committed here passed the limit, or `NO_DIMENSION`."""
-        cells, limit = self.cells, self.limit
-        if tokens and (most := limit[0]) is not None and cells[5] > most:
-            return TOKENS
-        if picos and (most := limit[1]) is not None and cells[6] > most:
-            return DOLLARS
-        if loops and (most := limit[2]) is not None and cells[7] > most:
-            return LOOPS
-        if tool_calls and (most := limit[3]) is not None and cells[8] > most:
-            return TOOL_CALLS
-        return NO_DIMENSION
+        return fits
 
     # -- what there is ------------------------------------------------------------------------
 
@@ -509,13 +484,14 @@ class Node:
         parent = self.parent
         if self.guarantee is not NOTHING and parent is not None:
             tokens, picos, loops, tool_calls = self.guarantee
-            parent.commit(
-                cells[5] - tokens if tokens > cells[5] else 0,
-                cells[6] - picos if picos > cells[6] else 0,
-                cells[7] - loops if loops > cells[7] else 0,
-                cells[8] - tool_calls if tool_calls > cells[8] else 0,
-                False,
-            )
+            if tokens > cells[5]:
+                parent.commit(TOKENS, cells[5] - tokens)
+            if picos > cells[6]:
+                parent.commit(DOLLARS, cells[6] - picos)
+            if loops > cells[7]:
+                parent.commit(LOOPS, cells[7] - loops)
+            if tool_calls > cells[8]:
+                parent.commit(TOOL_CALLS, cells[8] - tool_calls)
         self.ended = self.tree.clock()
         self.limited = ()
 

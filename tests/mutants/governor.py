@@ -280,8 +280,8 @@ MUTANTS = [
         "carve checks only the parent",
         "a grandchild is guaranteed what the root does not have",
         LEDGER,
-        "if checked and node.limit",
-        "if checked and node is self and node.limit",
+        "new > limit:\n                fits = False",
+        "new > limit and node is self:\n                fits = False",
         (LAW, "test_carving.py::test_a_carve_must_fit_on_the_whole_path_and_moves_nothing_if_it_does_not"),
     ),
     Mutant(
@@ -337,8 +337,8 @@ MUTANTS = [
         "return stops at the parent",
         "what is given back beyond the parent's own guarantee is lost to its ancestors",
         LEDGER,
-        "                floors = node.guarantee\n",
-        "                floors = node.guarantee\n                if not checked:\n                    break\n",
+        "elif floor > new:\n                    amount = floor - old if old > floor else 0\n",
+        "else:\n                    amount = 0\n",
         (LAW,),
     ),
     Mutant(
