@@ -11,7 +11,7 @@ from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.planners import PlanMaker, RolePlanner
 from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
 from kairo_team.coordinators.task_work import TaskWork
-from kairo_team.engine.preflight import bind, plan_problems, planner_problems
+from kairo_team.engine.preflight import planner_problems
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.team_run import TeamRun
 from kairo_team.errors import PlanRefused
@@ -87,6 +87,9 @@ class ExpertTeamCoordinator:
         """
         self._reviewers(team)
         self._check_gate(team)
+        return self._known_plan(request, team)
+
+    def _known_plan(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
         if request.plan is not None:
             return request.plan
         preview = getattr(self.planner, "preview", None)
@@ -94,16 +97,19 @@ class ExpertTeamCoordinator:
 
     def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
         """Return why its planner could not be asked, where it may be, and what the reviews of a known plan lack."""
+        return self._problems(request, team, self._reviewers(team), self.preview(request, team))
+
+    def _problems(
+        self, request: TeamExecutionRequest, team: Team, reviewers: Reviewers, plan: TaskGraph | None
+    ) -> list[str]:
         runtime: Runtime = team.runtime or Runtime()
-        prices = runtime.prices.under(request.config.budget_policy)
         problems: list[str] = []
         if request.plan is None or self.replan:
-            problems += planner_problems(self.planner, request.config, runtime.models, prices)
-        plan = self.preview(request, team)
-        if plan is None or plan_problems(plan, team, bind(plan, team)):
+            problems += planner_problems(self.planner, request.config, runtime)
+        if plan is None or not reviewers.know(plan):
             return problems
         gated = self.gate is not None or runtime.gate is not None
-        return problems + self._reviewers(team).problems(plan, request.config, gated=gated)
+        return problems + reviewers.problems(plan, request.config, gated=gated)
 
     def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
         """Return the models and agents that reviews ask: of this plan, or of a task without an evaluator of its own."""
@@ -114,10 +120,11 @@ class ExpertTeamCoordinator:
         async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
             reviewers = self._reviewers(team)
             self._check_gate(team)
-            problems = self.preflight(request, team)
+            known = self._known_plan(request, team)
+            problems = self._problems(request, team, reviewers, known)
             if problems:
                 raise PlanRefused(problems)
-            making = PlanMaker(run, self.planner, self.planner_failure_mode)
+            making = PlanMaker(run, self.planner, self.planner_failure_mode, known)
             graph = await (making.plan_until_approved() if self.plan_approval else making.plan())
             reviewers.check(run, graph)
             work = TaskWork(run, self.failure_policy, reviewers, making.replan if self.replan else None)

@@ -40,20 +40,28 @@ class RolePlanner:
 class PlanMaker:
     """Makes the plans of one run."""
 
-    def __init__(self, run: TeamRun, planner: Planner, failure_mode: PlannerFailureMode) -> None:
+    def __init__(
+        self, run: TeamRun, planner: Planner, failure_mode: PlannerFailureMode, known: TaskGraph | None = None
+    ) -> None:
+        """Take the run, and the plan that the request has or the planner will give, if it is known.
+
+        Where another plan may take its place the planner is asked all the same.
+        """
         self._run = run
+        fail_fast = failure_mode is PlannerFailureMode.FAIL_FAST
+        self._known = known if fail_fast or run.request.plan is not None else None
         self._planner = planner
         self._failure_mode = failure_mode
         self._number = 0
 
     async def plan(self, **more: Any) -> TaskGraph:
-        """Take the request's plan, or have one made; `more` is added to the context that the planner reads.
+        """Take the plan that is known, or have one made; `more` is added to the context that the planner reads.
 
         Why the planner failed is recorded: a replay asks no planner.
         """
         run, failures = self._run, list[str]()
         self._number += 1
-        given = run.request.plan
+        given = run.request.plan if more else self._known
         if given is not None:
             return await run.plan(lambda: given)
         request = replace(run.request, context={**run.request.context, **more}) if more else run.request

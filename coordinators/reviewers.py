@@ -43,6 +43,8 @@ class Reviewers:
         self._judge = judge
         self._default = None if evaluator is None else self._wired(evaluator)
         self._named: dict[str, EvaluationStrategy] = {}
+        self._reviewable: TaskGraph | None = None
+        """The plan that was found without a problem last."""
 
     def of(self, task: Task) -> EvaluationStrategy | None:
         """Return the evaluator of a task; None: it is not reviewed."""
@@ -55,9 +57,13 @@ class Reviewers:
             self._named[name] = self._wired(self._team.evaluators[name])
         return self._named[name]
 
+    def know(self, graph: TaskGraph) -> bool:
+        """Say whether the team has every evaluator that a plan's tasks name."""
+        return all(name is None or name in self._team.evaluators for name in _names(graph))
+
     def check(self, run: TeamRun, graph: TaskGraph) -> None:
         """Raise `PlanRefused` for reviews that nobody could make, and set aside what judges are paid from."""
-        problems = self.problems(graph, run.config, gated=run.gated)
+        problems = () if graph is self._reviewable else self.problems(graph, run.config, gated=run.gated)
         if problems:
             raise PlanRefused(problems)
         if self.models(graph):
@@ -66,10 +72,10 @@ class Reviewers:
     def problems(self, graph: TaskGraph, config: TeamConfig, *, gated: bool) -> list[str]:
         """Return a sentence for everything that keeps a task from being reviewed as it is to be; each once."""
         runtime: Runtime = self._team.runtime or Runtime()
-        prices = runtime.prices.under(config.budget_policy)
         found = list(self._unreviewable(graph, gated=gated, risk=config.risk_profile))
         for model in self.models(graph):
-            found += judge_problems(model, config, runtime.models, prices)
+            found += judge_problems(model, config, runtime)
+        self._reviewable = None if found else graph
         return list(dict.fromkeys(found))
 
     def _unreviewable(self, graph: TaskGraph, *, gated: bool, risk: RiskProfile) -> Iterator[str]:

@@ -256,6 +256,10 @@ class Usage:
         )
 
 
+NO_USAGE: Final = Usage()
+"""Nothing was spent."""
+
+
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
@@ -271,7 +275,7 @@ def difference(after: Usage, before: Usage, seconds: float) -> Usage:
     return Usage(
         after.prompt_tokens - before.prompt_tokens,
         after.completion_tokens - before.completion_tokens,
-        _EXACT.subtract(after.dollars, before.dollars),
+        _EXACT.subtract(after.dollars, before.dollars) if before.dollars else after.dollars,
         after.loops - before.loops,
         after.tool_calls - before.tool_calls,
         seconds,

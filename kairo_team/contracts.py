@@ -474,11 +474,11 @@ class TeamCoordinator(Protocol):
 class Journal(Protocol):
     """Where a run's recorded steps are kept: an internal seam without a promise."""
 
-    def get(self, key: str, default: object) -> object:
+    def get(self, key: str, default: object, /) -> object:
         """Return the value recorded under `key`, else `default`."""
         ...
 
-    def put(self, key: str, value: object) -> None:
+    def put(self, key: str, value: object, /) -> None:
         """Record `value` under `key`."""
         ...
 

@@ -69,8 +69,8 @@ MODULES = {
     "testing": "clocks record_replay recorder scripted",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
-ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus run_scope records.journal
-    records.replay questions ready_tasks suspension run_handle budget_split task_run dispatcher steering constraints
+ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus records.journal records.replay
+    run_scope questions ready_tasks suspension run_handle budget_split task_run dispatcher steering constraints
     runtime run_services member_model work_context preflight planning attempts ending lone_agent team_run"""
 """The modules of the engine: each imports only from those before it, and for type checkers too."""
 ENGINE_ORDER: list[str] = [*ENGINE_IN_ORDER.split()]

@@ -19,7 +19,6 @@ from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.engine.budget_split import Needs
 from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.governance import Governor
-from kairo_team.governance.ledger import NOTHING
 from kairo_team.testing import EventRecorder, FunctionModel
 
 pytest.importorskip("benchmarks", reason="the benchmarks are no part of the wheel")
@@ -262,11 +261,11 @@ def test_who_ran_out_is_presumed_to_have_been_half_way() -> None:
     assert needs.of("m") == (250, 0, 5, 0)
 
 
-def test_where_nothing_is_limited_nothing_is_expected_or_kept() -> None:
-    needs, _ = of_member(kt.Budget(seconds=10))
-    assert needs.of("m") is NOTHING
-    needs.learn("m", (100, 0, 2, 0), ran_out=False)
-    assert needs.of("m") is NOTHING
+async def test_where_nothing_is_limited_nothing_is_expected_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("of", "learn"):
+        monkeypatch.delattr(Needs, name)
+    team = kt.Team("team", [kt.Member("m", waiting(), budget=kt.Budget(seconds=10))])
+    assert (await kt.run(team, "goal")).status == "completed"
 
 
 def test_what_a_task_took_is_the_most_that_had_to_fit_in() -> None:

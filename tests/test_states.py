@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kairo_team.engine.ready_tasks import Entry
 from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.engine.records.replay import NewPlanRecords
-from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState, check_move
+from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState
+from kairo_team.engine.team_run import check_move
 from kairo_team.errors import IllegalMove
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import Task, TaskStatus
@@ -54,11 +55,11 @@ def test_the_tasks_table_is_the_designs() -> None:
 def test_a_run_makes_the_moves_of_its_table_and_no_other(start: RunState, to: RunState) -> None:
     history: list[str] = ["idle", "planning", start]
     if to in read(RUN_TABLE).get(start, ()):
-        check_move("r", history, to, RUN_MOVES)
+        check_move("r", history, to)
         assert history == ["idle", "planning", start, to]
         return
     with pytest.raises(IllegalMove) as caught:
-        check_move("r", history, to, RUN_MOVES)
+        check_move("r", history, to)
     assert history == ["idle", "planning", start]
     assert caught.value.history == ("idle", "planning", start)
     assert f"'r' cannot go from {start} to {to}" in str(caught.value)
@@ -127,9 +128,9 @@ def test_a_run_walks_along_its_table_alone(steps: list[RunState]) -> None:
     for to in steps:
         before = list(history)
         if to in RUN_MOVES.get(history[-1], ()):
-            check_move("r", history, to, RUN_MOVES)
+            check_move("r", history, to)
             assert history == [*before, to]
         else:
             with pytest.raises(IllegalMove) as caught:
-                check_move("r", history, to, RUN_MOVES)
+                check_move("r", history, to)
             assert caught.value.history == tuple(before) == tuple(history)

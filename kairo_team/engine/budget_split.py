@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kairo_team.budget import Budget, Usage, to_dollars, to_picodollars
+from kairo_team.budget import NO_USAGE, Budget, Usage, to_dollars, to_picodollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
 from kairo_team.events import BudgetCarved
 from kairo_team.governance.governor import Governor
-from kairo_team.governance.ledger import NOTHING, Limits, Units, units_of
+from kairo_team.governance.ledger import Limits, Units, units_of
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
@@ -32,19 +32,20 @@ def root_budget(config: TeamConfig) -> Budget:
 
 
 def open_governor(
-    shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float], spent: Usage
+    shared: Governor | None, name: str, budget: Budget, clock: Callable[[], float], spent: Usage | None
 ) -> tuple[Governor, str | None]:
     """Return a run's governor, carved from the one its runtime shares out; and why that cannot be, if so.
 
-    `spent` is what earlier sessions of it have spent. What cannot be paid for gets a governor that lets nothing
-    through.
+    `spent` is what earlier sessions of it have spent, None without any. What cannot be paid for gets a governor that
+    lets nothing through.
     """
     if shared is None:
         return Governor(budget, name=name, clock=clock, restored_usage=spent), None
     try:
-        return shared.carve_again(name, budget, spent), None
+        return shared.carve(name, budget) if spent is None else shared.carve_again(name, budget, spent), None
     except (InsufficientBudget, HaltError, GovernorClosed) as short:
-        nothing = Budget(spent.tokens, spent.dollars, spent.loops, spent.tool_calls)
+        used = spent or NO_USAGE
+        nothing = Budget(used.tokens, used.dollars, used.loops, used.tool_calls)
         governor = Governor(nothing, name=name, clock=clock, restored_usage=spent)
         return governor, f"the runtime's budget does not cover this run: {short}"
 
@@ -105,7 +106,7 @@ class BudgetSplit:
         """Give back what a purpose did not use; return what it used since it was opened."""
         governor = self._purposes.pop(name, None)
         if governor is None:
-            return Usage()
+            return NO_USAGE
         governor.close()
         return replace(governor.usage, seconds=0.0)
 
@@ -157,12 +158,12 @@ class Needs:
         """What is not for tasks: the reserve, and what members and purposes were guaranteed before the first task."""
 
     def of(self, member: str) -> Units:
-        """Return what a task of the member is expected to take; nothing where nothing is limited."""
+        """Return what a task of the member, who is limited, is expected to take."""
         if self._aside is None:  # of all at once: what one member's tasks are guaranteed is not aside for another's
             self._aside = {name: self._find_aside(governor) for name, governor in self._governors.items()}
         taken = self._taken.get(member)
         if taken is None:
-            return self._at_first(member)
+            return self._at_first(member, self._aside[member])
         ended, tokens, picos, loops, tool_calls = taken
         more, of = _MARGIN[0], _MARGIN[1] * ended
         return (tokens * more // of, picos * more // of, loops * more // of, tool_calls * more // of)
@@ -175,8 +176,6 @@ class Needs:
         """Take into account what an ended task took."""
         taken = self._taken.get(member)
         if taken is None:
-            if not self._governors[member].limited:
-                return
             taken = self._taken[member] = [0, 0, 0, 0, 0]
         tokens, picos, loops, tool_calls = took
         times = 2 if ran_out else 1
@@ -193,14 +192,10 @@ class Needs:
         )
         return (tokens, picos, loops, tool_calls)
 
-    def _at_first(self, member: str) -> Units:
-        governor = self._governors[member]
-        if not governor.limited or self._aside is None:
-            return NOTHING
+    def _at_first(self, member: str, aside: Limits) -> Units:
+        unspent, expect = self._governors[member].unspent, units_of(self._policy.expect)
         tokens, picos, loops, tool_calls = (
-            0 if left is None or aside is None else min(expected, max(0, left - aside) // _AT_FIRST)
-            for expected, left, aside in zip(
-                units_of(self._policy.expect), governor.unspent, self._aside[member], strict=True
-            )
+            0 if left is None or kept is None else min(expected, max(0, left - kept) // _AT_FIRST)
+            for expected, left, kept in zip(expect, unspent, aside, strict=True)
         )
         return (tokens, picos, loops, tool_calls)

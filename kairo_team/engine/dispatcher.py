@@ -183,7 +183,8 @@ class Dispatcher:
         starting = task_run.state is PENDING
         weight_left = self._weight_left if starting else self._weight_left + task.weight
         part = task.weight / weight_left
-        least = self._needs.of(member) if starting and not paid else NOTHING
+        looks_ahead = starting and not paid and self._governors[member].limited
+        least = self._needs.of(member) if looks_ahead else NOTHING
         got = self._carve_part(task_run, member, part, least)
         if starting and isinstance(got, InsufficientBudget) and self._needs.start_with_less(member, self.active):
             got = self._carve_part(task_run, member, part, NOTHING)
@@ -307,8 +308,9 @@ class Dispatcher:
         task_run.move(to)
         task_run.error = reason
         if in_flight:
-            if task_run.governor is not None and task_run.member is not None and to is not CANCELLED:
-                self._needs.learn(task_run.member, task_run.governor.took, ran_out=task_run.for_halt and to is FAILED)
+            governor, member = task_run.governor, task_run.member
+            if governor is not None and member is not None and to is not CANCELLED and self._governors[member].limited:
+                self._needs.learn(member, governor.took, ran_out=task_run.for_halt and to is FAILED)
             self._give_back(task_run, to)
         elif pending:
             self._weight_left -= task_run.task.weight

@@ -14,8 +14,7 @@ from kairo_team.budget import HaltReason
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.replay import EarlyEnd, NewPlanRecords, recorded_end
-from kairo_team.engine.run_services import passed_limits
+from kairo_team.engine.records.replay import EarlyEnd, NewPlanRecords
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.plugin_calls import failure_of, words_of
@@ -281,13 +280,13 @@ def finish(
     if dispatcher is None:
         task_runs = skip_unbound(plan, scope.emit)
     else:
-        task_runs = [dispatcher.tasks[task.id] for task in plan.tasks] if plan else []
+        task_runs = [dispatcher.tasks[task.id] for task in plan.tasks] if plan is not None else []
         waiting = waiting or (ending.concluded is None and any(task_run.state is SUSPENDED for task_run in task_runs))
         waiting = waiting and ending.status(halt, task_runs, scope.config, waiting=True) is TeamStatus.SUSPENDED
         _end_tasks(dispatcher, ending, halt, waiting=waiting)
-    usage = scope.governor.usage
     status = ending.status(halt, task_runs, scope.config, waiting=waiting)
     scope.governor.close()
+    budget = scope.governor.tree()
     outcomes = tuple(map(TaskRun.outcome, task_runs))
     error = artifact = partial = None
     if status in (TeamStatus.COMPLETED, TeamStatus.DEGRADED):
@@ -301,10 +300,10 @@ def finish(
         outcomes=outcomes,
         artifact=artifact,
         plan=plan,
-        usage=usage,
-        budget=scope.governor.tree(),
+        usage=budget.usage,
+        budget=budget,
         duration=scope.clock() - scope.started,
-        warnings=ending.all_warnings(error, (*noticed, *passed_limits(scope.governor)), outcomes),
+        warnings=ending.all_warnings(error, noticed, outcomes),
         error=error,
         halt=halt,
         refused=ending.refused and halt is None,
@@ -325,7 +324,7 @@ def log_end(result: TeamResult, team: str) -> None:
 def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
     """Return why the run's governor stopped. Recorded: what the records answer spends nothing."""
     governor, error, journal = scope.governor, ending.error, scope.journal
-    early = recorded_end(journal)
+    early = scope.early_end
     if early is not None:
         ending.recall(early)
         if ending.output is None and early.output is not None:
@@ -388,7 +387,7 @@ def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, 
 
 def end_early(scope: RunScope, ending: RunEnd, group: anyio.abc.TaskGroup | None) -> None:
     """End the run where the recorded one was cut short, if it was."""
-    early = recorded_end(scope.journal)
+    early = scope.early_end
     if early is None:
         return
     ending.recall(early)

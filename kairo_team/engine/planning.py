@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import anyio
 from pydantic import ValidationError
 
-from kairo_team.budget import Usage
+from kairo_team.budget import NO_USAGE
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
-from kairo_team.engine.records.replay import MISSING, Added, NewPlanRecords, PlanFailed, PlanRecords, recorded_end
+from kairo_team.engine.records.replay import MISSING, Added, NewPlanRecords, PlanFailed, PlanRecords
 from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
 from kairo_team.plugin_calls import CALLING, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Usage
     from kairo_team.engine.budget_split import BudgetSplit
     from kairo_team.engine.dispatcher import Bound, Dispatcher
     from kairo_team.engine.enforced_end import CallSupervisor
@@ -98,9 +99,9 @@ class RunPlan:
 
     async def make(self, make: Make) -> tuple[TaskGraph, Bound]:
         """Make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
-        scope = self._scope
-        self._earlier.book(scope.governor, self._spent(f"plan:{self.number + 1}"))
-        await self.reach(f"plan:{self.number + 1}")
+        scope, key = self._scope, f"plan:{self.number + 1}"
+        self._book(key)
+        await self.reach(key)
         problems = team_problems(scope.team, scope.config, self._services.models, self._services.prices)
         if self._budget_problem or problems:
             raise PlanRefused([*([self._budget_problem] if self._budget_problem else []), *problems])
@@ -109,7 +110,7 @@ class RunPlan:
         self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
-        if self.recorded.is_new:  # a new plan may bring back what was cancelled in the last one
+        if self.recorded.is_new and self._earlier.outcomes:  # it may bring back what ended in the last one
             self._on_new_plan()
         bound = bind(graph, scope.team)
         problems = plan_problems(graph, scope.team, bound)
@@ -120,7 +121,7 @@ class RunPlan:
     async def reach(self, key: str) -> None:
         """Go no further once the run is stopped, or where the recorded run ended before it made the step `key`."""
         journal = self._scope.journal
-        never = recorded_end(journal) is not None and journal.get(key, MISSING) is MISSING
+        never = self._scope.early_end is not None and journal.get(key, MISSING) is MISSING
         if never or self._scope.governor.final is not None:
             self._end_early()
             await anyio.sleep_forever()
@@ -134,14 +135,17 @@ class RunPlan:
             return None
         self._replanned = True
         self.number += 1
-        self._earlier.book(self._scope.governor, self._spent(f"plan:{self.number}"))
+        self._book(f"plan:{self.number}")
         if failing.records.ended_before(f"plan:{self.number}"):
             await dispatcher.wait_for_end(failing)
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
 
     async def _replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
-        self._scope.journal.put(f"plan:{self.number}:for", failing.task.id)
+        key, journal = f"plan:{self.number}", self._scope.journal
+        journal.put(f"{key}:for", failing.task.id)
+        if journal.get(key, MISSING) is MISSING:
+            await self.reach(key)
         made = await self._step(lambda: self._ask_anew(failing, dispatcher, make))
         change = cast("Replan", made)
         if change.graph is None:
@@ -159,7 +163,7 @@ class RunPlan:
         who = "" if by is None else by.task.id
         self._asked[who] = nth = self._asked.get(who, 0) + 1
         key, journal = f"add:{who}:{nth}", self._scope.journal
-        self._earlier.book(self._scope.governor, self._spent(key))
+        self._book(key)
         if by is None:
             await self.reach(key)
         else:
@@ -189,7 +193,7 @@ class RunPlan:
             return await self._make(key, lambda: self._ask_for_tasks(dispatcher, make))
         finally:
             more = self._budgets.close_purpose(PLAN)
-            if more != Usage():
+            if more != NO_USAGE:
                 self._scope.journal.put(f"{key}:usage", spent + more)
 
     async def _ask_for_tasks(self, dispatcher: Dispatcher, make: MakeTasks) -> int:
@@ -243,7 +247,13 @@ class RunPlan:
 
     def _spent(self, key: str) -> Usage:
         """Return what a step has cost so far, as recorded."""
-        return cast("Usage", self._scope.journal.get(f"{key}:usage", Usage()))
+        return cast("Usage", self._scope.journal.get(f"{key}:usage", NO_USAGE))
+
+    def _book(self, key: str) -> None:
+        """Book what a step has cost in earlier sessions."""
+        spent = self._spent(key)
+        if spent is not NO_USAGE:
+            self._earlier.book(self._scope.governor, spent)
 
     def hold_back(self, dispatcher: Dispatcher) -> None:
         """Keep tasks from being started that the recorded run never started: it replaced or cancelled them before."""
@@ -261,17 +271,16 @@ class RunPlan:
     async def _step(self, make: Callable[[], Awaitable[object]]) -> object:
         """Make a plan, or take the recorded one, and record what it cost."""
         scope, key = self._scope, f"plan:{self.number}"
-        earlier = self._spent(f"plan:{self.number}")
+        earlier = self._spent(key)
         made: object = scope.journal.get(key, MISSING)
         kind = NewPlanRecords if made is MISSING else PlanRecords
         self.recorded = kind(scope.journal, self.number, self._earlier.outcomes)
         if made is MISSING:
-            await self.reach(key)
             try:
                 made = await self._make(key, make)
             finally:
                 spent = self._budgets.close_purpose(PLAN)
-                if spent != Usage():
+                if spent != NO_USAGE:
                     scope.journal.put(f"{key}:usage", earlier + spent)
         if isinstance(made, PlanFailed):
             raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
@@ -298,11 +307,12 @@ class RunPlan:
         Of a plan that cost tokens these are all, else those that were added: they may repeat what a member wrote.
         """
         request = self._scope.request
-        given = {request.goal} | {task.description for task in (request.plan.tasks if request.plan else ())}
-        if not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
+        given = {request.goal} | {task.description for task in (() if request.plan is None else request.plan.tasks)}
+        found = [task for task in graph.tasks if task.description not in given]
+        if found and not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
             parts = (part for number, part in self._parts.items() if number not in self._added)
             given.update(task.description for part in parts for task in part)
-        return frozenset(task.id for task in graph.tasks if task.description not in given)
+        return frozenset(task.id for task in found if task.description not in given)
 
     async def _ask(self, make: Make) -> TaskGraph:
         with CALLING:

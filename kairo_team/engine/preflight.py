@@ -144,8 +144,8 @@ def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceB
 
 
 def _guardrail_problems(team: Team) -> Iterator[str]:
-    owners = [(f"team {team.name!r}", team.guardrails)]
-    owners += [(f"member {member.id!r}", member.guardrails) for member in team.everyone]
+    owners = [(f"team {team.name!r}", team.guardrails)] if team.guardrails else []
+    owners += [(f"member {member.id!r}", member.guardrails) for member in team.everyone if member.guardrails]
     for owner, policies in owners:
         try:
             GuardrailChain(policies)
@@ -160,7 +160,7 @@ def _tool_problems(team: Team) -> Iterator[str]:
         return
     for member in team.everyone:
         tools: Any = getattr(member.agent, "tools", ())
-        if isinstance(tools, tuple):
+        if tools and isinstance(tools, tuple):
             given = cast("tuple[Any, ...]", tools)  # type: ignore[redundant-cast]  # pyright needs it
             yield from (f"member {member.id!r}: {problem}" for problem in blocked_sources(given, permissions))
 
@@ -182,24 +182,26 @@ def _unpriced(agent: object, models: Models, prices: PriceBook) -> list[str]:
     return [problem for problem in map(prices.problem, found) if problem]
 
 
-def planner_problems(planner: Planner, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+def planner_problems(planner: Planner, config: TeamConfig, runtime: Runtime) -> list[str]:
     """Return one sentence for each reason a planner could not be asked, such as a model nobody serves."""
     ask = getattr(planner, "preflight", None)
-    problems: list[str] = [] if ask is None else list(ask(models))
+    problems: list[str] = [] if ask is None else list(ask(runtime.models))
     if config.budget.dollars is not None:
-        problems += _unpriced(planner, models, prices)
+        problems += _unpriced(planner, runtime.models, runtime.prices.under(config.budget_policy))
     return [f"the planner: {problem}" for problem in problems]
 
 
-def judge_problems(judge: Any, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
+def judge_problems(judge: Any, config: TeamConfig, runtime: Runtime) -> list[str]:
     """Return one sentence for each reason a judge could not be asked; an agent that judges asks its own models."""
     if not isinstance(judge, str) and not hasattr(judge, "complete"):
         return []
     try:
-        found = list(single_models(models.resolve(judge)))
+        found = list(single_models(runtime.models.resolve(judge)))
     except KairoError as error:
         return [f"the judge: {error}"]
-    unpriced = map(prices.problem, found) if config.budget.dollars is not None else ()
+    if config.budget.dollars is None:
+        return []
+    unpriced = map(runtime.prices.under(config.budget_policy).problem, found)
     return [f"the judge: {problem}" for problem in unpriced if problem]
 
 
@@ -215,7 +217,9 @@ def _budget_problems(team: Team, budget: Budget) -> Iterator[str]:
 
 def _ceiling(member: Member, budget: Budget) -> Budget:
     """Return the tighter of the team's and the member's limit, field by field."""
-    own = member.budget or Budget()
+    own = member.budget
+    if own is None:
+        return budget
     limits: dict[str, Any] = {}
     for field in Budget.__slots__:
         given = [limit for limit in (getattr(own, field), getattr(budget, field)) if limit is not None]

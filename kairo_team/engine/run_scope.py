@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Journal
+    from kairo_team.engine.records.replay import EarlyEnd
     from kairo_team.governance.governor import Governor
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
@@ -24,5 +25,7 @@ class RunScope:
     clock: Callable[[], float]
     started: float
     """When the run began, by its clock."""
+    early_end: EarlyEnd | None
+    """What ended the recorded run before all its tasks had ended."""
     emit: Callable[..., None]
     """Emits an event: its class and its own fields in order; run id, number and time are filled in."""

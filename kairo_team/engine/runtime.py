@@ -147,7 +147,7 @@ class Runtime:
         self.constraints = check_constraints("Runtime.constraints", constraints)
         self.guardrails = check_guardrails("Runtime.guardrails", guardrails)
         GuardrailChain(self.guardrails)  # refuses one that does not name its phases
-        Prompts(templates)  # refuses what cannot be filled in
+        self.prompts = Prompts(templates)
         self.templates = dict(templates or {})
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
-from kairo_team.budget import Budget, Usage, difference
+from kairo_team.budget import NO_USAGE, Budget, Usage, difference
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Journal
@@ -61,12 +61,12 @@ class EarlierSessions:
         self.plan = earlier.plan if earlier else None
         """The plan as it stood then."""
         self._spent_by: Mapping[str, Usage] = earlier.spent_by if earlier else EMPTY
-        self._run = _Account(governor, earlier.usage if earlier else Usage())
+        self._run = _Account(governor, earlier.usage if earlier else NO_USAGE)
         self._accounts: dict[str, _Account] = {}
 
     def carve(self, member: str, budget: Budget) -> Governor:
         """Carve the governor of a member with a budget of its own: what it spent before counts against that."""
-        spent = replace(self._spent_by.get(member, Usage()), seconds=0.0)
+        spent = replace(self._spent_by.get(member, NO_USAGE), seconds=0.0)
         governor = self._run.governor.carve_again(member, budget, spent)
         self._run.left = difference(self._run.left, spent, 0.0)
         self._accounts[member] = _Account(governor, spent)
@@ -85,7 +85,7 @@ class EarlierSessions:
     def _give_back(self, spent: Usage, member: str | None) -> None:
         account = self._accounts.get(member or "", self._run)
         moved = _least(spent, account.left)
-        if moved != Usage():
+        if moved != NO_USAGE:
             account.left = difference(account.left, moved, 0.0)
             account.governor.restore(moved, -1)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kairo_team._util.frozen import FrozenDict, maker
-from kairo_team.budget import HaltReason, Usage, left_of
+from kairo_team.budget import NO_USAGE, HaltReason, Usage, left_of
 from kairo_team.engine.records.replay import CutShort
 from kairo_team.errors import IllegalMove
 from kairo_team.results import Artifact, TaskOutcome
@@ -90,14 +90,6 @@ TASK_MOVES: Final[Mapping[str, frozenset[TaskState]]] = {
 for this session: it ends otherwise only when the whole run does, and a resumed run begins it anew."""
 
 
-def check_move(name: str, history: list[str], to: str, moves: Mapping[str, frozenset[RunState | TaskState]]) -> None:
-    """Append `to` to the history when the table has that move, else raise `IllegalMove`."""
-    now = history[-1]
-    if now not in moves or to not in moves[now]:
-        raise IllegalMove(name, history, to)
-    history.append(to)
-
-
 class Path:
     """The states a task went through. Tasks with the same states share it: there are few such paths, and many tasks."""
 
@@ -111,7 +103,8 @@ class Path:
 
     def extend(self, name: str, to: TaskState) -> Path:
         """Return the path with one more state; `IllegalMove` when the table does not have that move."""
-        check_move(name, self.states(), to, TASK_MOVES)
+        if to not in TASK_MOVES.get(self.state, ()):
+            raise IllegalMove(name, self.states(), to)
         return self.after.setdefault(to, Path(to, self))
 
     def states(self) -> list[str]:
@@ -126,7 +119,6 @@ class Path:
 
 NOT_STARTED: Final = Path(PENDING)
 
-_NOTHING = Usage()
 _IN_FLIGHT = frozenset({TaskState.IN_FLIGHT, TaskState.GENERATING, TaskState.EVALUATING})
 _CUT_SHORT = frozenset({HaltReason.CANCELLED, HaltReason.TIME_BUDGET_EXCEEDED})
 """Halts of the team that end a task in flight CANCELLED, not FAILED."""
@@ -167,7 +159,7 @@ class TaskRun:
     attempts: int = 0
     open_attempt: tuple[int, float | None] | None = None
     """The number of the attempt that has begun and not ended, and the time when it began, None for the task's first."""
-    usage: Usage = _NOTHING
+    usage: Usage = NO_USAGE
     artifact: Artifact | None = None
     verdict: EvaluationVerdict | None = None
     criteria: str | None = None
@@ -223,9 +215,9 @@ class TaskRun:
     def book_before_hand_over(self, spent: Usage) -> None:
         """Book what its member spent on it, before another one gets it."""
         member = self.member or ""
-        self.before = self.usage = (self.before or _NOTHING) + spent
+        self.before = self.usage = (self.before or NO_USAGE) + spent
         self.spent_by = self.spent_by or {}
-        self.spent_by[member] = self.spent_by.get(member, _NOTHING) + spent
+        self.spent_by[member] = self.spent_by.get(member, NO_USAGE) + spent
 
     def ceiling_with(self, member: str) -> Budget | None:
         """Return what is left to a member of the task's own budget, which bounds all its attempts."""
@@ -276,7 +268,7 @@ class TaskRun:
 
     def cut_short(self) -> CutShort:
         """Return what there is of the task when the end of the run interrupts it."""
-        spent = _NOTHING if self.governor is None else self.governor.usage
+        spent = NO_USAGE if self.governor is None else self.governor.usage
         return CutShort(self.member or "", spent if self.before is None else self.before + spent, self._kept())
 
     def _kept(self) -> Artifact | None:

@@ -14,7 +14,6 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from kairo_team import events
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
-from kairo_team.budget import Usage
 from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget
 from kairo_team.engine.dispatcher import Dispatcher
@@ -27,15 +26,15 @@ from kairo_team.engine.ready_tasks import ReadyTasks
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
 from kairo_team.engine.records.replay import MISSING, recorded_budget, recorded_end
 from kairo_team.engine.run_scope import RunScope
-from kairo_team.engine.run_services import interruptible, open_services
+from kairo_team.engine.run_services import interruptible, open_services, passed_limits
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.steering import Steering
 from kairo_team.engine.suspension import EarlierSessions, Suspension, begun_with
 from kairo_team.engine.task_pool import TaskPool, background
-from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState, check_move
+from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState
 from kairo_team.engine.timers import Timeouts
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import ContractBreach, Interrupted, Misuse, TeamAborted
+from kairo_team.errors import ContractBreach, IllegalMove, Interrupted, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import AWAITING, failure_of, problem_of
 from kairo_team.prompts import Prompts
@@ -83,15 +82,23 @@ class TeamRun:
         self.config = request.config
         self.clock = LoopClock()
         self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
-        spent = Usage() if earlier is None else earlier.usage
+        spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
-        self._masker = runtime.masker
-        self.emit: Callable[..., None] = self._emit_masked if self._masker else self.bus.emit
+        self._masker = runtime.masker if runtime.secrets else None
+        self.emit: Callable[..., None] = self.bus.emit if self._masker is None else self._emit_masked
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._scope = scope = RunScope(
-            request, team, self.config, self.governor, self.journal, self.clock, self.clock(), self.emit
+            request,
+            team,
+            self.config,
+            self.governor,
+            self.journal,
+            self.clock.read,
+            self.clock.read(),
+            recorded_end(self.journal),
+            self.emit,
         )
         self._handle = handle
         self._earlier = EarlierSessions(self.governor, earlier)
@@ -154,7 +161,7 @@ class TeamRun:
                 runtime,
                 handle,
                 tolerate_failures=tolerate_failures,
-                prompts=Prompts({**runtime.templates, **(templates or {})}),
+                prompts=Prompts({**runtime.templates, **templates}) if templates else runtime.prompts,
                 gate=gate or runtime.gate,
             )
             handle.begin(run)
@@ -185,17 +192,17 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
-        noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings)
-        result = finish(self._scope, self._ending, self._dispatcher, self.graph, noticed, self._earlier)
+        noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings, *passed_limits(self.governor))
+        result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
-        self._result = result = self._masker.value(result)
+        self._result = result = result if self._masker is None else self._masker.value(result)
         log_end(result, self.team.name)
         self._move(RunState(result.status))
         self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
 
     def _emit_masked(self, kind: type[events.Event], *own: Any) -> None:
-        self.bus.emit(kind, *self._masker.value(own))
+        self.bus.emit(kind, *(own if self._masker is None else self._masker.value(own)))
 
     def _suspension(self, result: TeamResult) -> Suspension:
         """Return what the run goes on from."""
@@ -221,7 +228,7 @@ class TeamRun:
             self._end_early()
 
     def _move(self, to: RunState) -> None:
-        check_move(self.request.run_id, self._history, to, RUN_MOVES)
+        check_move(self.request.run_id, self._history, to)
 
     def cancel(self, reason: str = "the run was cancelled") -> None:
         """Kill the run: what is in flight is interrupted and what was kept comes back. From any thread."""
@@ -233,7 +240,7 @@ class TeamRun:
         if failed is not None and self._task_run(failed).state is not FAILED:
             return
         ended = self._ending.aborted or self._ending.concluded is not None
-        if ended or recorded_end(self.journal) is not None:  # the run comes to that end in time
+        if ended or self._scope.early_end is not None:  # the run comes to that end in time
             return
         self._ending.error = self._ending.error or TeamAborted(reason)
         self._ending.aborted = True
@@ -249,7 +256,7 @@ class TeamRun:
         """
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"conclude takes a reason in words, not {reason!r}")
-        if recorded_end(self.journal) is not None:  # what had ended by then ends first
+        if self._scope.early_end is not None:  # what had ended by then ends first
             dispatcher, task_run = self._dispatcher, _task_run_here()
             if dispatcher is None:
                 self._end_early()
@@ -591,10 +598,11 @@ class TeamRun:
         """End a task, as it was meant or as the person wants who interrupted it."""
         dispatcher = self._dispatcher
         assert dispatcher is not None
-        if task_run.records.is_called_off(task_run.task.id):  # the recorded run was concluded before it came to this
-            dispatcher.park(task_run)
-            return
-        task_run.recall_cancel()
+        if not task_run.records.is_new:
+            if task_run.records.is_called_off(task_run.task.id):  # the recorded run was concluded before that
+                dispatcher.park(task_run)
+                return
+            task_run.recall_cancel()
         if isinstance(task_run.interrupted, HumanRequest):
             dispatcher.suspend(task_run, f"waits for a person: {task_run.interrupted.text}")
             return
@@ -614,6 +622,13 @@ class TeamRun:
             return self._task_runs[task.id]
         except KeyError:
             raise Misuse(f"task {task.id!r} is not in this run's plan") from None
+
+
+def check_move(run_id: str, history: list[str], to: RunState) -> None:
+    """Append `to` to a run's history when the table has that move, else raise `IllegalMove`."""
+    if to not in RUN_MOVES.get(history[-1], ()):
+        raise IllegalMove(run_id, history, to)
+    history.append(to)
 
 
 def _is_warned_of(attempt: Attempt) -> bool:

@@ -373,19 +373,23 @@ class Governor:
     @property
     def halted(self) -> HaltReason | None:
         """Why guards here refuse: the own reason, else the nearest ancestor's; `None` while they do not."""
-        halt = halts.in_force(self._node)
+        node = self._node
+        halt = in_force(node) if node.tree.halts else None
         return halt.reason if halt else None
 
     @property
     def stopped(self) -> HaltReason | None:
         """Why what runs here is being interrupted; `None` while it is not (an exhausted governor only refuses)."""
-        halt = halts.in_force(self._node, stopped=True)
+        node = self._node
+        halt = in_force(node, stopped=True) if node.tree.halts else None
         return halt.reason if halt else None
 
     @property
     def final(self) -> HaltReason | None:
         """Why work here has ended for good, so that no top-up can help; `None` while a top-up still could."""
-        return halts.beyond_help(self._node)
+        node = self._node
+        final = node.tree.final
+        return next((final[one].reason for one in node.line() if one in final), None) if final else None
 
     @property
     def budget(self) -> Budget:

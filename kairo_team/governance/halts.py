@@ -149,12 +149,6 @@ def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
     return None
 
 
-def beyond_help(node: Node) -> HaltReason | None:
-    """Return why the node, else its nearest ancestor with a reason, was halted as no top-up can lift."""
-    final = node.tree.final
-    return next((final[one].reason for one in node.line() if one in final), None) if final else None
-
-
 def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> Halt:
     """Halt a node for one dimension and return its first reason: guards refuse, what is in flight finishes."""
     halt = Halt(node, REASONS[dim], dim, lacking, stopped=False)

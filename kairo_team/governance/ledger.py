@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kairo_team._util.frozen import maker
-from kairo_team.budget import Budget, Usage, picodollars, to_dollars
+from kairo_team.budget import NO_USAGE, Budget, Usage, picodollars, to_dollars
 from kairo_team.errors import InsufficientBudget
 
 if TYPE_CHECKING:
@@ -97,9 +97,6 @@ def budget_of(limits: Limits, seconds: float | None = None) -> Budget:
     return Budget(tokens, None if dollars is None else to_dollars(dollars), loops, tool_calls, seconds)
 
 
-_NO_USAGE: Final = Usage()
-
-
 make_usage: Final = maker(Usage)
 """Makes a usage of amounts out of the ledger, which were checked on their way in."""
 
@@ -107,7 +104,7 @@ make_usage: Final = maker(Usage)
 def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
     """Turn amounts in ledger units into a usage, all tokens as prompt tokens."""
     if not (tokens or dollars or loops or tool_calls):
-        return _NO_USAGE
+        return NO_USAGE
     return Usage(tokens, 0, to_dollars(dollars), loops, tool_calls)
 
 
@@ -539,7 +536,8 @@ class Node:
     def usage(self, cells: list[int] | None = None) -> Usage:
         """Return what this node's subtree has spent (by an earlier list of `cells`, if one is given)."""
         tokens, dollars, loops, tool_calls, completion = (cells or self.cells)[:COMMITTED]  # one step: it needs no lock
-        return make_usage(tokens - completion, completion, to_dollars(dollars), loops, tool_calls, self.elapsed())
+        spent = to_dollars(dollars) if dollars else NO_USAGE.dollars
+        return make_usage(tokens - completion, completion, spent, loops, tool_calls, self.elapsed())
 
     def held_units(self) -> Units:
         """Return what is held now, by dimension."""
