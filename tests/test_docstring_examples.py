@@ -6,6 +6,7 @@ import ast
 import doctest
 import inspect
 import io
+import pydoc
 from collections.abc import Awaitable
 from contextlib import redirect_stdout
 from types import FunctionType
@@ -74,7 +75,24 @@ def test_a_main_class_has_an_example_of_two_lines_that_runs(kind: type, monkeypa
         assert names["run"].result.status == "completed"
 
 
-@pytest.mark.parametrize("kind", MAIN, ids=lambda kind: kind.__name__)
-def test_the_signature_of_a_main_class_shows_plain_types(kind: type) -> None:
-    shown = str(inspect.signature(kind))
-    assert [word for word in ("Annotated", "AfterValidator", "PlainSerializer", "*args") if word in shown] == []
+@pytest.mark.parametrize("kind", [*MAIN, kt.TeamExecutionRequest], ids=lambda kind: kind.__name__)
+def test_signatures_and_help_show_plain_types_and_defaults(kind: type) -> None:
+    described = pydoc.plain(pydoc.render_doc(kind)).partition("Data and other attributes")[0]
+    shown = (str(inspect.signature(kind)), described)
+    for marker in ("Annotated", "Validator", "Serializer", "Strict", "Union[", "Optional[", "<factory>"):
+        assert [text for text in shown if marker in text] == [], marker
+    assert "*args" not in shown[0]
+
+
+def test_a_signature_shows_each_type_and_default_as_it_is_written_in_code() -> None:
+    shown = {name: str(one) for name, one in inspect.signature(kt.Task).parameters.items()}
+    assert shown["id"] == "id: str"
+    assert shown["needs"] == "needs: int | Literal['all'] = 'all'"
+    assert shown["inputs"] == "inputs: Mapping[str, Any] = {}"
+    assert shown["retries"] == "retries: int | None = None"
+    assert str(inspect.signature(kt.TaskGraph)) == "(tasks: Sequence[Task]) -> None"
+    request = inspect.signature(kt.TeamExecutionRequest).parameters
+    assert [str(request[name]) for name in ("config", "run_id")] == [
+        "config: TeamConfig = TeamConfig()",
+        "run_id: str = ...",
+    ]

@@ -6,7 +6,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
@@ -229,9 +229,34 @@ def _hints(kind: type) -> Mapping[str, Any]:
     return {one.name: hints[one.name] for one in fields(cast("Any", kind)) if one.init}
 
 
+class _Text(str):
+    """A type or a default in a signature, shown as it is written in code."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def signature_of(kind: type, init: Callable[..., Any]) -> inspect.Signature:
-    """Return the constructor's signature of a dataclass, with plain types of its fields."""
-    own = inspect.signature(init)
-    hints = _hints(kind)
-    parameters = [one.replace(annotation=hints[name]) for name, one in own.parameters.items() if name in hints]
-    return own.replace(parameters=parameters, return_annotation=None)
+    """Return the signature of a dataclass's constructor, with plain types as annotations."""
+    own, hints = inspect.signature(init), _hints(kind)
+    parameters = dict(own.parameters)
+    for one in fields(cast("Any", kind)):
+        shown = parameters[one.name].replace(annotation=_Text(_written(hints[one.name])))
+        if (factory := one.default_factory) is not MISSING:
+            shown = shown.replace(default=_Text(f"{factory.__name__}()" if isinstance(factory, type) else "..."))
+        parameters[one.name] = shown
+    return own.replace(parameters=list(parameters.values()), return_annotation=None)
+
+
+def _written(hint: Any) -> str:
+    """Return a type as it is written in an annotation: "str | None", "Mapping[str, Any]"."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in {Union, types.UnionType}:
+        return " | ".join(map(_written, inside))
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, inside))}]"
+    if origin is not None and inside:
+        return f"{origin.__name__}[{', '.join(map(_written, inside))}]"
+    if hint is type(None) or hint is Ellipsis:
+        return "..." if hint is Ellipsis else "None"
+    return getattr(hint, "__name__", None) or str(hint)

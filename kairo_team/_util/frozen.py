@@ -39,7 +39,7 @@ def checked(kind: type[T]) -> type[T]:
 
             raise refuse(kind, error) from None
 
-    setattr(kind, "__signature__", _Signature(kind, as_written))  # noqa: B010 - the same
+    setattr(init, "__wrapped__", _Shown(kind, as_written))  # noqa: B010 - the same
     setattr(kind, "__init__", init)  # noqa: B010 - the same
     return kind
 
@@ -50,17 +50,16 @@ def _validator(kind: type) -> Any:
     return TypeAdapter(kind).validator.validate_python
 
 
-class _Signature:
-    """The signature that `inspect.signature` shows for a value class, made when it is read."""
+class _Shown:
+    """A constructor as `inspect.signature` and `help` show it: with plain types, read when they are asked for."""
 
     def __init__(self, kind: type, init: Callable[..., Any]) -> None:
         self._kind, self._init = kind, init
 
-    def __get__(self, instance: object, owner: type) -> Any:
+    @property
+    def __signature__(self) -> Any:
         from kairo_team._util.bad_values import signature_of
 
-        if instance is not None or owner is not self._kind:
-            raise AttributeError("__signature__")
         return signature_of(self._kind, self._init)
 
 
