@@ -11,7 +11,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.judged import BATCH, JudgedStrategy, suspect
 from kairo_team.evaluators.judging import Judge
 from kairo_team.evaluators.rubric import Rubric
-from kairo_team.plugin_calls import failure_of, log_raised, words_of
+from kairo_team.plugin_calls import failure_of, log_error, words_of
 from kairo_team.verdicts import Cause, EvaluationVerdict
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class AgentEvaluationStrategy(JudgedStrategy):
             error = failure_of(raised)
             if error is None or context.context is None:
                 raise
-            log_raised(f"the judge {self.judge!r}", f"on task {context.task.id!r}", error)
+            log_error(f"the judge {self.judge!r}", f"on task {context.task.id!r}", error)
             why = f"the judge {self.judge!r}: {words_of(innermost(error))}"
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, why)
 

@@ -16,7 +16,7 @@ import anyio
 from kairo_team._util.threads import run_in_thread
 from kairo_team.errors import HaltError, InsufficientBudget, innermost
 from kairo_team.evaluators.criterion import Answer, Criterion, is_async, takes_context
-from kairo_team.plugin_calls import failure_of, log_raised, problem_of
+from kairo_team.plugin_calls import failure_of, log_error, problem_of
 from kairo_team.verdicts import Finding
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Asker:
             error = failure_of(raised)
             if error is None or isinstance(innermost(error), HaltError | InsufficientBudget):
                 raise
-            log_raised(self._what, "", error)
+            log_error(self._what, "", error)
             return Answer(None, f"{self._what} raised {problem_of(error, MAX_SAID)}")
         _logger.warning("%s took longer than %g seconds", self._what, self._timeout)
         return Answer(None, f"{self._what} took longer than {self._timeout:g} seconds")

@@ -12,7 +12,7 @@ from kairo_team.budget import Usage, difference
 from kairo_team.engine.attempts import criteria_digest
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.evaluators.fingerprint import digest_of
-from kairo_team.plugin_calls import failure_of, log_raised, problem_of
+from kairo_team.plugin_calls import failure_of, log_error, problem_of
 from kairo_team.verdicts import Cause, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> Eval
         error = failure_of(raised)
         if error is None:  # whatever else it is, it is no verdict
             raise
-        log_raised(f"the evaluator {name}", f"on task {context.task.id!r}", error)
+        log_error(f"the evaluator {name}", f"on task {context.task.id!r}", error)
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")
     if isinstance(verdict, EvaluationVerdict):
         return verdict

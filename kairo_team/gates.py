@@ -122,37 +122,37 @@ class ConsoleGate:
 
 def _give_up(terminal: Terminal) -> None:
     with suppress(OSError, ValueError):
-        terminal.say("\n[an answer is no longer needed]")
+        terminal.write("\n[an answer is no longer needed]")
 
 
 async def _converse(terminal: Terminal, question: HumanRequest) -> HumanDecision | None:
     """Show the question and read lines until one is an answer; None at the end of the input."""
     _show(terminal, question)
     while True:
-        terminal.say("[a]pprove, [r]evise: what to change, re[j]ect, [d]efer > ", end="")
+        terminal.write("[a]pprove, [r]evise: what to change, re[j]ect, [d]efer > ", end="")
         line = await terminal.read()
         if not line:
-            terminal.say("")
+            terminal.write("")
             return None
         if (decision := read_answer(line)) is not None:
             return decision
-        terminal.say(f"{line.strip()!r} is not an answer; type a, j, d, or r and what to change.")
+        terminal.write(f"{line.strip()!r} is not an answer; type a, j, d, or r and what to change.")
 
 
 def _show(terminal: Terminal, question: HumanRequest) -> None:
     """Show question, subject and what follows from each answer; text from elsewhere never starts at the margin."""
-    terminal.say("\n" + _indent_rest(question.text))
+    terminal.write("\n" + _indent_rest(question.text))
     if question.subject:
         more = len(question.subject) - _SHOWN
-        terminal.say(barred(question.subject[:_SHOWN]))
+        terminal.write(barred(question.subject[:_SHOWN]))
         if more > 0:
-            terminal.say(f"  [{more} more characters]")
+            terminal.write(f"  [{more} more characters]")
     for finding in question.findings:
         wanted = f" (wanted: {finding.expected})" if finding.expected else ""
-        terminal.say(_indent_rest(f"  - {finding.observed or finding.id}{wanted}"))
+        terminal.write(_indent_rest(f"  - {finding.observed or finding.id}{wanted}"))
     for answer, label in _LABELS.items():
         if answer in question.consequences:
-            terminal.say(_indent_rest(f"  {label:10} {question.consequences[answer]}"))
+            terminal.write(_indent_rest(f"  {label:10} {question.consequences[answer]}"))
 
 
 def _indent_rest(text: str) -> str:

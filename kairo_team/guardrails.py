@@ -154,7 +154,7 @@ class GuardrailOutcome:
             for ruling in self._trail:
                 if ruling.decision.action is action:
                     return ruling
-        return _NOBODY
+        return _ALLOWED
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GuardrailOutcome):
@@ -168,7 +168,7 @@ class GuardrailOutcome:
         return f"GuardrailOutcome({self.action!r}, {self._payload!r}, {self._trail!r})"
 
 
-_NOBODY: Final = GuardrailRuling("", _ALLOW)
+_ALLOWED: Final = GuardrailRuling("", _ALLOW)
 
 
 def check_payload(what: str, payload: object) -> None:

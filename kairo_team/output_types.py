@@ -1,4 +1,7 @@
-"""JSON Schemas that come from somewhere else: applied by the library `jsonschema-rs` (extra `json-schema`)."""
+"""Output types of tasks: Python types, which pydantic validates, and JSON Schemas.
+
+JSON Schemas are applied by the library `jsonschema-rs` (extra `json-schema`).
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ from kairo_team.errors import InvalidReply, MissingExtra
 from kairo_team.results import Artifact, adapter
 
 MAX_FAULTS: Final = 3
-"""Faults that are looked for: a large value can have a million."""
+"""The search for faults stops after this many: a large value can have a million."""
 MAX_QUOTE: Final = 300
-"""Characters of one fault that are quoted at most: a validator repeats the value it found."""
+"""Most characters quoted of one fault: a validator repeats the value it found."""
 MAX_STEPS: Final = 100_000
-"""Steps back that a pattern with a look around or a back reference may take in one value, some milliseconds."""
+"""Most backtracking steps, some milliseconds, of a pattern with a lookaround or a back reference in one value."""
 
 
 class JsonSchema:
     """One JSON Schema. Nothing it refers to is ever fetched: a reference must end inside the schema.
 
-    A pattern takes time in proportion to the value. One that looks around or refers back has no such engine: it may
-    take `MAX_STEPS`, and a value for which that is not enough is faulty; with `linear` it is refused.
+    Most patterns take time in proportion to the value. A pattern with a lookaround or a back reference does not: it may
+    take `MAX_STEPS` steps, and a value that needs more is faulty. With `linear` the schema is refused for it.
 
-    Raises `MissingExtra` in the name of `what` without the extra, `ValueError` for what is no JSON Schema.
+    Raises `MissingExtra`, which names `what`, without the extra, and `ValueError` for an invalid JSON Schema.
     """
 
     def __init__(self, schema: Mapping[str, Any], what: str, *, linear: bool = False) -> None:
@@ -36,7 +39,7 @@ class JsonSchema:
             raise MissingExtra(what, "json-schema")
         library: Any = import_module("jsonschema_rs")
         bounded = library.FancyRegexOptions(backtrack_limit=MAX_STEPS)
-        self._validator = _built(library, schema, bounded, "it is no valid JSON Schema")
+        self._validator = _built(library, schema, bounded, "it is not a valid JSON Schema")
         if linear:
             fault = "it has a pattern that cannot be searched for in linear time"
             self._validator = _built(library, schema, library.RegexOptions(), fault)
@@ -103,7 +106,7 @@ def output_type_problem(what: str, kind: Any) -> str | None:
         else:
             adapter(kind).rebuild()  # raises for an undefined name
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds for what is no type
-        return f"{what} can be validated by nobody: {str(error).partition(chr(10))[0]}"
+        return f"{what} cannot be used to validate data: {str(error).partition(chr(10))[0]}"
     return None
 
 

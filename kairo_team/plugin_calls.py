@@ -57,7 +57,7 @@ def plain_failure_of(raised: BaseException) -> Exception | None:
     return raised if isinstance(raised, Exception) else _failure_of(raised, awaited=False)
 
 
-class Border:
+class PluginCall:
     """A block around a call: what foreign code raises leaves it as an `Exception`, unless it must pass unchanged."""
 
     __slots__ = ("_failure_of",)
@@ -78,9 +78,9 @@ class Border:
             raise failure
 
 
-AWAITING: Final = Border(failure_of)
+AWAITED_CALL: Final = PluginCall(failure_of)
 """Around an await."""
-CALLING: Final = Border(plain_failure_of)
+PLAIN_CALL: Final = PluginCall(plain_failure_of)
 """Around a call that is not awaited."""
 
 
@@ -103,8 +103,8 @@ def _failure_of(raised: BaseException, *, awaited: bool) -> Exception | None:
     if isinstance(raised, Exception):
         return raised
     if _is_cancellation(raised):
-        return None if awaited and _is_asked_for() else _bad_exit(raised, _CANCELLED)
-    if isinstance(raised, GeneratorExit) and awaited and not _is_stated(raised.__traceback__):
+        return None if awaited and _is_requested() else _bad_exit(raised, _CANCELLED)
+    if isinstance(raised, GeneratorExit) and awaited and not _is_raised_by_statement(raised.__traceback__):
         return None  # its coroutine is being closed
     if _is_by_signal(raised):
         return None
@@ -148,7 +148,7 @@ def _is_cancellation(raised: BaseException) -> bool:
         return False
 
 
-def _is_asked_for() -> bool:
+def _is_requested() -> bool:
     """Return whether the running task was cancelled: by a scope around it, or on asyncio by `Task.cancel`."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
@@ -221,7 +221,7 @@ def _is_by_signal(raised: BaseException) -> bool:
     return where.partition(".")[0] in _LOOPS or not _is_raise(frames[-1])
 
 
-def _is_stated(trace: TracebackType | None) -> bool:
+def _is_raised_by_statement(trace: TracebackType | None) -> bool:
     """Return whether a statement raised this; closing a coroutine raises at its await instead."""
     frames = list(_frames(trace))
     return not frames or _is_raise(frames[-1])
@@ -267,17 +267,17 @@ class Tracebacks:
     def __init__(self) -> None:
         self._seen: set[tuple[str, type[BaseException], str]] = set()
 
-    def log(self, who: str, what: str, error: BaseException) -> None:
-        """Log that `who`, such as "the member 'ann'", raised; `what` is the occasion, such as "on task 'letter'"."""
+    def log(self, plugin: str, occasion: str, error: BaseException) -> None:
+        """Log that `plugin`, such as "the member 'ann'", raised; `occasion` is such as "on task 'letter'"."""
         place = _place_of(error)
-        one = (who, type(error), place)
+        one = (plugin, type(error), place)
         level = logging.DEBUG if one in self._seen else logging.WARNING
         self._seen.add(one)
-        _logger.log(level, "%s", " ".join(filter(None, (who, "raised", what, place))), exc_info=error)
+        _logger.log(level, "%s", " ".join(filter(None, (plugin, "raised", occasion, place))), exc_info=error)
 
     @contextmanager
     def here(self) -> Generator[None]:
-        """Have `log_raised` log here during the block."""
+        """Have `log_error` log here during the block."""
         token = _current.set(self)
         try:
             yield
@@ -288,9 +288,9 @@ class Tracebacks:
 _current: Final[ContextVar[Tracebacks | None]] = ContextVar("tracebacks", default=None)
 
 
-def log_raised(who: str, what: str, error: BaseException) -> None:
+def log_error(plugin: str, occasion: str, error: BaseException) -> None:
     """Log an error that did not end a review, with `Tracebacks.log` of its run; outside a run, each time."""
-    (_current.get() or Tracebacks()).log(who, what, error)
+    (_current.get() or Tracebacks()).log(plugin, occasion, error)
 
 
 def _place_of(error: BaseException) -> str:

@@ -22,7 +22,7 @@ PLAIN = RunFacts(
     accepted=1,
     lost=0,
     dispensable=0,
-    blemished=False,
+    degraded=False,
     risk=RiskProfile.MEDIUM,
     tolerate_failures=False,
 )
@@ -46,7 +46,7 @@ MIXES: Mapping[str, Mapping[str, Any]] = {
     "nothing was accepted": {"accepted": 0, "lost": 1},
     "some task that was needed is missing": {"lost": 1},
     "all that is missing was dispensable": {"dispensable": 1},
-    "all accepted, one without a PASS, partial or by a fallback plan": {"blemished": True},
+    "all accepted, one without a PASS, partial or by a fallback plan": {"degraded": True},
     "all accepted": {},
 }
 """How the tasks ended."""

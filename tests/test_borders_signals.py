@@ -19,7 +19,7 @@ import anyio
 import pytest
 
 from kairo_team.errors import BadExit
-from kairo_team.plugin_calls import AWAITING, CALLING, failure_of, plain_failure_of, problem_of, words_of
+from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, plain_failure_of, problem_of, words_of
 from tests.misdeeds import End
 
 needs_main_thread = pytest.mark.skipif(
@@ -100,9 +100,9 @@ def test_audit_g25_what_the_handler_of_a_signal_raised_goes_on(handler: Any, pre
         assert failure_of(raised) is None
         assert plain_failure_of(raised) is None
         assert failure_of(BaseExceptionGroup("two", [ValueError("x"), raised])) is None
-        with pytest.raises(KeyboardInterrupt), CALLING:
+        with pytest.raises(KeyboardInterrupt), PLAIN_CALL:
             press_it()
-        with pytest.raises(KeyboardInterrupt), AWAITING:
+        with pytest.raises(KeyboardInterrupt), AWAITED_CALL:
             press_it()
 
 
@@ -140,7 +140,7 @@ def test_a_coroutine_that_is_closed_ends_as_it_should() -> None:
 
     async def work() -> None:
         try:
-            with AWAITING:
+            with AWAITED_CALL:
                 await anyio.sleep_forever()
         except BaseException as raised:
             seen.append(raised)

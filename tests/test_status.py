@@ -34,7 +34,7 @@ BOTH: Final = (False, True)
 def story_of(facts: RunFacts) -> Story:
     """Tell the oracle what the facts say."""
     lost = TaskEnd("failed", for_budget=facts.ended_for_halt)
-    tasks = [TaskEnd("completed", unpassed=facts.blemished)] * facts.accepted + [lost] * facts.lost
+    tasks = [TaskEnd("completed", unpassed=facts.degraded)] * facts.accepted + [lost] * facts.lost
     tasks += [replace(lost, needed=False)] * facts.dispensable
     return Story(
         tuple(tasks),
@@ -59,8 +59,7 @@ def every_fact() -> list[RunFacts]:
     return [
         one
         for one in facts
-        if not (one.ended_for_halt and not one.lost and not one.dispensable)
-        and not (one.blemished and not one.accepted)
+        if not (one.ended_for_halt and not one.lost and not one.dispensable) and not (one.degraded and not one.accepted)
     ]
 
 
@@ -80,7 +79,7 @@ def test_every_combination_of_facts_has_the_status_the_design_says() -> None:
         (replace(PLAIN, halt=HaltReason.TOKEN_BUDGET_EXCEEDED), TeamStatus.COMPLETED),
         (replace(PLAIN, lost=1, dispensable=1), TeamStatus.FAILED),
         (replace(PLAIN, dispensable=1, risk=RiskProfile.HIGH), TeamStatus.DEGRADED),
-        (replace(PLAIN, blemished=True), TeamStatus.DEGRADED),
+        (replace(PLAIN, degraded=True), TeamStatus.DEGRADED),
         (replace(PLAIN, accepted=0, tolerate_failures=True), TeamStatus.FAILED),
         (replace(PLAIN, accepted=0, lost=1, waiting=True), TeamStatus.SUSPENDED),
         (replace(PLAIN, broken=True, waiting=True), TeamStatus.FAILED),

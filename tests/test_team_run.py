@@ -211,7 +211,7 @@ async def test_the_output_can_be_set(value: Any) -> None:
     assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "my own")
 
 
-async def test_tolerate_failures_makes_a_failed_task_a_blemish() -> None:
+async def test_tolerate_failures_makes_the_run_degraded_not_failed() -> None:
     async def block(run: kt.TeamRun) -> None:
         async for task in run.ready(await run.plan(lambda: graph_of("x", "y"))):
             attempt = await run.attempt(task, 1)

@@ -50,7 +50,7 @@ class Terminal:
         self._reading = False
         self._taker: Callable[[str | Exception], object] | None = None
 
-    def say(self, text: str, end: str = "\n") -> None:
+    def write(self, text: str, end: str = "\n") -> None:
         """Write to the person, so that nothing a model wrote can move the cursor or hide itself."""
         print(clean(text), file=self._sink or sys.stderr, end=end, flush=True)
 

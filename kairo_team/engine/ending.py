@@ -184,7 +184,7 @@ class RunEnd:
             accepted=len(accepted),
             lost=len(missing) - dispensable,
             dispensable=dispensable,
-            blemished=self.degraded or any(map(_is_blemished, suspects)),
+            degraded=self.degraded or any(map(_is_unpassed, suspects)),
             risk=config.risk_profile,
             tolerate_failures=self.tolerate_failures,
         )
@@ -199,7 +199,7 @@ def _is_dispensable(task_run: TaskRun) -> bool:
     )
 
 
-def _is_blemished(task_run: TaskRun) -> bool:
+def _is_unpassed(task_run: TaskRun) -> bool:
     passed = task_run.verdict is not None and task_run.verdict.outcome is VerdictOutcome.PASS
     partial = task_run.artifact is not None and task_run.artifact.partial
     return not passed and (task_run.verdict is not None or partial)
@@ -425,7 +425,7 @@ class RunFacts:
     """Tasks not accepted that were needed."""
     dispensable: int
     """Tasks not accepted whose dependents all met their needs without them."""
-    blemished: bool
+    degraded: bool
     """An artifact was accepted without a PASS after a review, or partial without one, or the plan is a fallback."""
     risk: RiskProfile
     tolerate_failures: bool
@@ -450,6 +450,6 @@ def _decide_by_tasks(facts: RunFacts) -> TeamStatus:
         return TeamStatus.FAILED
     if facts.lost and not (facts.tolerate_failures or facts.risk is RiskProfile.LOW):
         return TeamStatus.FAILED
-    if facts.lost or facts.dispensable or facts.blemished:
+    if facts.lost or facts.dispensable or facts.degraded:
         return TeamStatus.DEGRADED
     return TeamStatus.COMPLETED

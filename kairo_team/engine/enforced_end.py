@@ -15,7 +15,7 @@ import anyio
 from anyio.lowlevel import checkpoint, current_token
 
 from kairo_team.engine.timers import Timeouts
-from kairo_team.plugin_calls import AWAITING, plain_failure_of
+from kairo_team.plugin_calls import AWAITED_CALL, plain_failure_of
 
 _logger = logging.getLogger("kairo_team")
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class CallSupervisor:
         except StopIteration as end:
             return end.value, None
         except BaseException:  # no `with` around it all: that would cost more than the step does
-            with AWAITING:
+            with AWAITED_CALL:
                 raise
         return None, self._drive(coroutine, _SupervisedCall(self, stopper, task, nurseries, waits_for), name)
 
@@ -296,7 +296,7 @@ class CallSupervisor:
                     if clock() - began > BLOCKING:
                         self.note_blocking(name, clock() - began)
         except BaseException:  # no `with` around it all, as in `begin`
-            with AWAITING:
+            with AWAITED_CALL:
                 raise
         finally:
             self._release(call, name)

@@ -15,7 +15,7 @@ from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.replay import MISSING, Added, NewPlanRecords, PlanFailed, PlanRecords
 from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
-from kairo_team.plugin_calls import CALLING, failure_of, words_of
+from kairo_team.plugin_calls import PLAIN_CALL, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class RunPlan:
                 self._scope.journal.put(f"{key}:usage", spent + more)
 
     async def _ask_for_tasks(self, dispatcher: Dispatcher, make: MakeTasks) -> int:
-        with CALLING:
+        with PLAIN_CALL:
             given: Any = make()
         if inspect.isawaitable(given):
             given = await self._supervisor.run(given, "who adds tasks")
@@ -315,7 +315,7 @@ class RunPlan:
         return frozenset(task.id for task in found if task.description not in given)
 
     async def _ask(self, make: Make) -> TaskGraph:
-        with CALLING:
+        with PLAIN_CALL:
             made = make()
         graph: Any = made
         if inspect.isawaitable(made):

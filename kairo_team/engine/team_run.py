@@ -36,7 +36,7 @@ from kairo_team.engine.timers import Timeouts
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import ContractBreach, IllegalMove, Interrupted, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
-from kairo_team.plugin_calls import AWAITING, failure_of, problem_of
+from kairo_team.plugin_calls import AWAITED_CALL, failure_of, problem_of
 from kairo_team.prompts import Prompts
 from kairo_team.results import AgentStatus, Artifact, Attempt, TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph
@@ -175,7 +175,7 @@ class TeamRun:
                             anyio.create_task_group() as group,
                         ):
                             run._group, run._pool = group, TaskPool(group, run._run_body)
-                            with AWAITING:  # the task group would take a stray cancellation for one of its own
+                            with AWAITED_CALL:  # the task group would take a stray cancellation for one of its own
                                 yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
@@ -340,7 +340,7 @@ class TeamRun:
         recorded = self.journal.get(key, MISSING)
         if recorded is not MISSING:
             return recorded
-        with within(key), AWAITING:
+        with within(key), AWAITED_CALL:
             made: Any = make()
             if inspect.isawaitable(made):
                 made = await made

@@ -107,7 +107,7 @@ REASONS: Final = (
 FINAL: Final = -1
 """In place of a dimension: no top-up lifts it."""
 
-_NOBODY: Final[dict[Any, None]] = {}
+_EMPTY: Final[dict[Any, None]] = {}
 
 
 class Halt:
@@ -197,7 +197,7 @@ def _inside(registry: Registry[One], node: Node) -> list[One]:
     if not registry:
         return []
     nodes = snapshot(registry) if node.parent is None else family(node)
-    return [found for one in nodes for found in snapshot(registry.get(one, _NOBODY))]
+    return [found for one in nodes for found in snapshot(registry.get(one, _EMPTY))]
 
 
 def family(node: Node) -> list[Node]:

@@ -15,7 +15,7 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage, picodollars, to_dollars, to_picodollars
 from kairo_team.errors import UnpricedModel
 from kairo_team.messages import PLAIN, Billing
-from kairo_team.plugin_calls import CALLING
+from kairo_team.plugin_calls import PLAIN_CALL
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy, Money
@@ -123,7 +123,7 @@ class OwnPrice:
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
         """Return what the model asks for the call."""
-        with CALLING:
+        with PLAIN_CALL:
             money = self.price(usage)
         return to_dollars(to_picodollars(money, field="the model's own price"))
 

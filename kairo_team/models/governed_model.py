@@ -17,7 +17,7 @@ from kairo_team.messages import ModelResponse, ToolCall
 from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.retries import ModelRetry
-from kairo_team.plugin_calls import AWAITING, failure_of
+from kairo_team.plugin_calls import AWAITED_CALL, failure_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -287,7 +287,7 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
     count = getattr(model, "count_tokens", None)
     if count is None:
         return prompt_bound(request)
-    with AWAITING:
+    with AWAITED_CALL:
         return int(await count(request))
 
 

@@ -12,7 +12,7 @@ from kairo_team.tools.circuit import CircuitBreaker
 
 if TYPE_CHECKING:
     from kairo_team.contracts import PermissionGuard
-    from kairo_team.governance.policies.mcp import McpPolicy
+    from kairo_team.governance.policies.mcp_policy import McpPolicy
 
 
 @known_arguments

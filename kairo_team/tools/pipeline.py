@@ -33,7 +33,7 @@ from kairo_team.tools.toolbox import GovernedTool, Toolbox
 if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.guardrails import GuardrailOutcome, GuardrailPayload, GuardrailRuling
-    from kairo_team.governance.policies.mcp import McpPolicy
+    from kairo_team.governance.policies.mcp_policy import McpPolicy
     from kairo_team.human import HumanDecision
     from kairo_team.tools.tool import Tool
 
@@ -324,7 +324,7 @@ class ToolPipeline:
 
     def _mcp_policy(self) -> McpPolicy:
         if self._mcp is None:
-            from kairo_team.governance.policies.mcp import McpPolicy
+            from kairo_team.governance.policies.mcp_policy import McpPolicy
 
             self._mcp = self._permissions.mcp or McpPolicy()
         return self._mcp

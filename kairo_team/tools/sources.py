@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from kairo_team.errors import innermost
-from kairo_team.governance.policies.mcp import McpPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.tool import Tool
 

@@ -295,9 +295,9 @@ async def test_alone_a_halt_says_how_many_turns_there_were() -> None:
         ({"permissions": {}}, "a kt.ToolPermissions, not {}"),
         (
             {"output_type": {"type": "bogus"}},
-            'the output type can be validated by nobody: it is no valid JSON Schema: "bogus"',
+            'the output type cannot be used to validate data: it is not a valid JSON Schema: "bogus"',
         ),
-        ({"output_type": "Nothing"}, "the output type can be validated by nobody: .*Nothing"),
+        ({"output_type": "Nothing"}, "the output type cannot be used to validate data: .*Nothing"),
         ({"budget": 4000}, "a kt.Budget"),
     ],
 )

@@ -29,7 +29,7 @@ from mcp.types import Tool as McpTool
 
 import kairo_team as kt
 from kairo_team.agents.openai_agents import OpenAIAgent
-from kairo_team.governance.policies.mcp import McpPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy
 from tests.agents.loops import asyncio_alone
 from tests.agents.openai_double import Permit, Scripted, ask, look, raising, work
 

@@ -23,7 +23,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
 from kairo_team.governance import GuardrailDecision, GuardrailPhase
-from kairo_team.governance.policies.mcp import McpPolicy, McpSecurityPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy, McpSecurityPolicy
 from kairo_team.permissions import PermissionDecision
 from kairo_team.testing import virtual_time
 from kairo_team.testing.clocks import Backend

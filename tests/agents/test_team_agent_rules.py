@@ -14,7 +14,7 @@ from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, Failure
 from kairo_team.gates import CallbackGate
 from kairo_team.governance import CostLimit, MaxIterations
 from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, ModelInput
-from kairo_team.governance.policies.mcp import McpPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy
 from kairo_team.permissions import PermissionDecision
 from kairo_team.testing import EventRecorder, FunctionModel
 from kairo_team.tools.permissions import JointGuard, ToolPermissions

@@ -63,7 +63,7 @@ NOTHING: Any = None
         (lambda: InjectionScreen(ODD), "InjectionScreen.patterns must be regular expressions by name, not"),
         (lambda: InjectionScreen({"x": "["}), "is no regular expression"),
         (lambda: InjectionScreen(action=ODD), "InjectionScreen.action must be 'warn' or 'deny', not <obj"),
-        (lambda: OutputValidator({"type": "thing"}), "OutputValidator.schema: it is no valid JSON Schema: "),
+        (lambda: OutputValidator({"type": "thing"}), "OutputValidator.schema: it is not a valid JSON Schema: "),
         (lambda: OutputValidator({"type": ODD}), "must be made of JSON values"),
         (lambda: OutputValidator(None), "OutputValidator.schema must be a JSON Schema or a type, not None"),
         (lambda: OutputValidator("report"), "OutputValidator.schema must be a JSON Schema or a type, not 'report'"),

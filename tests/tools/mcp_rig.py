@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from kairo_team.governance import Governor
-from kairo_team.governance.policies.mcp import McpPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.pipeline import ToolPipeline

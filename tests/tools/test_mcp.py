@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 
 import kairo_team as kt
-from kairo_team.governance.policies.mcp import McpPolicy, McpSecurityPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy, McpSecurityPolicy
 from kairo_team.testing import ScriptedModel
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.tool import Tool

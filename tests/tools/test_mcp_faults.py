@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 
-from kairo_team.governance.policies.mcp import McpPolicy, McpSecurityPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy, McpSecurityPolicy
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.tool import Tool
 from tests.tools.mcp_rig import MCP_MARKS, ONE_LOOP, PATIENCE, by_tool, called, governed, listed, raw, served
@@ -126,7 +126,8 @@ async def test_a_tool_whose_schema_is_none_is_left_out_by_name(caplog: pytest.Lo
     async with raw(tools=tools).connect() as offered:
         assert [tool.server_tool for tool in offered] == ["good", ""]
         assert "properties" not in offered[0].parameters, "the first of two of one name"
-    for told in ("'bad' is left out: it is no valid JSON Schema", "'worse' is left out: of its outputSchema, it is no"):
+    faults = "'bad' is left out: it is not a valid JSON Schema", "'worse' is left out: of its outputSchema, it is not"
+    for told in faults:
         assert told in caplog.text
     assert "'good' is left out: the server has another tool of that name" in caplog.text
 

@@ -12,7 +12,7 @@ from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.errors import HaltError
 from kairo_team.governance import Governor
 from kairo_team.governance.guardrails import GuardrailAction, GuardrailContext, GuardrailDecision, GuardrailPhase
-from kairo_team.governance.policies.mcp import McpPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy
 from kairo_team.tools import (
     CircuitBreaker,
     CircuitBreakers,

@@ -17,7 +17,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, FunctionToolset
 
 import kairo_team as kt
-from kairo_team.governance.policies.mcp import McpPolicy
+from kairo_team.governance.policies.mcp_policy import McpPolicy
 from kairo_team.testing import ScriptedModel
 from kairo_team.tools.circuit import CircuitBreaker
 from kairo_team.tools.pydantic_toolsets import ToolsetSource, described

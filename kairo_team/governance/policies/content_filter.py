@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kairo_team.governance.guardrails import check_phases
-from kairo_team.governance.policies.text import compiled, readings, rewrite
+from kairo_team.governance.policies.text_readings import compiled, readings, rewrite
 from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.governance.guardrails import check_phases
-from kairo_team.governance.policies.text import compiled, readings
+from kairo_team.governance.policies.text_readings import compiled, readings
 from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ModelInput
 
 if TYPE_CHECKING:

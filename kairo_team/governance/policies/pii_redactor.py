@@ -11,7 +11,7 @@ from kairo_team._util.frozen import EMPTY, freeze
 from kairo_team.errors import known
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.personal_data import FINDERS, Replace
-from kairo_team.governance.policies.text import compiled, rewrite
+from kairo_team.governance.policies.text_readings import compiled, rewrite
 from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
 
 if TYPE_CHECKING:
