@@ -41,7 +41,6 @@ class TaskWork:
     ) -> None:
         self.run = run
         self._policy = policy
-        self._retries = Retries(run, policy)
         self._reviewers = reviewers
         self._replan = replan
 
@@ -52,7 +51,8 @@ class TaskWork:
         progress = Progress(run.config.max_feedback_rounds)
         attempt = await self.try_once(task, progress, None, ())
         if attempt.error is not None:
-            attempt = await self._retries.until_made(task, attempt, partial(self.try_once, task, progress, None, ()))
+            again = partial(self.try_once, task, progress, None, ())
+            attempt = await Retries(run, self._policy).until_made(task, attempt, again)
         if evaluator is None and attempt.error is None:
             run.accept(task, attempt)
             return
@@ -65,7 +65,7 @@ class TaskWork:
             attempt = await self.try_once(task, progress, previous, findings)
             if attempt.error is not None:
                 again = partial(self.try_once, task, progress, previous, findings)
-                attempt = await self._retries.until_made(task, attempt, again)
+                attempt = await Retries(run, self._policy).until_made(task, attempt, again)
         best, last = progress.best() if progress.reviewed else (attempt, None)
         await self.fail(task, attempt.error, best=best, verdict=last)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -18,7 +18,7 @@ from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import ContractBreach, Misuse
 from kairo_team.results import TeamResult
 from kairo_team.tasks import TaskGraph
-from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+from kairo_team.team import USUAL_CONFIG, Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.contracts import TeamCoordinator
@@ -106,7 +106,7 @@ def make_request(
     _check_team_and_goal(team, request)
     _check_kinds(budget=budget, plan=plan, config=config)
     if isinstance(request, str):
-        request = TeamExecutionRequest(request, plan=plan, config=config or TeamConfig())
+        request = TeamExecutionRequest(request, plan=plan, config=config or USUAL_CONFIG)
     elif plan is not None or config is not None:
         given = "plan" if plan is not None else "config"
         raise Misuse(
@@ -145,14 +145,19 @@ def pick_coordinator(
     team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None = None
 ) -> TeamCoordinator:
     """Return the coordinator given, else the team's, else the default for the request."""
-    from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-
     if coordinator is not None:
         check_plug_in("coordinator", "a coordinator", coordinator, "execute", "request", "team")
     chosen: TeamCoordinator | None = coordinator or team.coordinator
     if chosen is not None:
         return chosen
-    return TaskDispatchCoordinator() if request.plan is not None else ExpertTeamCoordinator()
+    return _usual_coordinator(planned=request.plan is not None)
+
+
+@cache
+def _usual_coordinator(*, planned: bool) -> TeamCoordinator:
+    from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+
+    return TaskDispatchCoordinator() if planned else ExpertTeamCoordinator()
 
 
 def bind_runtime(team: Team, runtime: Runtime | None) -> Team:

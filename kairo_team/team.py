@@ -326,6 +326,9 @@ class TeamConfig:
             raise ValueError(f"TeamConfig.cancel_grace must be a finite number >= 0, not {self.cancel_grace}")
 
 
+USUAL_CONFIG: Final = TeamConfig()
+
+
 def _check_goal(goal: str) -> str:
     if not goal.strip():
         raise ValueError("the goal must not be blank")
@@ -342,5 +345,5 @@ class TeamExecutionRequest:
     """JSON values every member can read."""
     plan: TaskGraph | None = None
     """The tasks to run; None lets the coordinator plan."""
-    config: TeamConfig = field(default_factory=TeamConfig)
+    config: TeamConfig = USUAL_CONFIG
     run_id: Annotated[str, AfterValidator(check_id)] = field(default_factory=lambda: uuid.uuid4().hex)

@@ -114,13 +114,13 @@ class AttemptRunner:
         task, member, records = task_run.task, task_run.member, task_run.records
         assert member is not None, "a task has its member from dispatch on"
         key = records.key("attempt", task.id, number)
-        if records.ended_before(key):
+        attempt: Any = records.recall(key)
+        if attempt is MISSING and records.early_end is not None:
             await self._dispatcher.wait_for_end(task_run)
         task_run.move(GENERATING)
         task_run.attempts += 1
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
         self._emit(events.AttemptStarted, task.id, member, number)
-        attempt: Any = records.recall(key)
         if attempt is not MISSING:
             attempt = await self._take_recorded(task_run, attempt)
         if attempt is MISSING:
@@ -229,17 +229,17 @@ class AttemptRunner:
 
     def _take_over(self, task_run: TaskRun, attempt: Attempt) -> None:
         """Book what an attempt brought."""
-        own = self._own_usage(task_run, attempt.usage)
+        own, output = self._own_usage(task_run, attempt.usage), attempt.output
         task_run.open_attempt = None
         task_run.usage, task_run.warnings = attempt.usage, task_run.warnings + attempt.warnings
         task_run.exception = None if task_run.context is None or attempt.error is None else task_run.context.raised
         task_run.context = None
-        task_run.artifact = attempt.artifact or task_run.artifact
+        task_run.artifact = task_run.artifact if output is None else output.artifact
         task_run.for_halt = attempt.halt is not None
         task_run.interrupted = task_run.interrupted or attempt.interrupted
         if attempt.halt is not None:
             self._emit(events.BudgetHalted, task_run.task.id, task_run.member, attempt.halt.value, attempt.origin)
-        number, status = attempt.number, attempt.output.status if attempt.output else "failed"
+        number, status = attempt.number, "failed" if output is None else output.status
         self._emit(events.AttemptFinished, task_run.task.id, task_run.member, number, status, own, attempt.error)
 
     def _emit_cut_attempt(self, task_run: TaskRun, number: int, reason: str | None) -> None:
@@ -289,15 +289,16 @@ class AttemptRunner:
     ) -> EvaluationVerdict | Cancellation:
         task, work = task_run.task, self._review_context(task_run, evaluator, key)
         account = None if work is None or not getattr(evaluator, "models", None) else work.governor
-        if attempt.artifact is None:
+        artifact = attempt.artifact
+        if artifact is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
         context = _make_context(
             task,
-            attempt.artifact,
+            artifact,
             len(prior) + 1,
             tuple(prior),
             self._request.goal,
-            upstream_of(task, self._dispatcher.tasks),
+            upstream_of(task, self._dispatcher.tasks) if task.depends_on else EMPTY,
             self._config,
             work,
         )
@@ -454,8 +455,10 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
     elif isinstance(raw, Artifact):
         raw = _plain_artifact(raw)
     if type(raw) is Artifact:
+        if context.turns:
+            return context.output(raw)
         tokens, dollars, _, tool_calls = context.governor.spent
-        return context.output(raw) if context.turns or tokens or dollars or tool_calls else _make_output(raw)
+        return context.output(raw) if tokens or dollars or tool_calls else _make_output(raw)
     if isinstance(raw, AgentOutput):
         return _plain_output(raw, member)
     what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"

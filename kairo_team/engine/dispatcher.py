@@ -131,7 +131,7 @@ class Dispatcher:
                 return None
             entry, member = taken
             task_run = self.tasks[entry.task.id]
-            start = task_run.records.start_of(entry.task.id)
+            start = None if task_run.records.is_new else task_run.records.start_of(entry.task.id)
             if start is RecordedStart.NEVER:
                 self.board.release(member)
                 self._held_back += 1

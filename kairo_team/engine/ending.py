@@ -13,8 +13,7 @@ from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import HaltReason
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.ready_tasks import Entry, ReadyTasks
-from kairo_team.engine.records.journal import MemoryJournal
-from kairo_team.engine.records.replay import EarlyEnd, NewPlanRecords
+from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
 from kairo_team.plugin_calls import failure_of, words_of
@@ -47,8 +46,6 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
 
 _make_result: Final = maker(TeamResult)
 """Makes a result of values that were checked before."""
-
-_NO_STEPS: Final = NewPlanRecords(MemoryJournal(), 0)
 
 
 def _is_a_failure(raised: BaseException) -> bool:
@@ -236,7 +233,7 @@ def _led_on(entry: Entry) -> bool:
 
 def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRun]:
     """Skip every task of a plan, if there is one, that was never bound."""
-    task_runs = [TaskRun(Entry(task, index, ()), _NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
+    task_runs = [TaskRun(Entry(task, index, ()), NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
     for task_run in task_runs:
         task_run.move(TaskState.SKIPPED)
         task_run.error = "the run ended before it started"

@@ -98,7 +98,7 @@ class _SupervisedCall:
 
     def start_grace(self) -> None:
         """Check it when the grace after its stop is over."""
-        self.owner.graces.start(self, self.owner.grace)
+        self.owner.timeouts.start(self, self.owner.grace)
 
     def cancel(self) -> None:
         """See, once the grace after its stop is over, that it ends; it gets some turns in any case."""
@@ -106,9 +106,9 @@ class _SupervisedCall:
             self.owner.expect_end(self)
         elif self._turns:
             self._turns -= 1
-            self.owner.graces.start(self, 0.0)
+            self.owner.timeouts.start(self, 0.0)
         elif self.inside:
-            self.owner.graces.start(self, _RECHECK)
+            self.owner.timeouts.start(self, _RECHECK)
         else:
             _wake(self)
 
@@ -137,14 +137,14 @@ class CallSupervisor:
     inside is closed after they have ended, by supervisors of their own.
     """
 
-    __slots__ = ("_all_ended", "_blocking", "_clock", "_task", "ending", "grace", "graces", "open_calls", "warnings")
+    __slots__ = ("_all_ended", "_blocking", "_clock", "_task", "ending", "grace", "open_calls", "timeouts", "warnings")
 
     def __init__(self, clock: Callable[[], float], grace: float) -> None:
         self._clock = clock
         self.grace = grace
         self.open_calls: set[_SupervisedCall] = set()
-        self.graces = Timeouts(clock)
-        """When what was stopped, while the run goes on, has had its grace."""
+        self.timeouts = Timeouts(clock)
+        """When attempts time out, and when what was stopped, while the run goes on, has had its grace."""
         self._all_ended = anyio.Event()
         self._task = _task_getter()
         self.ending = False
@@ -227,12 +227,12 @@ class CallSupervisor:
         """Check it when the grace after its deadline is over."""
         left = math.inf if call.stopper is None else call.stopper.seconds_left()
         if left < math.inf:
-            self.graces.start(call, max(0.0, left) + self.grace)
+            self.timeouts.start(call, max(0.0, left) + self.grace)
 
     async def watch(self) -> None:
         """End what was stopped; once it is cancelled itself, end everything."""
         try:
-            await self.graces.watch()
+            await self.timeouts.watch()
         finally:
             self.ending = True
             with anyio.CancelScope(shield=True):

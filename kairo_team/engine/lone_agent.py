@@ -79,7 +79,7 @@ async def run_alone(
     context = WorkContext(services, governor, role, step="alone", task_id=assignment.task.id, member=role.id)
     context.output_type = output_type
     try:
-        async with background(*services.watches):
+        async with background(*services.watches) as services.start_soon:
             return await _run_in_scope(agent, assignment, context)
     except Exception as error:  # noqa: BLE001 - raised again, unless it is one of the ends that an output can report
         cause = innermost(error)
@@ -107,7 +107,7 @@ async def work_alone(
     services = _services(LoopClock(), models)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     try:
-        async with background(*services.watches), governor.scope():
+        async with background(*services.watches) as services.start_soon, governor.scope():
             yield WorkContext(services, governor, role, step=role.id, task_id=None, member=None)
     except Exception as error:  # noqa: BLE001 - raised again, without the task group's wrapping
         raise innermost(error) from None

@@ -13,7 +13,7 @@ from kairo_team.budget import NO_USAGE
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
-from kairo_team.engine.records.replay import MISSING, Added, NewPlanRecords, PlanFailed, PlanRecords
+from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords
 from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
 from kairo_team.plugin_calls import PLAIN_CALL, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
@@ -72,7 +72,7 @@ class RunPlan:
         """The plan as it stands."""
         self.number = 0
         """How many plans were asked for; 0 before the first."""
-        self.recorded: PlanRecords = NewPlanRecords(scope.journal, 0)
+        self.recorded: PlanRecords = NO_STEPS
         """The recorded steps of the tasks of the last plan."""
         self._scope = scope
         self._budgets = budgets

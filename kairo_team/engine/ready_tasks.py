@@ -206,6 +206,8 @@ def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -
 def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
     """Make a task a dependent of those it needs, some of which may have ended."""
     task = entry.task
+    if not task.depends_on:
+        return
     entry.needed = task.needed
     entry.open_needs = len(task.depends_on)
     for name in task.depends_on:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from anyio.lowlevel import current_token
 
 from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
+from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
@@ -45,7 +46,7 @@ class RunServices:
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "clock",
         "constraints", "journal", "models", "nest", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "steering", "tracebacks", "withheld",
+        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +105,8 @@ class RunServices:
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
         self._breakers: CircuitBreakers | None = None
         self._connections: Connections | None = None
+        self.start_soon: Callable[[Watch], object] | None = None
+        """Lets something run as long as the run does; set when it begins."""
         self._thread = threading.get_ident()
         self._token = current_token()
 
@@ -143,9 +146,9 @@ class RunServices:
         return shared if member is None else own.get(member, shared)
 
     @property
-    def watches(self) -> Sequence[Callable[[], Coroutine[Any, Any, object]]]:
+    def watches(self) -> Sequence[Watch]:
         """What runs as long as the run does."""
-        return (self.connections.serve, *(self.constraints.watches if self.constraints is not None else ()))
+        return () if self.constraints is None else self.constraints.watches
 
     @property
     def breakers(self) -> CircuitBreakers:
@@ -156,9 +159,11 @@ class RunServices:
 
     @property
     def connections(self) -> Connections:
-        """The run's tool sources, such as MCP servers."""
+        """The run's tool sources, such as MCP servers; served from the first use on."""
         if self._connections is None:
+            assert self.start_soon is not None, "the run has begun"
             self._connections = Connections()
+            self.start_soon(self._connections.serve)
         return self._connections
 
 
@@ -194,11 +199,11 @@ def open_services(
     warn: Callable[[str], None],
 ) -> RunServices:
     """Return what every piece of work of the run shares, with the constraints of runtime and team in force."""
-    team, request = scope.team, scope.request
+    team, request, policy = scope.team, scope.request, scope.config.budget_policy
     services = RunServices(
         request.run_id,
         models=runtime.models,
-        prices=runtime.prices.under(request.config.budget_policy),
+        prices=runtime.prices.under(policy) if policy.allow_unpriced else runtime.prices,
         prompts=prompts,
         journal=scope.journal,
         clock=scope.clock,

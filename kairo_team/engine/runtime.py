@@ -354,7 +354,8 @@ class Runtime:
         if self.outer_attempt is not None and self.outer_attempt.scope is not None:
             self.outer_attempt.scope.inside -= 1
         self.runs.leave(run)
-        if governor is not None and self.within is None:  # a nested run stays in the budget tree of the run around it
+        shared = self.governor is not None and self.within is None
+        if governor is not None and shared:  # a nested run stays in the budget tree of the run around it
             governor.forget()
 
     def journal_for(self, run_id: str) -> Journal:

@@ -34,9 +34,8 @@ class Steering:
         self._journal = scope.journal
         self._emit = scope.emit
         self._dispatcher: Dispatcher | None = None
-        self._marks: list[float] = [inf] * len(DIMENSIONS)
-        """What has to be spent, in ledger units, before it is told."""
-        self._watch(scope.governor.budget)
+        self._marks: list[float] = [limit * _WARN_AT or inf for limit in units_of(scope.governor.budget)]
+        """What has to be spent, in ledger units, before a warning is emitted."""
         while (told := scope.journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
             self.directives.append(_directive(told))
 

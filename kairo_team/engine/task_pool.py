@@ -12,6 +12,9 @@ from anyio.lowlevel import checkpoint
 
 from kairo_team.plugin_calls import clear_cancellation, disown, own_task
 
+Watch = Callable[[], Coroutine[Any, Any, object]]
+"""What runs beside a block."""
+
 _MOST: Final = 8
 """Workers started at once, at most, while bodies wait."""
 _TURNS: Final = 64
@@ -78,10 +81,10 @@ class TaskPool:
 
 
 @asynccontextmanager
-async def background(*watches: Callable[[], Coroutine[Any, Any, object]]) -> AsyncGenerator[None]:
-    """Let each of the `watches` run as long as the block; they end by being cancelled."""
+async def background(*watches: Watch) -> AsyncGenerator[Callable[[Watch], object]]:
+    """Let each of the `watches` run as long as the block; they end by being cancelled. Yields a call that adds one."""
     async with anyio.create_task_group() as group:
         for watch in watches:
             group.start_soon(watch)
-        yield
+        yield group.start_soon
         group.cancel_scope.cancel()

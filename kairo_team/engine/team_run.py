@@ -32,7 +32,6 @@ from kairo_team.engine.steering import Steering
 from kairo_team.engine.suspension import EarlierSessions, Suspension, begun_with
 from kairo_team.engine.task_pool import TaskPool, background
 from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState
-from kairo_team.engine.timers import Timeouts
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import ContractBreach, IllegalMove, Interrupted, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
@@ -84,6 +83,7 @@ class TeamRun:
         self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
         spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
+        early_end = recorded_end(self.journal)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
         self._masker = runtime.masker if runtime.secrets else None
@@ -97,7 +97,7 @@ class TeamRun:
             self.journal,
             self.clock.read,
             self.clock.read(),
-            recorded_end(self.journal),
+            early_end,
             self.emit,
         )
         self._handle = handle
@@ -108,7 +108,7 @@ class TeamRun:
         self._services = open_services(
             scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
         )
-        self._timeouts = Timeouts(self.clock.read)
+        self._timeouts = self._supervisor.timeouts
         self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
         self._ending = RunEnd(tolerate_failures=tolerate_failures)
@@ -171,7 +171,7 @@ class TeamRun:
                         run._begin()
                         async with (
                             interruptible(run.governor),
-                            background(run._supervisor.watch, run._timeouts.watch, *run._services.watches),
+                            background(run._supervisor.watch, *run._services.watches) as run._services.start_soon,
                             anyio.create_task_group() as group,
                         ):
                             run._group, run._pool = group, TaskPool(group, run._run_body)
@@ -224,7 +224,7 @@ class TeamRun:
 
     def _end_loop(self) -> None:
         """End the run where no task can start any more and the recorded run ended, unless it added tasks after that."""
-        if not self._plan.grows_further:
+        if self._scope.early_end is not None and not self._plan.grows_further:
             self._end_early()
 
     def _move(self, to: RunState) -> None:
@@ -388,7 +388,8 @@ class TeamRun:
             self._move(RunState.PLANNING)
         graph, bound = await self._plan.make(make)
         steps = self._plan.recorded
-        board = ReadyTasks(graph, steps.bound(bound), {one.id: one.concurrency for one in self.team.everyone})
+        bound = bound if steps.is_new else steps.bound(bound)
+        board = ReadyTasks(graph, bound, {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
         self._task_runs = self._dispatcher.tasks
         self._steering.begin(self._dispatcher)
@@ -565,8 +566,8 @@ class TeamRun:
     ) -> None:
         """Accept an attempt's artifact; without a PASS that shows in verdict, warning and status. `by`: who did."""
         task_run = self._task_run(task)
-        task_run.artifact, task_run.verdict = attempt.artifact, verdict
         output = attempt.output
+        task_run.artifact, task_run.verdict = None if output is None else output.artifact, verdict
         if output is not None and output.artifact.partial and not _is_warned_of(attempt):
             why = f": {output.error}" if output.error else ""
             task_run.warnings += (f"what was accepted was cut short{why}",)

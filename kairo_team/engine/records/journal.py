@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -56,17 +55,14 @@ def within(step: str) -> Generator[None]:
         _HERE.reset(token)
 
 
-class Places:
+class Places(dict[str, int]):
     """Names pieces of work of one run by their place, and by how many there were before them in it."""
 
-    __slots__ = ("_named",)
-
-    def __init__(self) -> None:
-        self._named: Counter[str] = Counter()
+    __slots__ = ()
 
     def name(self, purpose: str) -> str:
         """Name the next piece of work for a purpose, here."""
         body, step = _HERE.get()
         name = f"{purpose}:{body.place if step is None and body is not None else step}"
-        self._named[name] += 1
-        return f"{name}:{self._named[name]}"
+        self[name] = number = self.get(name, 0) + 1
+        return f"{name}:{number}"

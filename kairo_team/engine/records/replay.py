@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.results import Attempt
 
 if TYPE_CHECKING:
@@ -107,12 +108,14 @@ def recorded_end(journal: Journal) -> EarlyEnd | None:
 class PlanRecords:
     """The recorded steps of one plan's tasks, and what follows from them where the run is replayed."""
 
-    __slots__ = ("_journal", "_plan", "earlier", "early_end", "replaced")
+    __slots__ = ("_journal", "_plan", "earlier", "early_end", "put", "replaced")
     is_new: ClassVar[bool] = False
     """Nothing is recorded yet."""
 
     def __init__(self, journal: Journal, plan: int, earlier: Mapping[str, TaskOutcome] = EMPTY) -> None:
         self._journal = journal
+        self.put = journal.put
+        """Records a step: its key and its value."""
         self._plan = plan
         self.earlier = earlier
         """How tasks stood when an earlier session of the run ended, by id."""
@@ -128,10 +131,6 @@ class PlanRecords:
     def recall(self, key: str) -> Any:
         """Return what is recorded, or `MISSING`."""
         return self._journal.get(key, MISSING)
-
-    def put(self, key: str, made: object) -> None:
-        """Record a step."""
-        self._journal.put(key, made)
 
     def was_made(self, kind: str, task_id: str, number: int) -> bool:
         """Say whether a step of a task is recorded."""
@@ -247,12 +246,6 @@ class NewPlanRecords(PlanRecords):
         """Return `MISSING`."""
         return MISSING
 
-    def start_of(self, task_id: str) -> None:
-        """Return None: it starts now."""
 
-    def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Return what is given."""
-        return bound
-
-    def cancelled_in_flight(self, task_id: str, key: str | None = None) -> None:
-        """Return None."""
+NO_STEPS: Final = NewPlanRecords(MemoryJournal(), 0)
+"""Of tasks without a plan that was made."""
