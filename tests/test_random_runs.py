@@ -230,7 +230,7 @@ class Dead:
 async def play(scenario: Scenario, records: Mapping[str, object] | None = None) -> Played:
     """Run the scenario; with `records` replay it, where nobody may be called."""
     world, recorder = World(scenario), EventRecorder()
-    runtime = Recorded(recorder, MemoryJournal(records))
+    runtime = Recorded(recorder, MemoryJournal(records or {}))
     members = [
         kt.Member(f"m{n}", world.agent(f"m{n}") if records is None else Dead(), **fields)
         for n, fields in enumerate(scenario.members)
