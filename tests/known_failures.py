@@ -6,10 +6,9 @@ bear their ids in their names (`test_kf_b03_...`), mutants where they are made.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from tests.mutants.governor import ROWS as GOVERNOR_ROWS
 from tests.mutants.test_kit_mutants import MUTANTS as KIT_MUTANTS
 
 HERE = Path(__file__).parent
+DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 NAMED = re.compile(r"test_kf((?:_[a-z]\d\d)+)_")
 WAITING = {
     "B14": "the half about a crash waits for a durable journal",
@@ -51,19 +51,18 @@ def rows() -> list[Row]:
 def tests_by_row() -> dict[str, list[str]]:
     """Return the names of the tests that bear a row's id."""
     found: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(set(test_names())):
+    for name in sorted(test_names()):
         named = NAMED.match(name)
         for row in named[1].upper().strip("_").split("_") if named else ():
             found[row].append(name)
     return found
 
 
-def test_names() -> Iterator[str]:
-    """Yield the names of all test functions, contract tests apart."""
-    for path in sorted(HERE.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node.name
+@cache
+def test_names() -> frozenset[str]:
+    """Return the names of all test functions, contract tests apart."""
+    texts = (path.read_text(encoding="utf-8") for path in HERE.rglob("test_*.py"))
+    return frozenset(name for text in texts for name in DEFINED.findall(text))
 
 
 def mutants_by_row() -> dict[str, list[str]]:

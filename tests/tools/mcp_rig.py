@@ -25,16 +25,7 @@ MCP_MARKS = [
     pytest.mark.anyio,
     pytest.mark.real_time,
     pytest.mark.usefixtures("_tidy"),
-    # The SDK leaves a streamed reply when it has what it waited for; trio says so of each generator in it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
-
-ONE_LOOP = pytest.mark.parametrize(
-    "anyio_backend",
-    [("asyncio", {}), pytest.param(("trio", {}), marks=pytest.mark.exhaustive)],
-    ids=["asyncio", "trio"],
-)
-"""On a test whose many cases do not differ by event loop: `make test` runs them on one."""
 
 SERVERS = Path(__file__).parent / "mcp_servers"
 PATIENCE = 120.0

@@ -18,7 +18,7 @@ from kairo_team.governance.policies.mcp_policy import McpPolicy, McpSecurityPoli
 from kairo_team.testing import ScriptedModel
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.tool import Tool
-from tests.tools.mcp_rig import MCP_MARKS, ONE_LOOP, PATIENCE, SERVERS, by_tool, called, governed, listed, raw, served
+from tests.tools.mcp_rig import MCP_MARKS, PATIENCE, SERVERS, by_tool, called, governed, listed, raw, served
 
 pytestmark = MCP_MARKS
 
@@ -155,7 +155,6 @@ async def test_members_of_a_run_share_one_connection_and_see_only_what_the_polic
 # -- what a result can hold ---------------------------------------------------------------------------
 
 
-@ONE_LOOP
 @pytest.mark.parametrize(
     ("result", "expected"),
     [

@@ -16,7 +16,7 @@ pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 from kairo_team.governance.policies.mcp_policy import McpPolicy, McpSecurityPolicy
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.tool import Tool
-from tests.tools.mcp_rig import MCP_MARKS, ONE_LOOP, PATIENCE, by_tool, called, governed, listed, raw, served
+from tests.tools.mcp_rig import MCP_MARKS, PATIENCE, by_tool, called, governed, listed, raw, served
 
 pytestmark = MCP_MARKS
 
@@ -71,7 +71,6 @@ async def test_a_hanging_call_can_be_left_at_once_though_the_server_reads_nothin
             os.kill(process, signal.SIGCONT)
 
 
-@ONE_LOOP
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
@@ -98,7 +97,6 @@ async def test_a_server_that_cannot_be_connected_is_named_with_the_cause(plan: d
     assert "\n" not in str(caught.value)
 
 
-@ONE_LOOP
 @pytest.mark.parametrize(
     ("server", "why"),
     [
@@ -156,7 +154,6 @@ HOSTILE: list[dict[str, Any]] = [
 ]
 
 
-@ONE_LOOP
 @pytest.mark.parametrize("part", HOSTILE, ids=str)
 async def test_audit_g21_no_pattern_of_a_server_hangs_a_call(part: dict[str, Any]) -> None:
     tools = [
