@@ -13,8 +13,8 @@ from tests.tools.mcp_rig import started_http, stopped
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Leave the second event loop of tests that start a server to `make test-all`: a server takes half a second."""
-    callspec: Any = getattr(item, "callspec", None)
-    if item.path.name.startswith("test_mcp") and callspec is not None and callspec.params.get("anyio_backend") == "trio":
+    parameters: Any = getattr(getattr(item, "callspec", None), "params", {})
+    if item.path.name.startswith("test_mcp") and parameters.get("anyio_backend") == "trio":
         item.add_marker(pytest.mark.exhaustive)
 
 
