@@ -48,7 +48,7 @@ class KitModel:
     def __init__(self, script: Script) -> None:
         self.requests: list[ModelRequest] = []
         """Every request that reached it."""
-        self.told: list[ModelResponse] = []
+        self.replies: list[ModelResponse] = []
         """Every reply it gave."""
         self.in_flight = 0
         self.later = 0
@@ -69,14 +69,14 @@ class KitModel:
             self._ended = True
         if isinstance(step, Exception):
             raise step
-        self.told.append(_reply(step, len(self.requests)))
-        return self.told[-1]
+        self.replies.append(_reply(step, len(self.requests)))
+        return self.replies[-1]
 
     @property
     def used(self) -> tuple[int, int]:
         """The tokens of prompts and replies that it reported."""
-        told = [reply.usage or Usage() for reply in self.told]
-        return sum(usage.prompt_tokens for usage in told), sum(usage.completion_tokens for usage in told)
+        usages = [reply.usage or Usage() for reply in self.replies]
+        return sum(usage.prompt_tokens for usage in usages), sum(usage.completion_tokens for usage in usages)
 
     def _step(self, request: ModelRequest, number: int) -> Step:
         if number >= _MOST_CALLS:
@@ -91,8 +91,8 @@ def _reply(step: Say, number: int) -> ModelResponse:
     return ModelResponse(step.text, calls, step.usage, KitModel.name, "length" if step.cut else "stop")
 
 
-def said(request: ModelRequest) -> str:
-    """Return all that a request says, as one text."""
+def request_text(request: ModelRequest) -> str:
+    """Return all texts of a request, as one."""
     parts = [f"{message.text}\n{[thaw(call.arguments) for call in message.tool_calls]}" for message in request.messages]
     return "\n".join(parts)
 

@@ -73,7 +73,7 @@ class SpendingTests(AgentStage):
     async def test_c05_a_reply_that_does_not_say_what_it_used_is_charged(self) -> None:
         scene = self.stage([Say(usage=None)], budget=Budget(tokens=MUCH))
         result = await scene.play()
-        asked = len(scene.model.told)
+        asked = len(scene.model.replies)
         assert asked == 0 or result[TASK].usage.tokens > 0, f"{asked} replies without usage, and nothing is charged"
 
     @clause("C5")
@@ -86,7 +86,7 @@ class SpendingTests(AgentStage):
         scene = self.stage(greedy, tasks=8)
         result = await scene.play(budget=Budget(tokens=PAID))
         spent = result.usage.tokens
-        assert scene.model.told, f"a budget of {PAID} tokens paid for no call; {why(result)}"
+        assert scene.model.replies, f"a budget of {PAID} tokens paid for no call; {why(result)}"
         assert spent == sum(scene.model.used), f"the model reported {sum(scene.model.used)} tokens, {spent} are booked"
         assert spent <= PAID, f"{spent} tokens were spent out of {PAID}"
 
@@ -101,7 +101,7 @@ class SpendingTests(AgentStage):
         calls: list[str] = []
         scene = self.stage([Say("a", ["x", "y"]), Say("b", ["z"]), Say("done")], tool=looking(calls))
         await scene.play()
-        output = scene.told_output()
+        output = scene.reported_output()
         _check_told(scene)
         seen = (output.turns_completed, output.tool_calls_executed)
         assert seen == (3, 3), f"3 turns and 3 tool calls were made, and it reports {seen}"
@@ -117,9 +117,9 @@ class SpendingTests(AgentStage):
 
         scene.agent.change = note
         await scene.play(max_parallel_tasks=1)
-        scene.told_output()
-        told = [scene.agent.outputs[task.id].usage for task in scene.tasks]
-        tokens = [(usage.prompt_tokens, usage.completion_tokens) for usage in told]
+        scene.reported_output()
+        reported = [scene.agent.outputs[task.id].usage for task in scene.tasks]
+        tokens = [(usage.prompt_tokens, usage.completion_tokens) for usage in reported]
         marks = [*(used[task.id] for task in scene.tasks), scene.model.used]
         due = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(marks)]
         assert tokens == due, f"three tasks, one after another, used {due} tokens, and its outputs report {tokens}"
@@ -128,7 +128,7 @@ class SpendingTests(AgentStage):
     async def test_c06_it_makes_no_more_turns_than_it_says(self) -> None:
         scene = self.stage(lambda _: Say("on and on", ["tides"]), tool=looking([]), budget=Budget(loops=30))
         await scene.play()
-        most = scene.told_output().max_turns
+        most = scene.reported_output().max_turns
         asked = len(scene.model.requests)
         assert most is None or asked <= most, f"it says that it makes {most} turns at most, and made {asked}"
 
@@ -145,13 +145,15 @@ class SpendingTests(AgentStage):
 
 def _check_booked(scene: Scene, result: TeamResult) -> None:
     usage = result[TASK].usage
-    booked, told = (usage.prompt_tokens, usage.completion_tokens), scene.model.used
-    assert booked == told, f"{len(scene.model.told)} replies reported {told} tokens, {booked} are booked; {why(result)}"
+    booked, reported = (usage.prompt_tokens, usage.completion_tokens), scene.model.used
+    assert booked == reported, (
+        f"{len(scene.model.replies)} replies reported {reported} tokens, {booked} are booked; {why(result)}"
+    )
 
 
 def _check_told(scene: Scene) -> None:
-    usage, turns = scene.told_output().usage, len(scene.model.told)
-    told = (usage.prompt_tokens, usage.completion_tokens)
-    assert told == scene.model.used, (
-        f"the model reported {scene.model.used} tokens in {turns} replies, the output {told}"
+    usage, turns = scene.reported_output().usage, len(scene.model.replies)
+    reported = (usage.prompt_tokens, usage.completion_tokens)
+    assert reported == scene.model.used, (
+        f"the model reported {scene.model.used} tokens in {turns} replies, the output {reported}"
     )

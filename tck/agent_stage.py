@@ -101,7 +101,7 @@ class Scene:
         """What the agent gave back for the only task; None when it gave nothing."""
         return self.agent.outputs.get(TASK)
 
-    def told_output(self) -> AgentOutput:
+    def reported_output(self) -> AgentOutput:
         """Return that as an `AgentOutput`; skips the test when the agent gives back something simpler."""
         if self.output is None:
             pytest.skip("it gave back nothing that could tell")

@@ -25,7 +25,7 @@ from kairo_team.messages import ModelRequest
 from kairo_team.permissions import PermissionDecision
 from kairo_team.results import Artifact
 from kairo_team.tasks import Assignment, TaskStatus
-from kairo_team.tck.agent_model import Say, looking, said
+from kairo_team.tck.agent_model import Say, looking, request_text
 from kairo_team.tck.agent_stage import TASK, AgentStage, Change, text_of, why
 from kairo_team.tck.kit import clause
 from kairo_team.team import Role
@@ -65,7 +65,7 @@ class WorkTests(AgentStage):
     async def test_c02_each_task_is_told_when_there_are_several(self) -> None:
         scene = self.stage(tasks=3)
         await scene.play(max_parallel_tasks=1)
-        seen = "\n".join(map(said, scene.model.requests))
+        seen = "\n".join(map(request_text, scene.model.requests))
         missing = [task.description for task in scene.tasks if task.description not in seen]
         assert not missing, f"it did three tasks, one after another, and its model was never given {missing}"
 
@@ -155,9 +155,11 @@ class WorkTests(AgentStage):
         scene = self.stage([Say("a", ["tides"]), Say("done")], tool=looking(calls), guardrails=rules)
         await scene.play()
         assert calls == ["waves"], f"a guardrail made waves of tides, and the tool was called with {calls}"
-        told = said(scene.model.requests[-1])
-        assert "seen waves" in told, f"a guardrail made 'seen' of 'found', and the model was given {told!r:.500}"
-        assert "found waves" not in told, f"a guardrail made 'seen' of 'found', and the model was given {told!r:.500}"
+        prompt = request_text(scene.model.requests[-1])
+        assert "seen waves" in prompt, f"a guardrail made 'seen' of 'found', and the model was given {prompt!r:.500}"
+        assert "found waves" not in prompt, (
+            f"a guardrail made 'seen' of 'found', and the model was given {prompt!r:.500}"
+        )
 
     @clause("C11")
     async def test_c11_no_more_tool_calls_than_its_budget_has(self) -> None:
@@ -192,16 +194,16 @@ class WorkTests(AgentStage):
         rules = [_Replace(GuardrailPhase.PRE_MODEL, "moon", "sun"), _Replace(GuardrailPhase.POST_MODEL, "fine", "good")]
         scene = self.stage(guardrails=rules)
         result = await scene.play()
-        told = said(scene.model.requests[0])
-        assert "moon" not in told, f"a guardrail replaced a word, and the model was given {told!r:.500}"
+        prompt = request_text(scene.model.requests[0])
+        assert "moon" not in prompt, f"a guardrail replaced a word, and the model was given {prompt!r:.500}"
         assert "fine" not in (result.output or ""), f"a guardrail replaced a word of the reply: {result.output!r:.200}"
 
-    async def _check_reaches(self, told: Mapping[str, str], change: Change) -> None:
+    async def _check_reaches(self, given: Mapping[str, str], change: Change) -> None:
         scene = self.stage(change=change)
         result = await scene.play()
         assert scene.model.requests, f"it asked no model; {why(result)}"
-        seen = "\n".join(map(said, scene.model.requests))
-        missing = [what for what, text in told.items() if text not in seen]
+        seen = "\n".join(map(request_text, scene.model.requests))
+        missing = [what for what, text in given.items() if text not in seen]
         assert not missing, f"the model was not given {', '.join(missing)}; it was given {seen!r:.1000}"
 
 
@@ -225,8 +227,8 @@ def _revised(given: Assignment, context: MemberContext) -> Assignment:
 
 def _about(request: ModelRequest) -> Say:
     """Say of what was asked, sooner of later tasks."""
-    told = said(request)
-    number = next((n for n in range(SUBJECTS) if f"subject-{n}" in told), 0)
+    prompt = request_text(request)
+    number = next((n for n in range(SUBJECTS) if f"subject-{n}" in prompt), 0)
     return Say(f"of subject-{number}", seconds=SUBJECTS - number)
 
 

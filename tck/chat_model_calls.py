@@ -11,7 +11,7 @@ from kairo_team.budget import Usage, to_picodollars
 from kairo_team.contracts import ChatModel
 from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
 from kairo_team.tck.calls import at_once
-from kairo_team.tck.chat_model_stage import ChatModelStage, Provider, ask, said, told
+from kairo_team.tck.chat_model_stage import ChatModelStage, Provider, ask, reported_usage, request_text
 from kairo_team.tck.kit import clause
 
 TEXTS: Final = ("Hello.", "Say nothing of the moon, nor of the sun.")
@@ -57,7 +57,7 @@ class CallTests(ChatModelStage):
                                 Message.user("Tides.")], max_tokens=7)  # fmt: skip
         response = await self.make_model_of(provider).complete(request)
         (seen,) = provider.requests
-        missing = [one.text for one in request.messages if one.text not in said(seen)]
+        missing = [one.text for one in request.messages if one.text not in request_text(seen)]
         assert not missing, f"its provider was not given {missing}"
         assert response.text == "a fine text", f"its provider answered 'a fine text', and it returned {response.text!r}"
 
@@ -73,9 +73,9 @@ class CallTests(ChatModelStage):
     @clause("C2")
     async def test_c02_what_was_asked_before_is_no_part_of_a_prompt(self) -> None:
         model = self.make_model()
-        first = told(await model.complete(ask()))
+        first = reported_usage(await model.complete(ask()))
         await model.complete(ask(TEXTS[1]))
-        again = told(await model.complete(ask()))
+        again = reported_usage(await model.complete(ask()))
         assert again.prompt_tokens <= first.prompt_tokens, (
             f"the same prompt had {first.prompt_tokens} tokens, and after another {again.prompt_tokens}"
         )
@@ -86,14 +86,18 @@ class CallTests(ChatModelStage):
         model = self.make_model_of(provider)
         await model.complete(ask("Keep the word hippopotamus in mind."))
         await model.complete(ask())
-        assert "hippopotamus" not in said(provider.requests[-1]), "its provider was given an earlier request again"
-        assert "a fine text" not in said(provider.requests[-1]), "its provider was given its earlier reply again"
+        assert "hippopotamus" not in request_text(provider.requests[-1]), (
+            "its provider was given an earlier request again"
+        )
+        assert "a fine text" not in request_text(provider.requests[-1]), (
+            "its provider was given its earlier reply again"
+        )
 
     @clause("C3")
     async def test_c03_calls_at_once_are_told_the_usage_of_their_own(self) -> None:
         model = self.make_model()
         requests = [ask(text, 1) for text in TEXTS]
-        alone = [told(await model.complete(request)).prompt_tokens for request in requests]
+        alone = [reported_usage(await model.complete(request)).prompt_tokens for request in requests]
         shared = self.make_model()
         together = await at_once(partial(shared.complete, request) for request in requests)
         seen = [response.usage.prompt_tokens if response.usage else None for response in together]
@@ -101,7 +105,9 @@ class CallTests(ChatModelStage):
 
     @clause("C3", needs="has_provider")
     async def test_c03_calls_at_once_get_the_replies_of_their_own(self) -> None:
-        provider = Provider(lambda request: ModelResponse(said(request).rpartition(" ")[2], usage=Usage(9, 1)), 0.05)
+        provider = Provider(
+            lambda request: ModelResponse(request_text(request).rpartition(" ")[2], usage=Usage(9, 1)), 0.05
+        )
         asked = [f"Repeat word-{number}" for number in range(8)]
         model = self.make_model_of(provider)
         replies = await at_once(partial(model.complete, ask(text)) for text in asked)
@@ -114,7 +120,7 @@ class CallTests(ChatModelStage):
     async def test_c04_a_reply_is_never_longer_than_it_may_be(self) -> None:
         for most in (1, 8):
             response = await self.make_model().complete(ask("Tell a long story of the sea.", most))
-            spent = told(response).completion_tokens
+            spent = reported_usage(response).completion_tokens
             assert spent <= most, f"a reply of at most {most} tokens has {spent}"
 
     @clause("C4")
@@ -123,7 +129,7 @@ class CallTests(ChatModelStage):
         most = self.optional(model, "max_output_tokens")
         assert type(most) is int, f"max_output_tokens is {most!r}"
         assert most >= 1, f"max_output_tokens is {most!r}"
-        spent = told(await model.complete(ask(max_tokens=None))).completion_tokens
+        spent = reported_usage(await model.complete(ask(max_tokens=None))).completion_tokens
         assert spent <= most, f"max_output_tokens is {most}, and a reply has {spent} tokens"
 
     @clause("C4", needs="has_provider")
@@ -137,13 +143,13 @@ class CallTests(ChatModelStage):
     @clause("C5")
     async def test_c05_what_it_used_is_not_nothing(self) -> None:
         response = await self.make_model().complete(ask())
-        usage = told(response)
+        usage = reported_usage(response)
         assert usage.prompt_tokens > 0, f"a prompt was read, and it reports {usage}; report None where usage is unknown"
         assert usage.completion_tokens > 0 or not response.text.strip(), f"a reply was made, and it reports {usage}"
 
     @clause("C5", needs="has_provider")
     async def test_c05_it_tells_what_its_provider_told(self) -> None:
-        usage = told(await self.make_model_of(Provider()).complete(ask()))
+        usage = reported_usage(await self.make_model_of(Provider()).complete(ask()))
         seen = (usage.prompt_tokens, usage.completion_tokens)
         assert seen == (23, 5), f"its provider reported 23 and 5 tokens, it reports {seen}"
 
@@ -168,7 +174,7 @@ class CallTests(ChatModelStage):
         for text in (TEXTS[0], *ODD):
             request = ask(text, max_tokens=1)
             bound = await count(request)
-            prompt = told(await model.complete(request)).prompt_tokens
+            prompt = reported_usage(await model.complete(request)).prompt_tokens
             assert bound >= prompt, (
                 f"a prompt has {prompt} tokens, and count_tokens returned {bound}: {text[:30]!r} ..."
             )
@@ -178,7 +184,7 @@ class CallTests(ChatModelStage):
         model = self.make_model()
         count = self.optional(model, "count_tokens")
         request = ModelRequest(ask().messages, SPECS, max_tokens=1)
-        bound, prompt = await count(request), told(await model.complete(request)).prompt_tokens
+        bound, prompt = await count(request), reported_usage(await model.complete(request)).prompt_tokens
         assert bound >= prompt, f"a prompt with a tool has {prompt} tokens, and count_tokens returned {bound}"
 
     @clause("C11")

@@ -10,7 +10,7 @@ import pytest
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelCallError, ModelErrorKind
 from kairo_team.messages import ModelRequest, ModelResponse
-from kairo_team.tck.chat_model_stage import LONG, PROMPT, SOON, ChatModelStage, Provider, ask, said
+from kairo_team.tck.chat_model_stage import LONG, PROMPT, SOON, ChatModelStage, Provider, ask, request_text
 from kairo_team.tck.kit import clause
 
 
@@ -99,7 +99,7 @@ class EndTests(ChatModelStage):
     @clause("C12", needs="has_provider")
     async def test_c12_streamed_its_provider_is_told_the_same(self) -> None:
         """As for a reply in one piece: all that is asked now, the limit, and nothing of before."""
-        told: dict[str, list[tuple[str, int | None]]] = {}
+        requests: dict[str, list[tuple[str, int | None]]] = {}
         pieces: list[str] = []
         for way in ("complete", "stream"):
             provider = Provider()
@@ -107,9 +107,9 @@ class EndTests(ChatModelStage):
             call = self.optional(model, way)
             for text in ("Keep the word hippopotamus in mind.", "Say what tides are."):
                 await (call(ask(text, 7)) if way == "complete" else call(ask(text, 7), pieces.append))
-            told[way] = [(said(request), request.max_tokens) for request in provider.requests]
-        assert told["stream"] == told["complete"], (
-            f"its provider was given {told['complete']}, and when streaming {told['stream']}"
+            requests[way] = [(request_text(request), request.max_tokens) for request in provider.requests]
+        assert requests["stream"] == requests["complete"], (
+            f"its provider was given {requests['complete']}, and when streaming {requests['stream']}"
         )
 
     @clause("C12")
@@ -134,9 +134,9 @@ class EndTests(ChatModelStage):
         pieces: list[str] = []
         with anyio.move_on_after(SOON):
             await stream(ask("Tell a long story of the sea.", 64), pieces.append)
-        told = len(pieces)
+        emitted = len(pieces)
         await anyio.sleep(SOON)
-        assert len(pieces) == told, f"the call was over, and the listener was called again with {pieces[told:]}"
+        assert len(pieces) == emitted, f"the call was over, and the listener was called again with {pieces[emitted:]}"
 
 
 def _refuse(request: ModelRequest) -> ModelResponse:

@@ -48,8 +48,8 @@ def ask(text: str = "Say what tides are.", max_tokens: int | None = 6) -> ModelR
     return ModelRequest([Message.system("Answer shortly."), Message.user(text)], max_tokens=max_tokens)
 
 
-def said(request: ModelRequest) -> str:
-    """Return all that a request says."""
+def request_text(request: ModelRequest) -> str:
+    """Return all texts of a request, as one."""
     return "\n".join(message.text for message in request.messages)
 
 
@@ -87,8 +87,8 @@ class ChatModelStage(ContractTCK):
         return found
 
 
-def told(response: ModelResponse) -> Usage:
-    """Return what a reply says it used; skips the test where it does not say."""
+def reported_usage(response: ModelResponse) -> Usage:
+    """Return the usage a reply reports; skips the test where it reports none."""
     if response.usage is None:
-        pytest.skip("its replies do not say what they used")
+        pytest.skip("its replies report no usage")
     return response.usage

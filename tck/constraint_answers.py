@@ -140,7 +140,7 @@ class ConstraintAnswers(ContractTCK):
         await anyio.sleep(3000)
         for context in self.fine_contexts:
             found = await constraint.validate(context)
-            assert not found.violated, f"it said much later of {context}, which is fine: {found}"
+            assert not found.violated, f"much later it reported a violation for {context}, which is fine: {found}"
 
     @clause("C3")
     async def test_c03_one_object_guards_many_attempts(self) -> None:
@@ -175,7 +175,7 @@ class ConstraintAnswers(ContractTCK):
         for context in self.fine_contexts:
             found = await result_or_error(asking(self.make_crashing_constraint(), context))
             fine = isinstance(found, ResourceValidation) and not found.violated
-            assert not fine, "it could not find out, and said that everything is fine"
+            assert not fine, "it could not measure, and reported no violation"
 
     def used(self, amount: float | Decimal, **others: Any) -> ResourceContext:
         """Make a context in which so much of what is measured is used."""

@@ -43,8 +43,8 @@ class CallTests(CoordinatorStage):
             warnings.simplefilter("always")
             await _close(show.coordinator.execute(show.request, show.team))
             gc.collect(1)
-        said = [str(one.message) for one in caught]
-        assert not said, f"dropping what `execute` returned gave warnings: {said}"
+        caused = [str(one.message) for one in caught]
+        assert not caused, f"dropping what `execute` returned gave warnings: {caused}"
 
     @clause("C1")
     async def test_c01_a_call_that_is_never_awaited_does_not_use_the_request_up(self) -> None:
@@ -238,7 +238,7 @@ async def _shape(show: Show) -> Any:
     """Run it, and return all of the result and of each task's events that must not depend on what else runs."""
     result = await show.play()
     outcomes = [(one.task_id, one.status, one.artifact, one.attempts) for one in result.outcomes]
-    told: dict[str, list[str]] = {}
+    emitted: dict[str, list[str]] = {}
     for event in show.seen.events:
-        told.setdefault(getattr(event, "task_id", None) or "", []).append(event.type)
-    return result.status, result.output, outcomes, result.usage.loops, told
+        emitted.setdefault(getattr(event, "task_id", None) or "", []).append(event.type)
+    return result.status, result.output, outcomes, result.usage.loops, emitted

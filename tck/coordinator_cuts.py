@@ -83,8 +83,8 @@ class CutTests(CoordinatorStage):
             assert result.status is TeamStatus.TIMEOUT, f"it ended {result!r}"
             assert took <= 5 + GRACE + SLACK, f"5 seconds and a grace of {GRACE:g}: it ended after {took:g}"
             names = [outcome.member for outcome in result.outcomes if outcome.member and outcome.attempts]
-            said = set(result.warnings) - set(obedient.warnings)
-            assert any(name in text for name in names for text in said), (
+            warnings = set(result.warnings) - set(obedient.warnings)
+            assert any(name in text for name in names for text in warnings), (
                 f"no warning names one of {names}, who ignored their cancellation: {result.warnings}"
             )
 

@@ -81,8 +81,8 @@ class EndTests(CoordinatorStage):
 
         show = self.stage(write, runtime={"subscribers": [slow]})
         await show.play()
-        told = [len(show.seen.of(TeamEnded)), sum(isinstance(event, TeamEnded) for event in late)]
-        assert told == [1, 1], f"when the result was there, plain and async subscribers had {told} last events"
+        ends = [len(show.seen.of(TeamEnded)), sum(isinstance(event, TeamEnded) for event in late)]
+        assert ends == [1, 1], f"when the result was there, plain and async subscribers had {ends} last events"
 
     @clause("C4")
     async def test_c04_a_subscriber_that_raises_changes_nothing(self) -> None:

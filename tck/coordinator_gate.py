@@ -12,7 +12,7 @@ from kairo_team.events import HumanDecided, HumanRequested
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskStatus
-from kairo_team.tck.coordinator_reviewing import Reviewed, Reviewer, ReviewStage, Writer, is_accepted, telling
+from kairo_team.tck.coordinator_reviewing import Reviewed, Reviewer, ReviewStage, Writer, fixed_parts_of, is_accepted
 from kairo_team.tck.coordinator_stage import Show
 from kairo_team.tck.kit import clause
 from kairo_team.team import RiskProfile
@@ -68,9 +68,9 @@ class GateTests(ReviewStage):
             assert (question.kind, question.subject) == ("review", artifact.text), f"the question was {question!r}"
             assert question.cause is Cause.UNDECIDED, f"the question gives {question.cause} as the cause"
             assert question.run_id == run.result.run_id, f"the question is of run {question.run_id!r}"
-        told = len(run.seen.of(HumanRequested)), len(run.seen.of(HumanDecided))
-        assert told == (len(person.asked),) * 2, (
-            f"{len(person.asked)} questions; HumanRequested and HumanDecided were emitted {told} times"
+        emitted = len(run.seen.of(HumanRequested)), len(run.seen.of(HumanDecided))
+        assert emitted == (len(person.asked),) * 2, (
+            f"{len(person.asked)} questions; HumanRequested and HumanDecided were emitted {emitted} times"
         )
 
     @clause("C19", needs="supports_gate")
@@ -94,7 +94,9 @@ class GateTests(ReviewStage):
             assert run.result.status is TeamStatus.COMPLETED, f"{where}: {run.result.status}, {run.result.error}"
             for outcome in run.outcomes:
                 assert is_accepted(outcome), f"{where}: {outcome.task_id!r} is {outcome.status}"
-                assert telling(outcome.verdict) == ("pass", None, None), f"{where}: it became {outcome.verdict!r}"
+                assert fixed_parts_of(outcome.verdict) == ("pass", None, None), (
+                    f"{where}: it became {outcome.verdict!r}"
+                )
             run.check_handed_on(where)
 
     @clause("C14", "C19", needs="supports_gate")
@@ -110,7 +112,9 @@ class GateTests(ReviewStage):
                 assert run.result.status is TeamStatus.DEGRADED, f"{where}: {run.result.status}, {run.result.error}"
                 for outcome in run.outcomes:
                     assert is_accepted(outcome), f"{where}: {outcome.task_id!r} is {outcome.status}"
-                    assert telling(outcome.verdict) == telling(verdict), f"{where}: it became {outcome.verdict!r}"
+                    assert fixed_parts_of(outcome.verdict) == fixed_parts_of(verdict), (
+                        f"{where}: it became {outcome.verdict!r}"
+                    )
                 run.check_visible(where)
                 run.check_handed_on(where)
 

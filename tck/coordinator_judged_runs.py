@@ -16,9 +16,9 @@ from kairo_team.tck.coordinator_reviewing import (
     Reviewer,
     ReviewStage,
     Writer,
+    fixed_parts_of,
     hanging,
     is_accepted,
-    telling,
 )
 from kairo_team.tck.kit import clause
 from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
@@ -105,7 +105,7 @@ class JudgedRunTests(ReviewStage):
         for outcome in run.outcomes:
             if outcome.verdict is not None and not is_accepted(outcome):
                 wanted = ("review_exceeded", Cause.JUDGE_BUDGET, None)
-                assert telling(outcome.verdict) == wanted, f"a review without money became {outcome.verdict!r}"
+                assert fixed_parts_of(outcome.verdict) == wanted, f"a review without money became {outcome.verdict!r}"
 
 
 def _asks(judge: Judge, often: int = 1) -> Any:

@@ -163,8 +163,8 @@ def outcome_of(outcome: TaskOutcome) -> VerdictOutcome | None:
     return None if outcome.verdict is None else outcome.verdict.outcome
 
 
-def telling(verdict: EvaluationVerdict | None) -> tuple[Any, ...]:
-    """Return of a verdict what nobody may change; nothing when there is none."""
+def fixed_parts_of(verdict: EvaluationVerdict | None) -> tuple[Any, ...]:
+    """Return the parts of a verdict that must not change; an empty tuple when there is none."""
     return () if verdict is None else (verdict.outcome.value, verdict.cause, verdict.score)
 
 

@@ -17,10 +17,10 @@ from kairo_team.tck.coordinator_reviewing import (
     Reviewer,
     ReviewStage,
     Writer,
+    fixed_parts_of,
     hanging,
     is_accepted,
     outcome_of,
-    telling,
 )
 from kairo_team.tck.kit import clause
 from kairo_team.team import RiskProfile
@@ -100,7 +100,7 @@ class ReviewTests(ReviewStage):
             run = await self.play(Reviewer(EvaluationVerdict.passed(0.75)), risk_profile=risk)
             assert run.result.status is TeamStatus.COMPLETED, f"under {risk}: {run.result.error}"
             for outcome in run.outcomes:
-                assert telling(outcome.verdict) == ("pass", None, 0.75), f"under {risk}: {outcome.verdict!r}"
+                assert fixed_parts_of(outcome.verdict) == ("pass", None, 0.75), f"under {risk}: {outcome.verdict!r}"
             run.check_handed_on(f"under {risk}")
 
     @clause("C14", needs="supports_review")
@@ -224,7 +224,9 @@ class ReviewTests(ReviewStage):
 
 def _check_unchanged(run: Reviewed, verdict: EvaluationVerdict, where: str) -> None:
     for outcome in run.outcomes:
-        assert telling(outcome.verdict) == telling(verdict), f"{where}: the verdict became {outcome.verdict!r}"
+        assert fixed_parts_of(outcome.verdict) == fixed_parts_of(verdict), (
+            f"{where}: the verdict became {outcome.verdict!r}"
+        )
 
 
 def _check_no_review(run: Reviewed, causes: set[Cause], where: str) -> None:
@@ -238,7 +240,7 @@ def _check_no_review(run: Reviewed, causes: set[Cause], where: str) -> None:
 
 
 def check_secret(run: Reviewed, where: str) -> None:
-    """No assignment or artifact has a word of what a broken evaluator said."""
+    """No assignment and no artifact contains a word of what a broken evaluator returned or raised."""
     for assignment in run.writer.asked:
         assert SECRET not in repr(assignment), f"{where}: its words are in an assignment: {assignment!r}"
         assert not assignment.findings, f"{where}: the member is to mend {assignment.findings!r}"

@@ -13,8 +13,8 @@ from kairo_team.tck.coordinator_reviewing import (
     ReviewStage,
     Writer,
     count_tasks,
+    fixed_parts_of,
     is_accepted,
-    telling,
 )
 from kairo_team.tck.coordinator_reviews import CRASHES, SECRET
 from kairo_team.tck.kit import clause
@@ -81,9 +81,9 @@ class RevisionTests(ReviewStage):
             asked = run.reviewer.of(outcome.task_id)
             assert [one.attempt for one in asked] == [1, 2, 3, 4], f"they had numbers {[one.attempt for one in asked]}"
             for number, context in enumerate(asked):
-                told = [telling(verdict) for verdict in context.prior_verdicts]
-                said = [telling(verdict) for verdict in script[:number]]
-                assert told == said, f"review {number + 1} got the verdicts {told}, not {said}"
+                given = [fixed_parts_of(verdict) for verdict in context.prior_verdicts]
+                scripted = [fixed_parts_of(verdict) for verdict in script[:number]]
+                assert given == scripted, f"review {number + 1} got the verdicts {given}, not {scripted}"
                 feedback = [verdict.feedback for verdict in context.prior_verdicts]
                 assert feedback == [verdict.feedback for verdict in script[:number]], f"not oldest first: {feedback}"
         at_the_time = [len(prior) for prior in run.reviewer.prior]
@@ -200,7 +200,7 @@ class RevisionTests(ReviewStage):
             for assignment in run.writer.asked:
                 assert SECRET not in repr(assignment), f"{where}: its words are in an assignment"
             for outcome in run.outcomes:
-                assert telling(outcome.verdict)[:1] != ("pass",), f"{where}: it became a PASS"
+                assert fixed_parts_of(outcome.verdict)[:1] != ("pass",), f"{where}: it became a PASS"
                 assert SECRET not in repr(outcome.artifact), f"{where}: its words are an artifact"
 
     @clause("C14", needs="supports_revision")

@@ -237,4 +237,4 @@ async def check_ends(show: Show, result: TeamResult) -> None:
     assert ended[0].usage == result.usage, f"the last event says {ended[0].usage}, the result {result.usage}"
     before = len(seen.events)
     await anyio.sleep(LONG)
-    assert len(seen.events) == before, f"after its end it went on telling: {seen.types[before:]}"
+    assert len(seen.events) == before, f"events were emitted after its end: {seen.types[before:]}"

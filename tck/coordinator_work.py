@@ -92,9 +92,9 @@ class WorkTests(CoordinatorStage):
             result = await show.play()
             for outcome in result.outcomes:
                 made = [call.task.id for call in agent.calls].count(outcome.task_id)
-                told = len(show.seen.of(AttemptStarted, outcome.task_id))
-                assert made == told == outcome.attempts, (
-                    f"task {outcome.task_id!r}: members were called {made} times, events report {told} tries, "
+                started = len(show.seen.of(AttemptStarted, outcome.task_id))
+                assert made == started == outcome.attempts, (
+                    f"task {outcome.task_id!r}: members were called {made} times, events report {started} tries, "
                     f"the outcome of {outcome.attempts}"
                 )
 
@@ -179,8 +179,8 @@ class WorkTests(CoordinatorStage):
             result = await show.play()
             assert result.status is TeamStatus.FAILED, f"nobody can do {word!r}, and it ended {result!r}"
             assert not agent.calls, f"nobody can do {word!r}, and members were called"
-            for said in ("odd", word):
-                assert said in str(result.error), f"the error must name {said!r}, not just {result.error!r}"
+            for named in ("odd", word):
+                assert named in str(result.error), f"the error must name {named!r}, not just {result.error!r}"
             found = [(one.task_id, one.status.value, one.attempts) for one in result.outcomes]
             wanted = [("plain", "skipped", 0), ("odd", "skipped", 0)]
             assert found == wanted, f"every planned task is skipped: {wanted}, not {found}"
@@ -263,8 +263,8 @@ class WorkTests(CoordinatorStage):
         """Also where it was accepted: the run's warnings name the limit."""
         result = await self.stage(_run_out_of_turns).play()
         if result.status is not TeamStatus.COMPLETED:
-            said = "; ".join([*result.warnings, result.error or ""])
-            assert "3 of 3" in said, f"an agent stopped at 3 of 3 turns, and the result says {said!r}"
+            stated = "; ".join([*result.warnings, result.error or ""])
+            assert "3 of 3" in stated, f"an agent stopped at 3 of 3 turns, and the result states {stated!r}"
 
 
 async def _waver(assignment: Assignment, context: MemberContext) -> str:
@@ -302,8 +302,8 @@ def _check_told(show: Show, result: TeamResult) -> None:
         assert len(ends) == 1, f"task {outcome.task_id!r} has {len(ends)} terminal events: {ends}"
         (end,) = ends
         wanted = (f"task.{outcome.status.value}", outcome.attempts, outcome.member, outcome.error)
-        said = (end.type, end.attempts, end.member, end.reason)
-        assert said == wanted, f"task {outcome.task_id!r}: the last event has {said}, the result {wanted}"
+        emitted = (end.type, end.attempts, end.member, end.reason)
+        assert emitted == wanted, f"task {outcome.task_id!r}: the last event has {emitted}, the result {wanted}"
 
 
 def _check_output(result: TeamResult) -> None:

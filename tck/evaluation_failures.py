@@ -17,7 +17,7 @@ from kairo_team.results import TeamResult
 from kairo_team.tasks import Assignment, TaskGraph, TaskStatus
 from kairo_team.tck.calls import skip_unless
 from kairo_team.tck.evaluation_stage import GOAL, Asked, EvaluationStage, refusing
-from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_verdict, told
+from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_verdict, given_to_member
 from kairo_team.tck.kit import clause
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.verdicts import Cause, EvaluationVerdict
@@ -55,8 +55,8 @@ class FailureTests(EvaluationStage):
             if asked.error is None:
                 check_verdict(asked.verdict)
                 assert asked.verdict.outcome is not PASS, f"its review broke, and {artifact.text!r:.80} passed"
-                assert SECRET not in told(asked.verdict), (
-                    f"a member would be given its failure: {told(asked.verdict)!r:.300}"
+                assert SECRET not in given_to_member(asked.verdict), (
+                    f"a member would be given its failure: {given_to_member(asked.verdict)!r:.300}"
                 )
 
     @clause("C7")
@@ -71,8 +71,8 @@ class FailureTests(EvaluationStage):
         """And the artifact is not accepted."""
         played = await play(self._crashing(LookupError), self)
         check_not_accepted(played)
-        said = [repr((one.findings, one.directives)) for one in played.assignments]
-        assert SECRET not in "".join(said), f"a member was given the failure: {said}"
+        given = [repr((one.findings, one.directives)) for one in played.assignments]
+        assert SECRET not in "".join(given), f"a member was given the failure: {given}"
 
     @clause("C8")
     async def test_c08_cancellation_passes_through(self) -> None:
@@ -82,7 +82,7 @@ class FailureTests(EvaluationStage):
             asked = await self.ask(self._hanging(), artifact, cancelled_after=_SURELY_WAITING)
             took = anyio.current_time() - started
             assert took < _SURELY_WAITING + _AT_ONCE, f"cancelled, it went on for {took:g} seconds"
-            ended = repr(asked.error or asked.said)
+            ended = repr(asked.error or asked.returned)
             assert asked.cancelled, f"cancelled, it ended with {ended:.200}: cancellation is to pass through"
 
     @clause("C8")
@@ -114,11 +114,13 @@ def check_undecided(asked: Asked) -> None:
         return
     verdict = asked.verdict
     check_verdict(verdict)
-    said = f"{verdict.outcome.name} with a score of {verdict.score}"
+    shown = f"{verdict.outcome.name} with a score of {verdict.score}"
     assert verdict.outcome is not PASS, f"its review broke, and {asked.artifact.text!r:.80} passed"
     assert verdict.outcome is not REVISE, f"its review broke, and the artifact is blamed: {verdict.feedback!r:.200}"
-    assert verdict.score is None, f"its review broke, and it says {said}"
-    assert SECRET not in told(verdict), f"a member would be given its failure: {told(verdict)!r:.300}"
+    assert verdict.score is None, f"its review broke, and it returns {shown}"
+    assert SECRET not in given_to_member(verdict), (
+        f"a member would be given its failure: {given_to_member(verdict)!r:.300}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kairo_team.messages import ModelRequest
 from kairo_team.results import Artifact
 from kairo_team.tck.evaluation_forgeries import FORGERIES, PLACEHOLDERS
 from kairo_team.tck.evaluation_stage import Asked, EvaluationStage
-from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_equal, told
+from kairo_team.tck.evaluation_verdicts import ESCALATE, EXCEEDED, PASS, REVISE, check_equal, given_to_member
 from kairo_team.tck.kit import clause
 from kairo_team.tck.paid_model import PaidModel
 from kairo_team.testing.scripted import FunctionModel
@@ -42,8 +42,8 @@ class JudgeTests(EvaluationStage):
             judge = PaidModel(lambda request: f"({_CHATTER}) {self.honestly(request)}\n({_CHATTER})")
             asked = await self.ask(self.make_judged_strategy(judge), bad)
             if asked.error is None:
-                assert _CHATTER not in told(asked.verdict), (
-                    f"a member would be given the judge's words: {told(asked.verdict)!r:.300}"
+                assert _CHATTER not in given_to_member(asked.verdict), (
+                    f"a member would be given the judge's words: {given_to_member(asked.verdict)!r:.300}"
                 )
 
     @clause("C5", needs="asks_a_judge deterministic")
@@ -105,7 +105,7 @@ class JudgeTests(EvaluationStage):
             judge = PaidModel(write)
             asked = await self.ask(self.make_judged_strategy(judge), good)
             assert judge.calls, "its judge was not asked about a good artifact"
-            _check_no_review(asked, f"when its judge said {write(judge.calls[-1])!r:.200}")
+            _check_no_review(asked, f"when its judge answered {write(judge.calls[-1])!r:.200}")
             self._check_calls(judge)
 
     @clause("C12", needs="asks_a_judge")
@@ -114,7 +114,7 @@ class JudgeTests(EvaluationStage):
         for reply in _NO:
             judge = PaidModel(_saying(reply))
             asked = await self.ask(self.make_judged_strategy(judge), self.good()[0])
-            assert not _passed(asked), f"its judge said {reply!r}, and it passed"
+            assert not _passed(asked), f"its judge answered {reply!r}, and it passed"
             self._check_calls(judge)
 
     @clause("C12", needs="asks_a_judge")
@@ -124,7 +124,7 @@ class JudgeTests(EvaluationStage):
         for first in (True, False):
             judge = PaidModel(self._both(good, first))
             asked = await self.ask(self.make_judged_strategy(judge), good)
-            assert not _passed(asked), "its judge said yes and no in one reply, and it passed"
+            assert not _passed(asked), "its judge answered yes and no in one reply, and it passed"
             self._check_calls(judge)
 
     @clause("C12", needs="asks_a_judge")
@@ -183,7 +183,7 @@ class JudgeTests(EvaluationStage):
         assert asked <= most, f"its judge made no sense, and was asked {asked} times; judge_calls is {most}"
 
     async def _old_judgement(self) -> str:
-        """Return what a judge said of a good artifact, in a review before."""
+        """Return the reply of a judge in an earlier review of a good artifact."""
         good = self.good()[0]
         judge = self.always(True, good)
         await self.ask(self.make_judged_strategy(judge), good)
@@ -219,12 +219,12 @@ def _check_no_review(asked: Asked, when: str) -> None:
     verdict = asked.verdict
     assert verdict.outcome is not PASS, f"{when}, it passed"
     assert verdict.outcome is not REVISE, f"{when}, it blames the artifact: {verdict.feedback!r:.200}"
-    assert verdict.outcome in {ESCALATE, EXCEEDED}, f"{when}, it said {verdict.outcome!r}"
+    assert verdict.outcome in {ESCALATE, EXCEEDED}, f"{when}, it returned {verdict.outcome!r}"
     assert verdict.score is None, f"{when}, it gave a score of {verdict.score}"
 
 
 def _passed(asked: Asked) -> bool:
-    return isinstance(asked.said, EvaluationVerdict) and asked.said.outcome is PASS
+    return isinstance(asked.returned, EvaluationVerdict) and asked.returned.outcome is PASS
 
 
 def _put(bad: Artifact, text: str) -> Iterator[Artifact]:

@@ -27,7 +27,7 @@ GOAL: Final = "Do the work."
 _QUOTED: Final = 120
 """Characters of an artifact that the kit's judge quotes."""
 
-Said = str | Artifact
+ArtifactOrText = str | Artifact
 """An artifact, or its text."""
 
 
@@ -35,7 +35,7 @@ Said = str | Artifact
 class Asked:
     """What came of one review."""
 
-    said: Any
+    returned: Any
     """What `evaluate` returned; None where it raised."""
     error: Exception | None
     spent: Usage
@@ -52,8 +52,8 @@ class Asked:
         """The verdict; the test fails where there is none."""
         about = f"asked about {self.artifact.text!r:.80} it"
         assert self.error is None, f"{about} raised {self.error!r}, and nothing had failed around it"
-        assert isinstance(self.said, EvaluationVerdict), f"{about} returned {self.said!r:.200}, not a verdict"
-        return self.said
+        assert isinstance(self.returned, EvaluationVerdict), f"{about} returned {self.returned!r:.200}, not a verdict"
+        return self.returned
 
 
 class EvaluationStage(ContractTCK):
@@ -61,13 +61,13 @@ class EvaluationStage(ContractTCK):
 
     contract: ClassVar[type] = EvaluationStrategy
 
-    good_artifacts: ClassVar[Sequence[Said]] = ()
+    good_artifacts: ClassVar[Sequence[ArtifactOrText]] = ()
     """Some that it finds nothing wrong with."""
-    bad_artifacts: ClassVar[Sequence[Said]] = ()
+    bad_artifacts: ClassVar[Sequence[ArtifactOrText]] = ()
     """Some that it must not pass, each with the one thing wrong that it looks for."""
     task: ClassVar[Task] = Task("kit", GOAL)
     """What the artifacts were made for."""
-    upstream: ClassVar[Mapping[str, Said]] = {}
+    upstream: ClassVar[Mapping[str, ArtifactOrText]] = {}
     """What the task was made from, by task id."""
 
     deterministic: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class EvaluationStage(ContractTCK):
     has_parts: ClassVar[bool] = False
     """It is made of parts whose order must not matter: `make_reordered` is required."""
     asks_a_judge: ClassVar[bool] = False
-    """It asks a model: `make_judged_strategy` is required, and `write_judgement` unless its judges are told what to
+    """It asks a model: `make_judged_strategy` is required, and `write_judgement` unless its judges are given what to
     answer as those of `AgentEvaluationStrategy` are."""
     judge_calls: ClassVar[int] = 2
     """Most calls for one artifact whose judge never makes sense: two for each judge and each stage that asks."""
@@ -140,8 +140,8 @@ class EvaluationStage(ContractTCK):
     @classmethod
     def honestly(cls, request: ModelRequest) -> str:
         """Answer as an honest judge."""
-        told = "\n".join(message.text for message in request.messages)
-        known = [one for one in (*cls.good(), *cls.bad()) if _stands_in(one.text, told)]
+        prompt = "\n".join(message.text for message in request.messages)
+        known = [one for one in (*cls.good(), *cls.bad()) if _stands_in(one.text, prompt)]
         seen = max(known, key=lambda one: len(one.text), default=Artifact(""))
         return cls.write_judgement(request, met=seen in cls.good(), quote=_first_words(seen.text))
 
@@ -209,15 +209,15 @@ async def _ask(
     usage: Callable[[], Usage],
     cancelled_after: float | None,
 ) -> Asked:
-    before, said, failure = _written(context), None, None
+    before, returned, failure = _written(context), None, None
     scope = anyio.CancelScope()
     scope.deadline = math.inf if cancelled_after is None else anyio.current_time() + cancelled_after
     try:
         with scope:
-            said = await strategy.evaluate(context)
+            returned = await strategy.evaluate(context)
     except Exception as error:  # noqa: BLE001 - a run that is open would take it for its own
         failure = error
-    return Asked(said, failure, usage(), context.artifact, before, _written(context), scope.cancelled_caught)
+    return Asked(returned, failure, usage(), context.artifact, before, _written(context), scope.cancelled_caught)
 
 
 def _written(context: EvaluationContext) -> str:
@@ -229,26 +229,26 @@ def is_about_rounds(verdict: EvaluationVerdict) -> bool:
     return verdict.cause in {Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE}
 
 
-def _artifacts(kit: type[ContractTCK], name: str, given: Sequence[Said]) -> list[Artifact]:
+def _artifacts(kit: type[ContractTCK], name: str, given: Sequence[ArtifactOrText]) -> list[Artifact]:
     if not given or isinstance(given, str):
         raise NotImplementedError(f"{kit.__name__}.{name} must be a list of at least one artifact, not {given!r}")
     return [_artifact(one) for one in given]
 
 
-def _artifact(said: Said) -> Artifact:
-    return Artifact(said) if isinstance(said, str) else said
+def _artifact(given: ArtifactOrText) -> Artifact:
+    return Artifact(given) if isinstance(given, str) else given
 
 
 def _answer(asked: Mapping[str, Any], *, met: bool | None, quote: str) -> dict[str, Any]:
-    menu = asked["answer"]["enum"]  # the levels, worst first, and behind them that it cannot be told
+    menu = asked["answer"]["enum"]  # the levels, worst first; the last item means "unknown"
     answer = menu[-1] if met is None else menu[-2] if met else menu[0]
     wrong = "" if met else "it is not as it should be"
     known = {"id": asked["id"]["const"], "answer": answer, "quote": quote if met else ""}
     return {**known, "where": "", "observed": wrong, "expected": ""}
 
 
-def _stands_in(text: str, told: str) -> bool:
-    return any(form in told for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]))
+def _stands_in(text: str, prompt: str) -> bool:
+    return any(form in prompt for form in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]))
 
 
 def _first_words(text: str) -> str:

@@ -31,7 +31,7 @@ _LATER: Final = 30.0
 _DAY: Final = 86_400
 _OF_A_HUNDRED: Final = r" ?(%|per ?cent|points|of 100 points|/ ?100)"
 _BROKEN_BEFORE: Final = "archive-7261 is closed"
-"""What an earlier, failed review said of itself."""
+"""The feedback of an earlier review that failed."""
 
 
 class VerdictTests(EvaluationStage):
@@ -57,7 +57,9 @@ class VerdictTests(EvaluationStage):
         """Whole or cut off."""
         for text, partial in product(BLANK, (False, True)):
             asked = await self.ask(self.make_strategy(), Artifact(text, partial=partial))
-            assert getattr(asked.said, "outcome", None) is not PASS, f"it passed {text!a}, in which there is nothing"
+            assert getattr(asked.returned, "outcome", None) is not PASS, (
+                f"it passed {text!a}, in which there is nothing"
+            )
 
     @clause("C2")
     async def test_c02_what_was_cut_off_is_reviewed(self) -> None:
@@ -79,7 +81,7 @@ class VerdictTests(EvaluationStage):
         wanted = PASS if self.can_pass else ESCALATE
         for artifact in self.good():
             verdict = await self.verdict(self.make_strategy(), artifact)
-            assert verdict.outcome is wanted, f"{artifact.text!r:.80} is good, so {wanted.name}, not {_said(verdict)}"
+            assert verdict.outcome is wanted, f"{artifact.text!r:.80} is good, so {wanted.name}, not {_shown(verdict)}"
 
     @clause("C3")
     async def test_c03_what_is_bad_is_sent_back_or_left_to_others(self) -> None:
@@ -87,32 +89,32 @@ class VerdictTests(EvaluationStage):
         for artifact in (*self.bad(), *(replace(one, partial=True) for one in self.bad())):
             verdict = await self.verdict(self.make_strategy(), artifact)
             good = verdict.outcome in {REVISE, ESCALATE}
-            assert good, f"{artifact.text!r:.80} is bad, so REVISE or ESCALATE, not {_said(verdict)}"
+            assert good, f"{artifact.text!r:.80} is bad, so REVISE or ESCALATE, not {_shown(verdict)}"
 
     @clause("C4")
     async def test_c04_a_blocking_finding_says_something_to_act_on(self) -> None:
         """What is wrong, or how it should be."""
         for artifact in self.bad():
             for finding in (await self.verdict(self.make_strategy(), artifact)).findings:
-                told = finding.severity != "blocking" or finding.observed.strip() or finding.expected.strip()
-                assert told, f"{finding!r} says neither what was observed nor what is expected"
+                actionable = finding.severity != "blocking" or finding.observed.strip() or finding.expected.strip()
+                assert actionable, f"{finding!r} says neither what was observed nor what is expected"
 
     @clause("C4")
-    async def test_c04_no_score_is_told(self) -> None:
+    async def test_c04_no_score_stands_as_number(self) -> None:
         """Neither as a share nor in percent or points."""
         for artifact in self.bad():
             verdict = await self.verdict(self.make_strategy(), artifact)
-            leaks = any(_is_told(form, told(verdict)) for form in _forms(verdict.score))
-            assert not leaks, f"the member would be given the score, {verdict.score}: {told(verdict)!r:.300}"
+            leaks = any(_stands_as_number(form, given_to_member(verdict)) for form in _forms(verdict.score))
+            assert not leaks, f"the member would be given the score, {verdict.score}: {given_to_member(verdict)!r:.300}"
 
     @clause("C4")
-    async def test_c04_nothing_of_earlier_failures_is_told(self) -> None:
+    async def test_c04_nothing_of_earlier_failures_stands_as_number(self) -> None:
         """Of a review before that broke."""
         broken = EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"LookupError: {_BROKEN_BEFORE}")
         for artifact in (*self.good(), *self.bad()):
             verdict = await self.verdict(self.make_strategy(), artifact, [broken])
-            assert _BROKEN_BEFORE not in told(verdict), (
-                f"a member would be given an earlier failure: {told(verdict)!r:.300}"
+            assert _BROKEN_BEFORE not in given_to_member(verdict), (
+                f"a member would be given an earlier failure: {given_to_member(verdict)!r:.300}"
             )
 
     @clause("C5", needs="deterministic")
@@ -147,7 +149,7 @@ class VerdictTests(EvaluationStage):
             prior.append(await self.verdict(strategy, self.bad()[number % len(self.bad())], prior))
             for artifact in self.good():
                 verdict = await self.verdict(strategy, artifact, prior)
-                assert verdict.outcome is wanted, f"after {number + 1} rounds what is good is {_said(verdict)}"
+                assert verdict.outcome is wanted, f"after {number + 1} rounds what is good is {_shown(verdict)}"
 
     @clause("C6")
     async def test_c06_what_is_bad_does_not_pass_by_being_shown_again(self) -> None:
@@ -174,22 +176,22 @@ def check_verdict(verdict: EvaluationVerdict) -> None:
     """Raise `AssertionError` for a verdict that contradicts itself, however it was made."""
     values = {field.name: getattr(verdict, field.name) for field in fields(cast("Any", EvaluationVerdict))}
     EvaluationVerdict(**values)  # says what is wrong with one that was changed, or made by other means
-    said, results = _said(verdict), [result.passed for result in verdict.criteria]
-    assert not is_about_rounds(verdict), f"{said}: only the run can know"
+    shown, results = _shown(verdict), [result.passed for result in verdict.criteria]
+    assert not is_about_rounds(verdict), f"{shown}: only the run can know"
     if verdict.outcome is PASS:
-        assert verdict.score != 0, f"{said} with a score of 0"
-        assert not results or any(results), f"{said}, and no criterion is met: {results}"
+        assert verdict.score != 0, f"{shown} with a score of 0"
+        assert not results or any(results), f"{shown}, and no criterion is met: {results}"
     if verdict.outcome is REVISE:
-        assert verdict.score != 1, f"{said} with a score of 1"
-        assert not results or not all(results), f"{said}, and every criterion is met"
+        assert verdict.score != 1, f"{shown} with a score of 1"
+        assert not results or not all(results), f"{shown}, and every criterion is met"
     if verdict.outcome is EXCEEDED:
-        assert verdict.score is None, f"{said} with a score of {verdict.score}: there is no review"
+        assert verdict.score is None, f"{shown} with a score of {verdict.score}: there is no review"
 
 
 def check_reviewed(verdict: EvaluationVerdict, artifact: Artifact) -> None:
     """Raise `AssertionError` unless a verdict is about the artifact."""
     check_verdict(verdict)
-    assert verdict.outcome is not EXCEEDED, f"{artifact.text!r:.80} broke the review: {_said(verdict)}"
+    assert verdict.outcome is not EXCEEDED, f"{artifact.text!r:.80} broke the review: {_shown(verdict)}"
 
 
 def check_equal(verdict: EvaluationVerdict, wanted: EvaluationVerdict, when: str) -> None:
@@ -198,7 +200,7 @@ def check_equal(verdict: EvaluationVerdict, wanted: EvaluationVerdict, when: str
     assert one == other, f"{when}, the verdict is another: {one!r:.300} instead of {other!r:.300}"
 
 
-def told(verdict: EvaluationVerdict) -> str:
+def given_to_member(verdict: EvaluationVerdict) -> str:
     """Return all that a member is given of a verdict."""
     feedback = [verdict.feedback, *verdict.suggestions] if verdict.outcome is REVISE else []
     return "\n".join([*feedback, *(part for finding in verdict.findings for part in _parts(finding))])
@@ -208,7 +210,7 @@ def _parts(finding: Finding) -> Iterable[str]:
     return (finding.id, finding.locus, finding.observed, finding.expected, finding.recheck)
 
 
-def _said(verdict: EvaluationVerdict) -> str:
+def _shown(verdict: EvaluationVerdict) -> str:
     return verdict.outcome.name + (f"({verdict.cause.value}: {verdict.feedback:.80})" if verdict.cause else "")
 
 
@@ -222,7 +224,7 @@ def _forms(score: float | None) -> list[str]:
     return [*map(re.escape, shares), *(re.escape(one) + _OF_A_HUNDRED for one in percent), of_ten]
 
 
-def _is_told(form: str, text: str) -> bool:
+def _stands_as_number(form: str, text: str) -> bool:
     """Return whether a number of that form stands in a text, and not as a part of another."""
     return re.search(rf"(?<![\d.]){form}(?!\d)", text) is not None
 

@@ -75,8 +75,8 @@ class GuardrailDecisions(ContractTCK):
     def about(cls, payload: GuardrailPayload, **metadata: Any) -> GuardrailContext:
         """Make the context in which a payload is shown; overridden for other metadata, such as `server` and `tool`."""
         target = getattr(payload, "name", "kit:model")
-        told = {"run_id": "r", "task_id": "t", "purpose": "generate", "server": None, "side_effect": "system"}
-        return GuardrailContext(payload.phase, "m", target, payload, {**told, "tool": target, **metadata})
+        given = {"run_id": "r", "task_id": "t", "purpose": "generate", "server": None, "side_effect": "system"}
+        return GuardrailContext(payload.phase, "m", target, payload, {**given, "tool": target, **metadata})
 
     # ------------------------------------------------------------------ one payload
 
@@ -133,9 +133,9 @@ class GuardrailDecisions(ContractTCK):
     async def test_c03_it_is_removed_wherever_it_stands(self) -> None:
         """In a long text, and in a message before the last, of the kinds of payload that it modifies."""
         for text in self.removed:
-            said = f"{_LONG_TEXT}it is {text} indeed"
-            asked = [Message.user(said), Message.assistant("Fine."), Message.user("Go on.")]
-            for payload in (ModelInput(asked), ModelOutput(ModelResponse(said))):
+            text_around = f"{_LONG_TEXT}it is {text} indeed"
+            asked = [Message.user(text_around), Message.assistant("Fine."), Message.user("Go on.")]
+            for payload in (ModelInput(asked), ModelOutput(ModelResponse(text_around))):
                 if any(type(one) is type(payload) for one in self.modified_payloads):
                     decision = await self.decided(payload, MODIFY)
                     assert decision.action not in {ALLOW, WARN}, f"{text!r} passed in {type(payload).__name__}"
@@ -216,10 +216,10 @@ class GuardrailDecisions(ContractTCK):
     async def test_c08_it_says_the_same_of_itself_whenever_it_is_asked(self) -> None:
         """Name, order and phases do not change, not by use and not for a run."""
         policy = self.make_policy()
-        before = said(policy)
+        before = declared(policy)
         await self._show_all(ready(policy), "t")
-        assert said(policy) == before, f"it was {before} and is now {said(policy)}"
-        assert said(ready(policy)) == before, f"it is {before} and for a run {said(ready(policy))}"
+        assert declared(policy) == before, f"it was {before} and is now {declared(policy)}"
+        assert declared(ready(policy)) == before, f"it is {before} and for a run {declared(ready(policy))}"
 
     # ------------------------------------------------------------------ shared
 
@@ -294,8 +294,8 @@ def ready(policy: GuardrailPolicy) -> GuardrailPolicy:
     return made
 
 
-def said(policy: GuardrailPolicy) -> tuple[Any, ...]:
-    """Return what a policy says of itself."""
+def declared(policy: GuardrailPolicy) -> tuple[Any, ...]:
+    """Return what a policy declares."""
     phases = getattr(policy, "phases", None)
     return (getattr(policy, "name", None), getattr(policy, "order", 0), phases and frozenset(phases))
 

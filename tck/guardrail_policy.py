@@ -45,7 +45,7 @@ class Trip:
     """How often it is sent."""
     streams: bool = False
     harmless: Sequence[GuardrailPayload] = ()
-    """What else may be said on the way."""
+    """Replies that may be given on the way."""
     model_calls: int = 0
     tool_calls: int = 0
     arrived: list[GuardrailPayload] = field(default_factory=list[GuardrailPayload])
@@ -83,7 +83,7 @@ class Trip:
                 self.arrived.append(ToolOutput(returned.name, result.text))
 
     def _other(self, default: P) -> P:
-        """Return what is to be said in another phase than the payload's."""
+        """Return the replies of the phases other than the payload's."""
         return next((one for one in self.harmless if isinstance(one, type(default))), default)
 
     def _note(self, result: ToolResult) -> None:
@@ -140,10 +140,10 @@ class GuardrailPolicyTCK(GuardrailDecisions):
         skip_unless(replies, "none of denied_payloads is a reply with text")
         for payload in replies:
             trip, played = await self._play(payload, self.make_policy(), times=self.denies_at, streams=True)
-            told = "".join(event.text for event in played.seen.of(ModelDelta))
+            emitted = "".join(event.text for event in played.seen.of(ModelDelta))
             assert trip.refused, f"streamed, it let pass what it denies: {payload}"
-            assert told == payload.text * (self.denies_at - 1), (
-                f"of the text that it denied, this was emitted: {told!r}"
+            assert emitted == payload.text * (self.denies_at - 1), (
+                f"of the text that it denied, this was emitted: {emitted!r}"
             )
 
     @clause("C10")

@@ -180,7 +180,7 @@ class PermissionGuardTCK(ContractTCK):
         for _, call in self.calls():
             found: Any = await result_or_error(asking(self.make_crashing_guard(), call))
             allows = isinstance(found, PermissionDecision) and found.action == "allow"
-            assert not allows, f"it could not decide, and said {found}"
+            assert not allows, f"it could not decide, and returned {found}"
             for tried in await self._use(self.make_crashing_guard(), [call]):
                 assert not tried.ran, "it could not decide, and the tool was used"
 

@@ -56,11 +56,11 @@ class KitReport:
     def _skipped(self) -> Iterable[str]:
         skipped = set(self.clauses("skipped"))
         reasons = {result.reason for result in self.results if skipped.intersection(result.clauses)}
-        told = [
+        skips = [
             (_in_order({*result.clauses} & skipped for result in self.results if result.reason == reason), reason)
             for reason in reasons
         ]
-        for numbers, reason in sorted(told, key=lambda pair: ([_number(one) for one in pair[0]], pair[1])):
+        for numbers, reason in sorted(skips, key=lambda pair: ([_number(one) for one in pair[0]], pair[1])):
             yield f"skipped {' '.join(numbers)}: {reason}"
 
     def _broken(self) -> Iterable[str]:
@@ -77,10 +77,10 @@ def _told_once(results: Sequence[ContractResult]) -> str:
     """Return the line of contract tests that are broken for one reason, such as a factory that is missing."""
     tests = [*dict.fromkeys(result.test for result in results)]
     numbers = " ".join(_in_order(result.clauses for result in results))
-    said = "FAILED" if results[0].outcome == "failed" else "fails, as expected"
+    outcome = "FAILED" if results[0].outcome == "failed" else "fails, as expected"
     which = ", ".join(tests) if len(tests) <= _NAMED else f"{len(tests)} contract tests"
     reason = f" - {_cut(results[0].reason)}" if results[0].reason else ""
-    return f"{numbers} {said}: {which}{reason}"
+    return f"{numbers} {outcome}: {which}{reason}"
 
 
 def _cut(reason: str) -> str:
