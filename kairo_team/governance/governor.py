@@ -64,11 +64,11 @@ _blank = object.__new__
 
 @final
 class Governor:
-    """One node of a budget tree: what is spent here counts on every ancestor, and no limit is ever passed.
+    """One node of a budget tree: spending counts on every ancestor, and no spending passes a limit.
 
-    Time starts now. `clock` (seconds, any origin; default `time.monotonic`) is read by the guards and may be
-    called from any thread. `restored_usage` counts against the budget again, active seconds included;
-    `restored_halt` is terminal. Safe to use from any thread; `cancel` also from signal handlers.
+    Its seconds start when it is made. The guards read `clock` (seconds, any origin; default `time.monotonic`), possibly
+    from several threads. `restored_usage`, seconds included, counts against the budget again; no top-up lifts
+    `restored_halt`. All methods may be called from any thread, and `cancel` from signal handlers too.
     """
 
     __slots__ = ("__weakref__", "_node")
@@ -94,10 +94,10 @@ class Governor:
     def pre_step(self) -> None:
         """Count one iteration, here and on every ancestor: call it before each turn of an agent.
 
-        Raises `HaltError` if halted, when spent tokens, dollars (under a limit above 0) or time have reached a
-        limit here or above, or if the iteration would be one more than a limit; `InsufficientBudget` if only the
-        guarantees of others prevent it. A token limit of 0 of which nothing is spent refuses no iteration: it may need
-        no model.
+        Raises `HaltError` if the governor is halted, if spent tokens, dollars (under a limit above 0) or time have
+        reached a limit here or above, or if the iteration would exceed a limit. Raises `InsufficientBudget` if only
+        the guarantees of others prevent it. A token limit of 0 refuses no iteration while no tokens are spent: an
+        iteration may need no model.
         """
         node = self._node
         tree = node.tree
@@ -121,8 +121,8 @@ class Governor:
     def can_proceed(self) -> None:
         """Check that a call may be made now: call it immediately before.
 
-        Raises `HaltError` if halted, or when spent tokens, dollars (under a limit above 0) or time have
-        reached a limit here or above. Loops and tool calls are not looked at.
+        Raises `HaltError` if the governor is halted, or if spent tokens, dollars (under a limit above 0) or time have
+        reached a limit here or above. It does not check loops and tool calls.
         """
         node = self._node
         if node.ended is not None or node.timed or node.tree.halts:
@@ -138,12 +138,12 @@ class Governor:
     def reserve(
         self, tokens: int = 0, dollars: Money = 0, tool_calls: int = 0, *, minimum: Budget | Usage | None = None
     ) -> Reservation:
-        """Hold all of it on the whole path, at once or not at all; never waits.
+        """Hold the whole amount on this governor and its ancestors, or nothing; never wait.
 
-        Raises `InsufficientBudget` if it does not fit now: nothing is held, nothing halted. Raises
-        `HaltError` if halted, time is up, or if not even `minimum` (default, and for 0: one unit
-        of each dimension asked for) fits between what is spent and a limit; that limit's governor is then
-        halted. A tool call over its limit is refused, never a halt.
+        Raises `InsufficientBudget` if it does not fit now; then nothing is held or halted. Raises `HaltError` if the
+        governor is halted, if its time is up, or if even `minimum` does not fit between the spent amount and a limit;
+        then the governor with that limit halts. `minimum` is by default, and for 0, one unit of each requested
+        dimension. A tool call over its limit is refused and never halts.
         """
         units = _asked(tokens, dollars, tool_calls)
         least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
@@ -159,9 +159,9 @@ class Governor:
     ) -> Reservation:
         """Like `reserve`, but wait, first come first served, while other holds are open where it does not fit.
 
-        Waits for the full amount; when no other hold is open there, takes what is left, down to `minimum`.
-        Never waits for what others were guaranteed, nor while the caller itself holds the same dimension:
-        both raise `InsufficientBudget`. Cancelled while waiting, it holds nothing. Suspends only to wait.
+        It waits for the full amount. Once no other hold is open there, it takes the amount left, down to `minimum`.
+        It raises `InsufficientBudget` instead of waiting for the guarantees of others, or while the caller itself
+        holds the same dimension. When cancelled it holds nothing. It suspends only to wait.
         """
         units = _asked(tokens, dollars, tool_calls)
         least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
@@ -181,11 +181,11 @@ class Governor:
     def record_usage(
         self, prompt_tokens: int = 0, completion_tokens: int = 0, dollars: Money = 0, tool_calls: int = 0
     ) -> None:
-        """Book what was spent without a hold, here and on every ancestor.
+        """Book spending that had no hold, here and on every ancestor.
 
-        Books first. Then, if what it added used a limit up here or above, or time is up, stops that
-        governor and raises `HaltError`; also when it was halted before. After `close` the nearest open
-        ancestor books it.
+        It books first. If the amount used up a limit here or above, or if time is up, it then stops that governor and
+        raises `HaltError`. It also raises if the governor was halted before. After `close` the nearest open ancestor
+        books the amount.
         """
         try:
             if (prompt_tokens | completion_tokens | tool_calls) < 0:
@@ -210,24 +210,24 @@ class Governor:
             tree.release()
 
     def restore(self, usage: Usage, sign: int = 1) -> None:
-        """Book what an earlier session spent here, seconds aside; nothing is checked. The sign -1 takes it back."""
+        """Book what an earlier session spent here, without its seconds, unchecked; the sign -1 takes it back."""
         with self._node.tree.lock:
             charge(self._node.nearest_open(), usage, sign)
 
     def cancel(self, reason: HaltReason = HaltReason.CANCELLED) -> None:
-        """Stop this governor and everything under it: from any task, thread or signal handler.
+        """Stop this governor and its descendants; may be called from any task, thread or signal handler.
 
-        Never blocks and may be called again: the first reason wins. Work inside a `scope` is interrupted.
+        Never blocks. May be called again: the first reason stays. Work inside a `scope` is interrupted.
         """
         halts.stop(self._node, HaltReason(reason))
 
     def carve(self, name: str, budget: Budget = FREE, *, guarantee: Budget | None = None) -> Governor:
-        """Make a child: `budget` is its ceiling, `guarantee` is set aside here at once.
+        """Make a child: `budget` is its ceiling, and `guarantee` is set aside here at once.
 
-        The default guarantee is all of the ceiling that is finite. Beyond its guarantee the child draws on
-        what no node was guaranteed. Its seconds start now and never outlast its ancestors'. Names may repeat.
-        Raises `InsufficientBudget` naming the dimension if the guarantee is not there, `ValueError` if it
-        is more than the ceiling, `HaltError` if halted, `GovernorClosed` after `close`.
+        The default guarantee is the ceiling, in the dimensions where it is finite. Above its guarantee the child uses
+        the amount that is guaranteed to no node. Its seconds start now and never outlast its ancestors'. Names may
+        repeat. Raises `InsufficientBudget`, which names the dimension, if the guarantee cannot be set aside,
+        `ValueError` if it is more than the ceiling, `HaltError` if halted, and `GovernorClosed` after `close`.
         """
         limit = UNLIMITED if budget is FREE else limits_of(budget)
         if guarantee is None:
@@ -249,7 +249,7 @@ class Governor:
         return child
 
     def carve_again(self, name: str, budget: Budget, spent: Usage) -> Governor:
-        """Carve a child that was closed and continues: its earlier spending, seconds included, is its own again."""
+        """Carve a closed child again: its earlier spending, seconds included, counts on it again."""
         with self._node.tree.lock:
             charge(self._node.nearest_open(), spent, -1)
             try:
@@ -263,14 +263,13 @@ class Governor:
     def carve_share(
         self, name: str, ceiling: Budget | None, part: float, reserve: float, least: Units = NOTHING
     ) -> tuple[Governor, Units]:
-        """Make a child guaranteed a part of what is not allotted yet; return it and its guarantee in ledger units.
+        """Make a child whose guarantee is a part of the unallotted amount; return it and its guarantee.
 
-        `part` and `reserve` are shares (0 to 1) of what is left and of the limit, which is left aside. Rounded down,
-        but at least one unit of each limited dimension that is not limited to 0; more than the ceiling is cut to it;
-        a part of 0 is nothing. Where the part is less than `least` the child gets `least`, in ledger units too, and
-        nothing is carved where that much is not there beside the reserve. Ledger units are tokens, picodollars, loops,
-        tool calls. Raises `InsufficientBudget` and `GovernorClosed` like `carve`; of a halted governor it makes a
-        halted child: the attempt finds out.
+        `part` is a share (0 to 1) of the unallotted amount without the reserve, and `reserve` a share of the limit. The
+        guarantee is rounded down to whole ledger units (tokens, picodollars, loops, tool calls). It is at least one
+        unit in each dimension with a limit above 0, at least `least`, and at most the ceiling. A part of 0 is no
+        guarantee. Raises `InsufficientBudget` where `least` does not fit beside the reserve, and `GovernorClosed` like
+        `carve`. A halted governor makes a halted child, and the first guard of the attempt raises.
         """
         budget, limit = (FREE, UNLIMITED) if ceiling is None else (ceiling, limits_of(ceiling))
         node = self._node
@@ -292,9 +291,9 @@ class Governor:
     def top_up(self, budget: Budget) -> None:
         """Enlarge the guarantee and ceiling from the parent's remainder; on the root, raise the limit.
 
-        `None` leaves a dimension as it is; what has no ceiling stays without one. Lifts exhaustion of what
-        was enlarged, never a cancel, an emergency stop, a deadline that passed or a restored halt. Raises
-        `InsufficientBudget` when there is not that much: then nothing moves. `GovernorClosed` after `close`.
+        `None` leaves a dimension as it is; a dimension without a ceiling stays without one. A top-up lifts the
+        exhaustion of the dimensions it enlarges, but no cancel, emergency stop, passed deadline or restored halt.
+        Raises `InsufficientBudget`, and changes nothing, when the parent has less left; `GovernorClosed` after `close`.
         """
         node = self._node
         more = units_of(budget)
@@ -311,10 +310,11 @@ class Governor:
                 scope.refresh()
 
     def top_up_share(self, dimension: str, part: float) -> Units:
-        """Set aside more of one dimension, out of what the parent has not allotted; return it in ledger units.
+        """Enlarge the guarantee in one dimension, out of the parent's unallotted amount; return the amount added.
 
-        `part` (0 to 1) is the share of that remainder. At least one unit, at most up to the own ceiling, which stays;
-        nothing where there is nothing to set aside. `dimension` is a field of `Budget` other than seconds.
+        `part` (0 to 1) is the share of that unallotted amount. It adds at least one ledger unit, at most up to the
+        governor's own ceiling, which stays the same, and nothing where the parent has nothing unallotted. `dimension`
+        is a field of `Budget` other than seconds.
         """
         node, dim = self._node, DIMENSIONS.index(dimension)
         more = [0, 0, 0, 0]
@@ -335,10 +335,10 @@ class Governor:
         return (tokens, dollars, loops, tool_calls)
 
     def close(self) -> None:
-        """End this governor: close its children, charge open holds in full, give the rest back.
+        """Close this governor: close its children, charge open holds in full, give the rest back.
 
-        May be called again. Afterwards guards raise `GovernorClosed`, or the `HaltError` of the halt it ended with;
-        late money is still booked.
+        May be called again. Afterwards guards raise `GovernorClosed`, or `HaltError` if it was halted before. Spending
+        that is reported later is still booked.
         """
         node = self._node
         tree = node.tree
@@ -352,7 +352,7 @@ class Governor:
             tree.release()
 
     def forget(self) -> None:
-        """Take a closed governor out of its parent's tree; what is booked late on it still counts there."""
+        """Remove a closed governor from its parent's tree; spending booked on it later still counts there."""
         with self._node.tree.lock:
             self._node.tree.forget(self._node)
 
@@ -361,10 +361,10 @@ class Governor:
     def scope(self) -> GovernorScope:
         """Return an async context manager whose body is cancelled as soon as this or an ancestor is stopped.
 
-        Entry raises `HaltError` if halted. Exit raises it only if this scope itself caught the
-        cancellation: the outermost stopped scope raises, a foreign cancellation always passes, a body that
-        finished keeps its value. A group of nothing but `HaltError`s becomes the first of them.
-        After `GovernorScope.cancel` the block is left quietly.
+        Entry raises `HaltError` if halted. Exit raises it only if this scope itself caught the cancellation: the
+        outermost stopped scope raises, a cancellation from elsewhere always passes, and a body that finished keeps its
+        value. An exception group that holds only `HaltError`s is replaced by the first of them. After
+        `GovernorScope.cancel` the block ends without an error.
         """
         return GovernorScope(self._node)
 
@@ -372,21 +372,21 @@ class Governor:
 
     @property
     def halted(self) -> HaltReason | None:
-        """Why guards here refuse: the own reason, else the nearest ancestor's; `None` while they do not."""
+        """Why its guards refuse: its own reason, else the nearest ancestor's; `None` while they do not refuse."""
         node = self._node
         halt = in_force(node) if node.tree.halts else None
         return halt.reason if halt else None
 
     @property
     def stopped(self) -> HaltReason | None:
-        """Why what runs here is being interrupted; `None` while it is not (an exhausted governor only refuses)."""
+        """Why work here is interrupted; `None` while it is not (an exhausted governor only refuses)."""
         node = self._node
         halt = in_force(node, stopped=True) if node.tree.halts else None
         return halt.reason if halt else None
 
     @property
     def final(self) -> HaltReason | None:
-        """Why work here has ended for good, so that no top-up can help; `None` while a top-up still could."""
+        """Why work here has ended for good; `None` while it runs or a top-up could continue it."""
         node = self._node
         final = node.tree.final
         return next((final[one].reason for one in node.line() if one in final), None) if final else None
@@ -426,9 +426,10 @@ class Governor:
         return budget_of((tokens, dollars, loops, tool_calls))
 
     def allottable(self, reserve: float) -> Limits:
-        """Return what could be guaranteed to children now beside a reserve, in ledger units; `None` is unlimited.
+        """Return the amounts that could be guaranteed to children now without a reserve, in ledger units.
 
-        `reserve` is a share (0 to 1) of the limit of the nearest governor limited in each dimension.
+        `reserve` is a share (0 to 1) of the limit of the nearest governor limited in each dimension; `None` in the
+        result is unlimited.
         """
         node = self._node
         with node.tree.lock:
@@ -448,7 +449,7 @@ class Governor:
 
     @property
     def guarantee(self) -> Budget:
-        """What was set aside for it, top-ups included; `None` in dimensions without a guarantee."""
+        """The amount set aside for it, top-ups included; `None` in dimensions without a guarantee."""
         return guarantee_of(self._node)
 
     @property
@@ -459,21 +460,21 @@ class Governor:
 
     @property
     def overshoot(self) -> Usage:
-        """By how much truths booked late have passed its limits (tokens as prompt tokens)."""
+        """By how much usage that was reported above its hold exceeds its limits (tokens as prompt tokens)."""
         with self._node.tree.lock:
             return usage_of(*self._node.overshoot_units())
 
     def passed_limits(self) -> list[tuple[str, int, int, int]]:
-        """Return the limits passed here and below, outermost first: name, dimension, limit, and how much is beyond it.
+        """Return the exceeded limits here and below, outermost first: name, dimension, limit, and the excess.
 
-        In ledger units; a dimension is a place in tokens, dollars, loops, tool calls.
+        Amounts are in ledger units; a dimension is an index into tokens, dollars, loops, tool calls.
         """
         with self._node.tree.lock:
             return passed_limits(self._node)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it was made, restored ones included, until `close`."""
+        """Seconds from its start to `close`, or to now while it is open; restored seconds included."""
         return self._node.elapsed()
 
     @property
@@ -493,9 +494,9 @@ class Governor:
 
     @property
     def took(self) -> Units:
-        """What it and everything below it spent, in ledger units; of tokens and dollars the most that was claimed.
+        """What it and everything below it spent, in ledger units; for tokens and dollars the most claimed at once.
 
-        That is spent and held together, at the hold made here that had to fit in beside most.
+        Claimed is spent and held together, measured when a hold is made here.
         """
         cells = self._node.cells
         most, most_picos = cells[PEAK], cells[PEAK + DOLLARS]
@@ -507,7 +508,7 @@ class Governor:
         return self._node.usage(), self.halted
 
     def tree(self) -> BudgetNode:
-        """Write down this governor and everything carved from it: prints for people and goes to JSON."""
+        """Return this governor and everything carved from it as a value that prints for people and goes to JSON."""
         with self._node.tree.lock:
             return write_down(self._node, self.path)
 
@@ -516,7 +517,7 @@ class Governor:
 
 
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
-    """Turn what is asked for into ledger units."""
+    """Return the requested amounts in ledger units."""
     if type(tokens) is not int or type(tool_calls) is not int or (tokens | tool_calls) < 0:
         check_count("an amount of tokens to hold", tokens)
         check_count("an amount of tool calls to hold", tool_calls)
@@ -524,7 +525,7 @@ def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
 
 
 def _line_up(node: Node, units: Units, least: Units) -> Waiter:
-    """Make the caller wait for what it cannot have at once; decided already where there is nothing to wait for."""
+    """Return a waiter for an amount that does not fit now; it is decided already if there is nothing to wait for."""
     waiter = Waiter(node, units, least)
     if not holds_already(node, units):
         waiter.decide()
@@ -536,7 +537,7 @@ def _line_up(node: Node, units: Units, least: Units) -> Waiter:
 
 
 def _least(asked: Units, minimum: Budget | Usage) -> Units:
-    """Return the least useful amount: `minimum`, or one unit when that is missing or 0."""
+    """Return the least useful amounts: `minimum`, or one unit where it is missing or 0."""
     least = [1, 1, 1, 1]
     for dim, amount in ((TOKENS, minimum.tokens), (TOOL_CALLS, minimum.tool_calls), (DOLLARS, minimum.dollars)):
         if amount:
@@ -567,7 +568,7 @@ def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bo
 
 
 def write_down(node: Node, path: str) -> BudgetNode:
-    """Write down a node and everything below it, as it is now. Needs the lock."""
+    """Return a node and everything below it as a value, as it is now. Needs the lock."""
     tree = node.tree
     if node.ended is not None and not tree.halts:
         return _write_ended(_remember(node), path)
@@ -578,11 +579,11 @@ def write_down(node: Node, path: str) -> BudgetNode:
 
 
 Ended = tuple["Node", list[int], Sequence["Ended"]]
-"""A closed node, what it counted, and those below it."""
+"""A closed node, its counts, and the closed nodes below it."""
 
 
 def _remember(node: Node) -> Ended:
-    """Keep what a closed node counted: a truth booked later counts anew (`Node.cells` is then another list)."""
+    """Keep the counts of a closed node; usage booked later does not change them (`Node.cells` is then a new list)."""
     children = node.children
     return node, node.cells, [_remember(child) for child in children.values()] if children else ()
 
@@ -615,7 +616,7 @@ def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children:
 
 
 def passed_limits(node: Node) -> list[tuple[str, int, int, int]]:
-    """List the limits passed at a node and below it, with what is beyond them. Needs the lock."""
+    """Return the exceeded limits of a node and the nodes below it, with the excess. Needs the lock."""
     if not node.tree.overdrawn:
         return []
     return [
@@ -627,13 +628,13 @@ def passed_limits(node: Node) -> list[tuple[str, int, int, int]]:
 
 
 def guarantee_of(node: Node) -> Budget:
-    """Return what was set aside for a node; `None` in dimensions without a guarantee."""
+    """Return the amount set aside for a node; `None` in dimensions without a guarantee."""
     tokens, dollars, loops, tool_calls = node.guarantee
     return budget_of((tokens or None, dollars or None, loops or None, tool_calls or None))
 
 
 def charge(node: Node, usage: Usage, sign: int = 1) -> None:
-    """Book a usage here and above, seconds aside; with the sign -1 take it back."""
+    """Book a usage here and above, without its seconds; with the sign -1 take it back."""
     tokens, completion = sign * usage.tokens, sign * usage.completion_tokens
     node.spend(tokens, completion, sign * picodollars(usage.dollars), sign * usage.tool_calls)
     node.move(LOOPS, sign * usage.loops, sign * usage.loops)

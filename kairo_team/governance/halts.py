@@ -1,7 +1,7 @@
-"""Halts: why a node of the tree refuses work, how waiters and scopes are woken, and the guards that find out.
+"""Halts: why a node of the tree refuses work, how waiters and scopes are woken, and the guards that check it.
 
-An exhausted node makes guards refuse and lets what is in flight finish; a stopped one also interrupts
-its scopes. Nothing here takes the ledger's lock: a halt may come from a signal handler whose own thread holds it.
+Guards refuse at an exhausted node, and calls in flight finish; a stopped node also interrupts its scopes. Nothing here
+takes the ledger's lock: a halt may come from a signal handler whose own thread holds it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Tree:
         self.lines: dict[tuple[Node, int], list[Waiter]] = {}
         """The same callers by the node and dimension they wait for, first come first."""
         self.overdrawn = False
-        """A truth booked late has passed a limit somewhere: guarantees no longer prove that money is there."""
+        """Usage above its hold has exceeded a limit somewhere: a guarantee no longer proves that the money is left."""
 
     def join(self, registry: Registry[One], node: Node, one: One) -> None:
         """Register something at a node."""
@@ -78,7 +78,7 @@ class Tree:
             registry.setdefault(node, {})[one] = None
 
     def leave(self, registry: Registry[One], node: Node, one: One) -> None:
-        """Take it out again; nothing happens when it is out already."""
+        """Remove it; does nothing when it was removed before."""
         with self.lock:
             here = registry.get(node)
             if here is not None:
@@ -87,7 +87,7 @@ class Tree:
                     del registry[node]
 
     def forget(self, node: Node) -> None:
-        """Leave out a closed node and all below it; what is booked there late still goes up. Needs the lock."""
+        """Remove a closed node and all below it; usage booked there later still counts above. Needs the lock."""
         if node.ended is None or node.parent is None or node.parent.children is None:
             return
         node.parent.children.pop(node.segment, None)
@@ -105,7 +105,7 @@ REASONS: Final = (
 """The reason for which a node halts, by dimension."""
 
 FINAL: Final = -1
-"""In place of a dimension: no top-up lifts it."""
+"""Stands in place of a dimension: no top-up lifts the halt."""
 
 _EMPTY: Final[dict[Any, None]] = {}
 
@@ -128,9 +128,9 @@ class Halt:
         self.reason = reason
         self.dim = dim
         self.lacking = lacking
-        """What did not fit; None where nothing was left, or nothing was asked."""
+        """The amount that did not fit; None where nothing was left, or no amount was requested."""
         self.stopped = stopped
-        """Whether the node also interrupts what runs in its scopes."""
+        """Whether the node also interrupts the work in its scopes."""
 
     def error(self) -> HaltError:
         """Return the error that a guard raises, with usage and name of the node that reached its limit."""
@@ -138,7 +138,7 @@ class Halt:
 
 
 def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
-    """Return the node's own halt, else that of its nearest halted ancestor; only one that stops, if so asked."""
+    """Return the node's own halt, else its nearest halted ancestor's; with `stopped`, only a halt that interrupts."""
     halts = node.tree.halts
     if not halts:
         return None
@@ -150,7 +150,7 @@ def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
 
 
 def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> Halt:
-    """Halt a node for one dimension and return its first reason: guards refuse, what is in flight finishes."""
+    """Halt a node for one dimension and return its first halt: guards refuse, calls in flight finish."""
     halt = Halt(node, REASONS[dim], dim, lacking, stopped=False)
     first = node.tree.halts.setdefault(node, halt)
     if first is halt:
@@ -159,10 +159,10 @@ def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> 
 
 
 def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:
-    """Halt a node, interrupt every scope in its subtree, and return its first reason. Never blocks.
+    """Halt a node, interrupt every scope in its subtree, and return its first halt. Never blocks.
 
-    A node that is stopped already interrupts no scope again: each scope looks for halts after its registration, so
-    none was missed.
+    A second stop interrupts no scope: each scope checks for halts after it is registered, so the first stop reached
+    all of them.
     """
     tree = node.tree
     halt = Halt(node, reason, dim, stopped=True)
@@ -178,13 +178,13 @@ def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:
 
 
 def wake_waiters(node: Node) -> None:
-    """Wake everything that waits for a hold at a node or below it."""
+    """Wake all waiters for a hold at a node or below it."""
     for waiter in _inside(node.tree.waiters, node):
         waiter.wake()
 
 
 def scopes_inside(node: Node) -> list[GovernorScope]:
-    """List the scopes open at a node and below it; it costs what is there, not what is elsewhere in the tree."""
+    """Return the scopes open at a node and below it; its cost grows with this subtree, not with the whole tree."""
     scopes = node.tree.scopes
     if node.parent is None:
         found = snapshot(scopes.values())
@@ -201,7 +201,7 @@ def _inside(registry: Registry[One], node: Node) -> list[One]:
 
 
 def family(node: Node) -> list[Node]:
-    """List a node and all that was carved below it."""
+    """Return a node and all nodes carved below it."""
     family = [node]
     for one in family:  # it grows while it is walked
         if one.children:
@@ -210,7 +210,7 @@ def family(node: Node) -> list[Node]:
 
 
 def lift(node: Node, dim: int) -> None:
-    """Forget the node's exhaustion in `dim` if there is room again; never a halt that is final."""
+    """Remove the node's exhaustion in `dim` if its limit is no longer reached; a final halt stays."""
     tree = node.tree
     halt = tree.halts.get(node)
     limit = node.limit[dim]
@@ -218,12 +218,12 @@ def lift(node: Node, dim: int) -> None:
         return
     if node not in tree.final:
         tree.halts.pop(node, None)
-    if node in tree.final:  # a kill came between the two lines and found the old reason still there
+    if node in tree.final:  # a kill came between the two lines, when the old halt was still there
         tree.halts.setdefault(node, tree.final[node])
 
 
 def check(node: Node) -> None:
-    """Raise `HaltError` or `GovernorClosed` if nothing may start here; a halt has its reason also after the end."""
+    """Raise `HaltError`, also of a closed node that is halted, or `GovernorClosed` if nothing may start here."""
     halt = in_force(node)
     if halt is not None:
         raise halt.error()
@@ -238,7 +238,7 @@ def check(node: Node) -> None:
 def check_spent(node: Node) -> None:
     """Exhaust the outermost node whose tokens or dollars are used up; raise `HaltError`.
 
-    A dollar limit of 0 is not used up by spending nothing: free models are a fine team.
+    A dollar limit of 0 is not used up while nothing is spent: a team may use free models only.
     """
     for dim in (TOKENS, DOLLARS):
         found = None
@@ -253,7 +253,7 @@ def check_spent(node: Node) -> None:
 def check_hopeless(node: Node, units: Units, minimum: Units) -> None:
     """Exhaust the outermost node where `minimum` will never fit again; raise `HaltError`.
 
-    A tool call over its limit is a refusal the member can read, not a halt.
+    A tool call over its limit does not halt: the member gets a refusal.
     """
     for dim in (TOKENS, DOLLARS, LOOPS):
         found = node.without_room(dim, minimum[dim]) if units[dim] else None
@@ -262,7 +262,7 @@ def check_hopeless(node: Node, units: Units, minimum: Units) -> None:
 
 
 def _lacking(node: Node, dim: int, needed: int) -> InsufficientBudget | None:
-    """Return the shortage; None for the least possible amount: then all is spent, as the usage shows."""
+    """Return the shortage; None for one unit, where the usage shows that all is spent."""
     limit = node.limit[dim]
     if needed <= 1 or limit is None:
         return None
@@ -271,7 +271,7 @@ def _lacking(node: Node, dim: int, needed: int) -> InsufficientBudget | None:
 
 
 def stop_crossed(node: Node, added: Units) -> None:
-    """Stop the outermost node in which the amount just added used up a limit, in each dimension."""
+    """Stop, in each dimension, the outermost node whose limit the amount just added used up."""
     for dim, amount in enumerate(added):
         crossed = node.without_room(dim, 1) if amount else None
         if crossed is not None:
@@ -279,11 +279,11 @@ def stop_crossed(node: Node, added: Units) -> None:
 
 
 def snapshot(registry: Iterable[One]) -> list[One]:
-    """List what is registered now, however many threads are changing it."""
+    """Return what is registered now, while other threads may change it."""
     while True:
         try:
             return list(registry)
-        except RuntimeError:  # it changed while it was read; the next try reads it newer
+        except RuntimeError:  # it changed while it was read
             continue
 
 
@@ -293,9 +293,9 @@ def current_loop() -> object:
 
 
 def send(loop: object, function: Callable[..., object], *args: object) -> None:
-    """Have `function` called soon in `loop`: from any task, thread or signal handler, without waiting.
+    """Call `function` soon in `loop`; may be used from any task, thread or signal handler, and does not wait.
 
-    Nothing happens when the loop has ended: so has everything that waited in it.
+    Does nothing when the loop has ended: everything that waited in it has ended too.
     """
     post: Callable[..., object] = getattr(loop, "call_soon_threadsafe", None) or _post_to_trio(loop)
     try:
@@ -305,5 +305,5 @@ def send(loop: object, function: Callable[..., object], *args: object) -> None:
 
 
 def _post_to_trio(loop: object) -> Callable[..., object]:
-    post: Callable[..., object] = getattr(loop, "run_sync_soon")  # noqa: B009 - its type is anyio's secret
+    post: Callable[..., object] = getattr(loop, "run_sync_soon")  # noqa: B009 - anyio does not publish its type
     return post

@@ -1,7 +1,7 @@
 """Holds: `Reservation`, an amount set aside for one call, and `Waiter`, which waits for one, first come, first served.
 
-A waiter waits at a place: a node and a dimension in which other holds are open. Each place has a line of its own.
-When a hold there is settled or released, the line is served: its waiters are decided in order, and woken.
+A waiter waits at a place: a node and a dimension in which other holds are open. Each place has one line of waiters.
+When a hold there is settled or released, the waiters of the line are decided in order, and woken.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Reservation:
     _units: Units
     _outer: Reservation | None
     open: bool
-    """Neither settled nor released yet."""
+    """It is neither settled nor released yet."""
     overshoot: bool
     """The settled amount was more than was held."""
 
@@ -82,9 +82,9 @@ class Reservation:
     ) -> None:
         """Replace the hold by what was used (`tool_calls`: by default all that were held).
 
-        Never raises for a limit: what was paid is booked, also beyond the hold or after the governor
-        closed, and the next guard refuses. Raises `GovernorClosed` when it was settled or released before,
-        `ValueError` for a negative amount; neither changes anything.
+        A limit never makes it raise: the paid amount is booked, also above the hold or after the governor closed, and
+        the next guard refuses. Raises `GovernorClosed` when the hold was settled or released before, and `ValueError`
+        for a negative amount; both change nothing.
         """
         if tool_calls is None:
             tool_calls = self._units[TOOL_CALLS]
@@ -97,10 +97,10 @@ class Reservation:
         self._end(prompt_tokens + completion_tokens, completion_tokens, picos, tool_calls)
 
     def reduce(self, tokens: int, dollars: Money = 0) -> None:
-        """Hold no more than so many tokens and US dollars from now on: the call was made smaller. The rest goes back.
+        """Cut the hold to at most these tokens and US dollars, because the call became smaller; give the rest back.
 
-        What is less than that stays as it is, and so do tool calls. Raises `GovernorClosed` when it was settled or
-        released before, `ValueError` for a negative amount; neither changes anything.
+        A smaller amount stays as it is, and so do tool calls. Raises `GovernorClosed` when the hold was settled or
+        released before, and `ValueError` for a negative amount; both change nothing.
         """
         check_count("tokens to hold", tokens)
         picos = picodollars(dollars) if dollars else 0
@@ -115,7 +115,7 @@ class Reservation:
                 serve(self._node.nearest_open())
 
     def release(self) -> None:
-        """Give the whole hold back: only where the call provably never left.
+        """Give the whole hold back; only for a call that certainly was not sent.
 
         Raises `GovernorClosed` when it was settled or released before.
         """
@@ -167,7 +167,7 @@ class Reservation:
 
 
 def reservation(node: Node, units: Units) -> Reservation:
-    """Make the reservation of what was booked. An `__init__` would cost twice as much."""
+    """Return the reservation of booked amounts. An `__init__` would cost twice as much."""
     it = Reservation()
     it._node = node
     it._units = units
@@ -182,13 +182,13 @@ def reservation(node: Node, units: Units) -> Reservation:
 
 
 def holds_already(node: Node, units: Units) -> bool:
-    """Return whether the caller, or the task that started it, holds one of these dimensions: then it must not wait."""
+    """Return whether the caller, or the task that started it, holds one of these dimensions; then it must not wait."""
     mine = _mine.get()
     return mine is not None and mine.covers(node, units)
 
 
 def refusal(node: Node, units: Units, minimum: Units) -> InsufficientBudget:
-    """Build the refusal of `units` that do not fit; raise `HaltError` where not even `minimum` ever will."""
+    """Return the error for `units` that do not fit; raises `HaltError` where even `minimum` can never fit."""
     check_hopeless(node, units, minimum)
     for dim in HELD_DIMENSIONS:
         room = node.room(dim)
@@ -216,7 +216,7 @@ class Waiter:
         self.loop = current_loop()
         self.place: Place | None = None
         self.granted: Units | None = None
-        """What was booked on its behalf."""
+        """The amounts booked for it."""
         self.refused: KairoError | None = None
 
     def wake(self) -> None:
@@ -242,13 +242,13 @@ class Waiter:
         return True
 
     def outcome(self) -> Units:
-        """Return what was booked, or raise what was refused."""
+        """Return the amounts booked, or raise the refusal."""
         if self.refused is not None:
             raise self.refused
         return self.granted or NOTHING
 
     def _weigh(self) -> tuple[Units, Place | None]:
-        """Return what could be granted, and the place where it has to wait for it."""
+        """Return the amounts that could be granted, and the place where it has to wait for them."""
         granted = [0, 0, 0, 0]
         place: Place | None = None
         for dim in HELD_DIMENSIONS:
@@ -313,7 +313,7 @@ def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
 
 
 def serve(node: Node) -> None:
-    """Decide the waiters on the path of `node`, as far as the lines allow. Needs the lock."""
+    """Decide the waiters on the path of `node`, in the order of their lines. Needs the lock."""
     lines = node.tree.lines
     for place in node.line():
         for dim in HELD_DIMENSIONS:

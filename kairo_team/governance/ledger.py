@@ -1,4 +1,4 @@
-"""The ledger under `Governor`: a tree of nodes counted in whole units, and the moves that change it.
+"""The ledger of `Governor`: a tree of nodes that count in whole units, and the operations that change it.
 
 Every amount is an integer: tokens, picodollars, loops, tool calls. At every node and in every dimension
 
@@ -6,11 +6,11 @@ Every amount is an integer: tokens, picodollars, loops, tool calls. At every nod
 
 where `spent` and `held` are those of the node's whole subtree, and `committed` is what the node has
 spent and held itself, plus, for each open child, the larger of the child's guarantee and `committed`,
-plus what closed children spent. Only a truth that was booked late (more than was held) can pass the limit.
-A node stores `spent`, `committed` and `used`, which is spent and held together; what of `committed` is not used
-is only guaranteed.
+plus what closed children spent. Only usage that is reported above its hold can exceed the limit.
+A node stores `spent`, `committed` and `used`, which is spent and held together. The part of `committed` that is not
+used is guaranteed only.
 
-All but `Tree.halts`, `final` and `scopes` is changed under `Tree.lock` alone.
+Everything but `Tree.halts`, `final` and `scopes` is changed only under `Tree.lock`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ HELD_DIMENSIONS: Final = (TOKENS, DOLLARS, TOOL_CALLS)
 
 NOTHING: Final[Units] = (0, 0, 0, 0)
 UNLIMITED: Final[Limits] = (None, None, None, None)
-"""Compared by identity where it saves work: a tuple that is only equal costs more and changes nothing."""
+"""Compared by identity as a short cut: an equal tuple gives the same result, more slowly."""
 FREE: Final = Budget()
 
 
 def limits_of(budget: Budget) -> Limits:
-    """Turn a budget into limits in ledger units; seconds are no part of them."""
+    """Return a budget's limits in ledger units, without its seconds."""
     if budget is FREE:
         return UNLIMITED
     if type(budget) is not Budget:
@@ -63,7 +63,7 @@ def limits_of(budget: Budget) -> Limits:
 
 
 def units_of(budget: Budget) -> Units:
-    """Turn a budget into amounts in ledger units: `None` counts as nothing."""
+    """Return a budget's amounts in ledger units; `None` counts as 0."""
     try:
         dollars = budget.dollars
     except AttributeError:
@@ -73,13 +73,13 @@ def units_of(budget: Budget) -> Units:
 
 
 def finite(limits: Limits) -> Units:
-    """Return limits as amounts: `None` counts as nothing."""
+    """Return limits as amounts; `None` counts as 0."""
     tokens, picos, loops, tool_calls = limits
     return (tokens or 0, picos or 0, loops or 0, tool_calls or 0)
 
 
 def cut(amounts: Units, limits: Limits) -> Units:
-    """Return amounts that are no more than the limits."""
+    """Return the amounts, each cut to its limit."""
     tokens, picos, loops, tool_calls = (
         amount if most is None or amount < most else most for amount, most in zip(amounts, limits, strict=True)
     )
@@ -98,7 +98,7 @@ def budget_of(limits: Limits, seconds: float | None = None) -> Budget:
 
 
 make_usage: Final = maker(Usage)
-"""Makes a usage of amounts out of the ledger, which were checked on their way in."""
+"""Makes a usage from amounts of the ledger without a check: they were checked when they were booked."""
 
 
 def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
@@ -109,7 +109,7 @@ def usage_of(tokens: int, dollars: int, loops: int, tool_calls: int) -> Usage:
 
 
 def shown(dim: int, units: int) -> int | Decimal:
-    """Turn ledger units into what people read: dollars as a `Decimal`, the rest as it is."""
+    """Return ledger units as people read them: dollars as a `Decimal`, other dimensions unchanged."""
     return to_dollars(units) if dim == DOLLARS else units
 
 
@@ -121,9 +121,9 @@ def check_within(guarantee: Units, limit: Limits) -> None:
             raise ValueError(f"{what} is more than the ceiling of {shown(dim, most)}")
 
 
-# A node counts in one list: what is spent by dimension, the completion tokens among the tokens spent, then by
-# dimension what is committed, and what is used, then the most tokens and dollars that were committed when a hold was
-# made. Of a closed node only what is spent, and that most, still mean anything.
+# A node counts in one list: spent by dimension, the completion tokens among the spent tokens, committed by dimension,
+# used by dimension, and the most tokens and dollars committed when a hold was made. For a closed node only the spent
+# amounts and the last two are valid.
 COMPLETION: Final = 4
 COMMITTED: Final = 5
 USED: Final = 9
@@ -131,7 +131,7 @@ PEAK: Final = 13
 
 
 class Node:
-    """One account of the tree. `Governor` is its door; nothing else hands it out."""
+    """One account of the tree. Code outside this package uses it through `Governor`."""
 
     __slots__ = (
         "budget", "cells", "children", "deadline", "ended", "guarantee", "limit", "limited", "name", "parent",
@@ -142,7 +142,7 @@ class Node:
     parent: Node | None
     name: str
     segment: str
-    """The name, or one of its own where a sibling has the same."""
+    """The name, with a number (`a#2`) where an earlier sibling has the same name."""
     budget: Budget
     limit: Limits
     guarantee: Units
@@ -160,10 +160,10 @@ class Node:
     # -- moves: each goes up the line, from this node to the root ------------------------------
 
     def move(self, dim: int, amount: int, spent: int, completion: int = 0) -> None:
-        """Change what is used (held or spent) by `amount`, and what is spent by `spent`, here and above.
+        """Change the used amount (held or spent) by `amount` and the spent amount by `spent`, here and above.
 
-        Of what is spent, `completion` are completion tokens. Where a guarantee covers the amount, what an
-        ancestor has committed stays as it was.
+        `completion` is the part of `spent` that is completion tokens. Where a guarantee covers the amount, the
+        committed amount of the ancestors stays the same.
         """
         committed, used = COMMITTED + dim, USED + dim
         delta = amount
@@ -188,7 +188,7 @@ class Node:
             node = node.parent
 
     def claim(self, dim: int, amount: int) -> bool:
-        """Hold `amount` if it fits here and above: book it, and take it back where it was too much."""
+        """Hold `amount` if it fits here and above; return whether it did. It books first, and takes back if not."""
         if self.tree.overdrawn and self.walled(dim, amount) is not None:
             return False
         committed, used = COMMITTED + dim, USED + dim
@@ -213,14 +213,14 @@ class Node:
         return fits
 
     def pay(self, dim: int, amount: int) -> None:
-        """Count what is held as spent, here and above."""
+        """Count a held amount as spent, here and above."""
         node: Node | None = self
         while node is not None:
             node.cells[dim] += amount
             node = node.parent
 
     def book(self, units: Units) -> bool:
-        """Hold all of `units` if they fit here and above; nothing otherwise."""
+        """Hold all of `units` if they fit here and above, else nothing; return whether they fit."""
         tokens, picos, _, tool_calls = units
         if tokens and not self.claim(TOKENS, tokens):
             return False
@@ -239,7 +239,7 @@ class Node:
         return True
 
     def settle(self, held: Units, used: Units, completion: int = 0) -> None:
-        """Replace what was held by what was used, `completion` of it completion tokens; also when closed."""
+        """Replace a hold by the amounts used, `completion` of them completion tokens; also when closed."""
         if self.ended is not None:
             self._settle_late(held, used, completion)
             return
@@ -254,7 +254,7 @@ class Node:
             self.move(TOOL_CALLS, spent - hold, spent)
 
     def spend(self, tokens: int, completion: int, picos: int, tool_calls: int) -> None:
-        """Book what was not held before, `completion` of the tokens completion tokens; also when closed."""
+        """Book spending without a hold, `completion` of the tokens completion tokens; also when closed."""
         if self.ended is not None:
             self._settle_late(NOTHING, (tokens, picos, 0, tool_calls), completion)
             return
@@ -266,7 +266,7 @@ class Node:
             self.move(TOOL_CALLS, tool_calls, tool_calls)
 
     def reduce(self, held: Units, still: Units) -> None:
-        """Hold only `still` of what was held; where the close has charged it, charge that much."""
+        """Reduce a hold to `still`; if the close has charged the hold, reduce the charge."""
         if self.ended is not None:
             self._settle_late(held, still, 0)
             return
@@ -275,7 +275,7 @@ class Node:
                 self.move(dim, still[dim] - held[dim], 0)
 
     def _settle_late(self, charged: Units, used: Units, completion: int) -> None:
-        """Correct what was charged at the close: on the closed nodes, then on the open line above them."""
+        """Correct what the close charged: on the closed nodes, then on the open nodes above them."""
         for node in self.line():
             if node.ended is not None:
                 node.cells = node.cells.copy()  # a tree written down before keeps what it counted then
@@ -290,7 +290,7 @@ class Node:
                 node.cells[dim] += change
 
     def set_aside(self, amounts: Units) -> None:
-        """Commit `amounts` for a child here, above less where a guarantee covers it; else `InsufficientBudget`."""
+        """Commit `amounts` for a child here, and above what no guarantee covers; raises `InsufficientBudget`."""
         tokens, picos, loops, tool_calls = amounts
         if tokens and not self.commit(TOKENS, tokens):
             self._take_back(amounts, TOKENS)
@@ -308,7 +308,7 @@ class Node:
         raise self.insufficient(short, amounts[short])
 
     def commit(self, dim: int, amount: int) -> bool:
-        """Commit so much more (below 0: less) here, above less where a guarantee covers it; return whether it fits."""
+        """Add `amount` to committed here, and above what no guarantee covers; return whether it fits."""
         fits = not self.tree.overdrawn or self.walled(dim, amount) is None
         committed = COMMITTED + dim
         node: Node | None = self
@@ -340,7 +340,7 @@ class Node:
         return self.used(dim) - self.cells[dim]
 
     def walled(self, dim: int, amount: int) -> Node | None:
-        """Return the nearest node whose limit `amount` more would pass, whatever is guaranteed."""
+        """Return the nearest node whose limit `amount` more would exceed, without regard to guarantees."""
         for node in self.limited:
             limit = node.limit[dim]
             if limit is not None and node.used(dim) + amount > limit:
@@ -348,7 +348,7 @@ class Node:
         return None
 
     def without_room(self, dim: int, least: int) -> Node | None:
-        """Return the outermost node where `least` more does not fit between what is spent and the limit."""
+        """Return the outermost node where `least` more does not fit between spent and limit."""
         found = None
         for node in self.limited:
             limit = node.limit[dim]
@@ -357,7 +357,7 @@ class Node:
         return found
 
     def rooms(self, dim: int) -> Iterator[tuple[Node, int]]:
-        """Yield each node limited in `dim`, nearest first, with the most it would let through now."""
+        """Yield each node limited in `dim`, nearest first, with the largest amount that fits there now."""
         spare = 0
         for node in self.line():
             limit = node.limit[dim]
@@ -387,7 +387,7 @@ class Node:
         return None
 
     def allottable(self, dim: int, reserve: float) -> int | None:
-        """Return what can be guaranteed now beside a share of the limit, of the nearest node limited in `dim`."""
+        """Return limit minus committed minus the reserved share of the limit, at the nearest node limited in `dim`."""
         for node in self.limited:
             limit = node.limit[dim]
             if limit is not None:
@@ -395,9 +395,10 @@ class Node:
         return None
 
     def share(self, part: float, reserve: float, least: Units) -> Units:
-        """Return a part of what is not allotted, at least one unit where there is a limit above 0.
+        """Return a part of the unallotted amounts, at least one unit where there is a limit above 0.
 
-        Where the part is less than `least` it is `least`, or `InsufficientBudget` where the reserve leaves less.
+        Where the part is less than `least` it returns `least`. Raises `InsufficientBudget` where the reserve leaves
+        less than that.
         """
         units = [0, 0, 0, 0]
         for dim in ALL_DIMENSIONS:
@@ -420,12 +421,12 @@ class Node:
         return (tokens, dollars, loops, tool_calls)
 
     def insufficient(self, dim: int, asked: int) -> InsufficientBudget:
-        """Build the refusal that names the tightest node of the line and what it has left."""
+        """Return the error that names the node of the line with the least left, and that amount."""
         node, left = min(self.rooms(dim), key=lambda pair: pair[1])
         return InsufficientBudget(DIMENSIONS[dim], shown(dim, asked), shown(dim, left), node.name)
 
     def mark_overdrawn(self) -> None:
-        """Remember that a truth booked late has passed a limit here or above, if it has."""
+        """Mark the tree as overdrawn if usage above its hold has exceeded a limit here or above."""
         for node in self.limited:
             for dim, limit in enumerate(node.limit):
                 if limit is not None and node.cells[COMMITTED + dim] > limit:
@@ -434,7 +435,7 @@ class Node:
     # -- the tree -----------------------------------------------------------------------------
 
     def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
-        """Make a child with `guarantee` set aside here and above, or raise `InsufficientBudget`. Needs the lock."""
+        """Make a child and set its `guarantee` aside here and above; raises `InsufficientBudget`. Needs the lock."""
         if guarantee is not NOTHING:
             self.set_aside(guarantee)
         child = plant(self.tree, self, name, budget, limit)
@@ -448,7 +449,7 @@ class Node:
         return child
 
     def enlarge(self, more: Units, seconds: float | None) -> None:
-        """Enlarge guarantee and ceiling (of the root, the limit), or raise and change nothing."""
+        """Enlarge the guarantee and the ceiling, of the root the limit; changes nothing when it raises."""
         if self.parent is not None:
             self.enlarge_guarantee(self.parent, more)
         tokens, dollars, loops, tool_calls = (
@@ -462,7 +463,7 @@ class Node:
         self.budget = budget_of(self.limit, most_seconds)
 
     def enlarge_guarantee(self, parent: Node, more: Units) -> None:
-        """Set more aside at the parent, and on ancestors, or raise and change nothing."""
+        """Set more aside at the parent and its ancestors; changes nothing when it raises."""
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
         used = self.cells[COMMITTED:USED]
@@ -471,7 +472,7 @@ class Node:
         self.guarantee = new
 
     def close(self) -> None:
-        """Close the children, charge what is still held, give back what is left of the guarantee."""
+        """Close the children, charge open holds, give the unused guarantee back."""
         if self.children:
             self._close_children()
         cells = self.cells
@@ -509,7 +510,7 @@ class Node:
         return any(node is other for node in self.line())
 
     def nearest_open(self) -> Node:
-        """Return the nearest open node of the line, or the root when none is."""
+        """Return the nearest open node of the line, or the root when all are closed."""
         node = self
         while node.ended is not None and node.parent is not None:
             node = node.parent
@@ -534,19 +535,19 @@ class Node:
         return seconds if seconds > 0.0 else 0.0  # noqa: FURB136 - `max` is slow
 
     def usage(self, cells: list[int] | None = None) -> Usage:
-        """Return what this node's subtree has spent (by an earlier list of `cells`, if one is given)."""
+        """Return what this node's subtree has spent, by an earlier list of `cells` if one is given."""
         tokens, dollars, loops, tool_calls, completion = (cells or self.cells)[:COMMITTED]  # one step: it needs no lock
         spent = to_dollars(dollars) if dollars else NO_USAGE.dollars
         return make_usage(tokens - completion, completion, spent, loops, tool_calls, self.elapsed())
 
     def held_units(self) -> Units:
-        """Return what is held now, by dimension."""
+        """Return the amounts held now, by dimension."""
         if self.ended is not None:
             return NOTHING
         return (self.held(TOKENS), self.held(DOLLARS), 0, self.held(TOOL_CALLS))
 
     def overshoot_units(self, cells: list[int] | None = None) -> Units:
-        """Return by how much what is spent and held passes the limits, by dimension (`cells` as for `usage`)."""
+        """Return by how much spent and held exceed the limits, by dimension (`cells` as for `usage`)."""
         if self.limit is UNLIMITED:
             return NOTHING
         tokens, dollars, loops, tool_calls = (
@@ -595,7 +596,7 @@ def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Lim
 
 
 def _another(name: str, taken: dict[str, Node]) -> str:
-    """Return a name of its own for one more child of the same name: `a`, then `a#2`, then `a#3`."""
+    """Return a free name for one more child of the same name: `a`, then `a#2`, then `a#3`."""
     number = len(taken) + 1
     while f"{name}#{number}" in taken:
         number += 1
