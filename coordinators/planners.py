@@ -63,7 +63,7 @@ class PlanMaker:
         self._number += 1
         given = run.request.plan if more else self._known
         if given is not None:
-            return await run.plan(lambda: given)
+            return await run.plan(given)
         request = replace(run.request, context={**run.request.context, **more}) if more else run.request
         graph = await run.plan(lambda: self._ask(request, failures))
         if self._failure_mode is PlannerFailureMode.FAIL_FAST:

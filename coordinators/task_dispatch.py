@@ -45,7 +45,7 @@ class TaskDispatchCoordinator:
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
         """Run the request to its end."""
         async with TeamRun.open(request, team, tolerate_failures=True, templates=self.templates) as run:
-            graph = await run.plan(lambda: self.preview(request, team))
+            graph = await run.plan(self.preview(request, team))
             reviewers = Reviewers(team)
             reviewers.check(run, graph)
             work = TaskWork(run, self.failure_policy, reviewers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -73,7 +73,13 @@ def run_sync(
         "coordinator": coordinator,
         "runtime": runtime,
     }
-    return anyio.run(partial(run, team, request, **given))
+    results: list[TeamResult] = []
+
+    async def keep() -> None:  # asyncio writes down, twice, what its main task returns
+        results.append(await run(team, request, **given))
+
+    anyio.run(keep)
+    return results[0]
 
 
 def check(

@@ -345,5 +345,5 @@ class TeamExecutionRequest:
     """JSON values every member can read."""
     plan: TaskGraph | None = None
     """The tasks to run; None lets the coordinator plan."""
-    config: TeamConfig = USUAL_CONFIG
+    config: TeamConfig = field(default_factory=TeamConfig)
     run_id: Annotated[str, AfterValidator(check_id)] = field(default_factory=lambda: uuid.uuid4().hex)

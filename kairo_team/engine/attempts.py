@@ -289,12 +289,11 @@ class AttemptRunner:
     ) -> EvaluationVerdict | Cancellation:
         task, work = task_run.task, self._review_context(task_run, evaluator, key)
         account = None if work is None or not getattr(evaluator, "models", None) else work.governor
-        artifact = attempt.artifact
-        if artifact is None:
+        if attempt.output is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
         context = _make_context(
             task,
-            artifact,
+            attempt.output.artifact,
             len(prior) + 1,
             tuple(prior),
             self._request.goal,

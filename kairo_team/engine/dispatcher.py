@@ -80,6 +80,7 @@ class Dispatcher:
         self.on_cut_attempt: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
         self._governors = governors
+        self._limited = {member for member, governor in governors.items() if governor.limited}
         self._emit = emit
         self._recorded = recorded
         self._has_concluded = False
@@ -183,7 +184,7 @@ class Dispatcher:
         starting = task_run.state is PENDING
         weight_left = self._weight_left if starting else self._weight_left + task.weight
         part = task.weight / weight_left
-        looks_ahead = starting and not paid and self._governors[member].limited
+        looks_ahead = starting and not paid and member in self._limited
         least = self._needs.of(member) if looks_ahead else NOTHING
         got = self._carve_part(task_run, member, part, least)
         if starting and isinstance(got, InsufficientBudget) and self._needs.start_with_less(member, self.active):
@@ -309,7 +310,7 @@ class Dispatcher:
         task_run.error = reason
         if in_flight:
             governor, member = task_run.governor, task_run.member
-            if governor is not None and member is not None and to is not CANCELLED and self._governors[member].limited:
+            if governor is not None and member is not None and to is not CANCELLED and member in self._limited:
                 self._needs.learn(member, governor.took, ran_out=task_run.for_halt and to is FAILED)
             self._give_back(task_run, to)
         elif pending:

@@ -355,7 +355,7 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
     called_off: set[str] = set()
     if ending.concluded is not None:
         called_off.update(dispatcher.call_off(reason))
-    for task_run in list(dispatcher.tasks.values()):
+    for task_run in list(dispatcher.tasks.values()) if dispatcher.board.unended else ():
         if waiting and task_run.state is SUSPENDED:
             dispatcher.emit_end(task_run)
         elif not task_run.ended and not waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import anyio
@@ -97,8 +98,8 @@ class RunPlan:
         self._asked: dict[str, int] = {}
         """How many additions were asked for, by the id of the task in flight, or "" where there was none."""
 
-    async def make(self, make: Make) -> tuple[TaskGraph, Bound]:
-        """Make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
+    async def make(self, make: Make | TaskGraph) -> tuple[TaskGraph, Bound]:
+        """Take or make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
         scope, key = self._scope, f"plan:{self.number + 1}"
         self._book(key)
         await self.reach(key)
@@ -107,7 +108,8 @@ class RunPlan:
             raise PlanRefused([*([self._budget_problem] if self._budget_problem else []), *problems])
         self._budgets.set_aside(scope.team, self._earlier)
         self.number += 1
-        self.graph = graph = cast("TaskGraph", await self._step(lambda: self._ask(make)))
+        made = await self._step(make if isinstance(make, TaskGraph) else partial(self._ask, make))
+        self.graph = graph = cast("TaskGraph", made)
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
         if self.recorded.is_new and self._earlier.outcomes:  # it may bring back what ended in the last one
@@ -176,7 +178,7 @@ class RunPlan:
             made: object = journal.get(key, MISSING)
             recalled = made is not MISSING
             if not recalled:
-                made = await self._make_addition(key, dispatcher, make)
+                made = await self._make_paid(key, lambda: self._ask_for_tasks(dispatcher, make))
             if isinstance(made, PlanFailed):
                 raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
             last = cast("int", made)
@@ -185,16 +187,6 @@ class RunPlan:
         dispatcher.wake()
         assert self.graph is not None
         return self.graph
-
-    async def _make_addition(self, key: str, dispatcher: Dispatcher, make: MakeTasks) -> object:
-        """Ask for more tasks and record them; return the number of the change."""
-        spent = self._spent(key)
-        try:
-            return await self._make(key, lambda: self._ask_for_tasks(dispatcher, make))
-        finally:
-            more = self._budgets.close_purpose(PLAN)
-            if more != NO_USAGE:
-                self._scope.journal.put(f"{key}:usage", spent + more)
 
     async def _ask_for_tasks(self, dispatcher: Dispatcher, make: MakeTasks) -> int:
         with PLAIN_CALL:
@@ -268,23 +260,31 @@ class RunPlan:
         found = self._scope.journal.get(f"plan:{first + 1}", None)
         return found if isinstance(found, Replan) else None
 
-    async def _step(self, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan, or take the recorded one, and record what it cost."""
+    async def _step(self, make: Callable[[], Awaitable[object]] | TaskGraph) -> object:
+        """Take the recorded plan, or the one that is given, or make one and record what it cost."""
         scope, key = self._scope, f"plan:{self.number}"
-        earlier = self._spent(key)
         made: object = scope.journal.get(key, MISSING)
         kind = NewPlanRecords if made is MISSING else PlanRecords
         self.recorded = kind(scope.journal, self.number, self._earlier.outcomes)
         if made is MISSING:
-            try:
-                made = await self._make(key, make)
-            finally:
-                spent = self._budgets.close_purpose(PLAN)
-                if spent != NO_USAGE:
-                    scope.journal.put(f"{key}:usage", earlier + spent)
+            if isinstance(make, TaskGraph):
+                made = make
+                scope.journal.put(key, made)
+            else:
+                made = await self._make_paid(key, make)
         if isinstance(made, PlanFailed):
             raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
         return made
+
+    async def _make_paid(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
+        """Make a plan, or more tasks, and record it with what it has cost by now."""
+        earlier = self._spent(key)
+        try:
+            return await self._make(key, make)
+        finally:
+            spent = self._budgets.close_purpose(PLAN)
+            if spent != NO_USAGE:
+                self._scope.journal.put(f"{key}:usage", earlier + spent)
 
     async def _make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
         """Make a plan and record it, or why there is none, unless the end of the run prevents it."""

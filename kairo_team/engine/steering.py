@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _WARN_AT: Final = 0.8
 """The share of a limit whose use is told."""
+_NO_MARKS: Final = [inf] * len(DIMENSIONS)
 
 
 class Steering:
@@ -33,15 +34,12 @@ class Steering:
         self._governor = scope.governor
         self._journal = scope.journal
         self._emit = scope.emit
-        self._dispatcher: Dispatcher | None = None
+        self.dispatcher: Dispatcher | None = None
+        """Has the tasks of the plan that stands now."""
         self._marks: list[float] = [limit * _WARN_AT or inf for limit in units_of(scope.governor.budget)]
         """What has to be spent, in ledger units, before a warning is emitted."""
         while (told := scope.journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
             self.directives.append(_directive(told))
-
-    def begin(self, dispatcher: Dispatcher) -> None:
-        """Take the tasks of the plan that stands now."""
-        self._dispatcher = dispatcher
 
     def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
         """Return what was asked of a task, oldest first, of the run's directives from `after` to `until`."""
@@ -62,7 +60,7 @@ class Steering:
         """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED."""
         self._check_running()
         task_run = self._open_task(task_id)
-        dispatcher = self._dispatcher
+        dispatcher = self.dispatcher
         assert dispatcher is not None
         if task_run.state is PENDING and task_run.earlier is None:
             task_run.records.put_cancelled(task_id, reason, started=False)
@@ -84,14 +82,16 @@ class Steering:
         picodollars = None if budget.dollars is None else to_picodollars(budget.dollars)
         self._emit(events.BudgetToppedUp, None, None, budget.tokens, picodollars)
         self._watch(budget)
-        if self._dispatcher is not None:
-            self._dispatcher.budget_came_back()
-            self._dispatcher.wake()
+        if self.dispatcher is not None:
+            self.dispatcher.budget_came_back()
+            self.dispatcher.wake()
 
     def warn_of_budget(self) -> None:
         """Warn once for each limit of which most is spent; again for one that was raised since."""
-        tokens, picodollars, loops, tool_calls = self._governor.spent
         marks = self._marks
+        if marks == _NO_MARKS:
+            return
+        tokens, picodollars, loops, tool_calls = self._governor.spent
         if tokens >= marks[0] or picodollars >= marks[1] or loops >= marks[2] or tool_calls >= marks[3]:
             self._warn()
 
@@ -116,7 +116,7 @@ class Steering:
 
     def _open_task(self, task_id: str) -> TaskRun:
         """Return a task that has not ended; `Misuse` for any other."""
-        tasks: Mapping[str, TaskRun] = self._dispatcher.tasks if self._dispatcher is not None else {}
+        tasks: Mapping[str, TaskRun] = self.dispatcher.tasks if self.dispatcher is not None else {}
         if task_id not in tasks:
             raise Misuse(f"no task {task_id!r} in this run's plan; it has {known(tasks)}")
         task_run = tasks[task_id]

@@ -61,7 +61,7 @@ class TeamRun:
     `result` can be read afterwards; before, it raises `Misuse`. Here `work(run, task)` is such a body:
 
     >>> async with kt.TeamRun.open(request, team) as run:
-    ...     async for task in run.ready(await run.plan(lambda: request.plan)): run.go(work, run, task)
+    ...     async for task in run.ready(await run.plan(request.plan)): run.go(work, run, task)
     """
 
     def __init__(
@@ -378,10 +378,11 @@ class TeamRun:
 
     # ------------------------------------------------------------------ planning
 
-    async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph]) -> TaskGraph:
-        """Make the plan, check it and bind it. Recorded. Raises `PlanRefused`, with every problem, before any work.
+    async def plan(self, make: Callable[[], Awaitable[TaskGraph] | TaskGraph] | TaskGraph) -> TaskGraph:
+        """Take or make the plan, check it and bind it. Recorded.
 
-        May be called again as long as no task was taken: then the new plan counts.
+        `make` makes it, or is it. Raises `PlanRefused`, with every problem, before any work. May be called again as
+        long as no task was taken: then the new plan counts.
         """
         await checkpoint()
         if self._history[-1] != RunState.PLANNING:
@@ -392,7 +393,7 @@ class TeamRun:
         board = ReadyTasks(graph, bound, {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
         self._task_runs = self._dispatcher.tasks
-        self._steering.begin(self._dispatcher)
+        self._steering.dispatcher = self._dispatcher
         self._attempts = AttemptRunner(
             self._scope,
             self._services,
@@ -453,7 +454,8 @@ class TeamRun:
             raise Misuse("plan first: `ready` takes the graph that `plan`, or `add`, returned last")
         if self._history[-1] != RunState.RUNNING:
             self._move(RunState.RUNNING)
-            self._plan.hold_back(self._dispatcher)
+            if not self._plan.recorded.is_new:
+                self._plan.hold_back(self._dispatcher)
             self._dispatcher.on_end = self._end_loop
         return self._dispatcher
 
