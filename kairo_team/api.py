@@ -1,4 +1,4 @@
-"""The front door: `run`, `run_sync` and `check`."""
+"""The entry points: `run`, `run_sync` and `check`."""
 
 from __future__ import annotations
 

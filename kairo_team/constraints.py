@@ -139,7 +139,7 @@ class ConstraintReport:
     action: ResourceAction
     """The most severe action asked for."""
     validations: tuple[ResourceValidation, ...] = ()
-    """Every validation made, in the chain's order; none is made after an emergency stop."""
+    """Every validation made, in the chain's order, up to the first emergency stop."""
     decided_by: str | None = None
     """Name of the first constraint that asked for `action`; None when nothing was violated."""
     violations: tuple[Violation, ...] = ()

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Made: TypeAlias = "AgentOutput | Artifact | str"
 """What an agent returns."""
 Subscriber = Callable[["Event"], Awaitable[None] | None]
-"""Called with every event of a run, in order. A plain function is called in place and must be quick; an async one
-has a bounded buffer of its own. One that raises is removed and reported."""
+"""Called with every event of a run, in order. A plain function is called at once and must be quick; an async one has
+its own bounded buffer. A subscriber that raises is removed and reported."""
 
 
 @runtime_checkable
@@ -40,19 +40,19 @@ class ChatModel(Protocol):
     """A language model.
 
     C1. `name` is `provider:model` and stays so; `complete` answers one request with a `ModelResponse`, or raises.
-    C2. It keeps no conversation: what it was asked before is no part of what it is asked now.
-    C3. Calls at once do not mix.
+    C2. It keeps no conversation: an earlier request is no part of a later one.
+    C3. Calls at the same time do not mix.
     C4. The reply never has more tokens than `request.max_tokens`, when that is set, else than `max_output_tokens`.
     C5. `ModelResponse.usage` is what the provider reports, or None when it reports nothing: no guess, and not zero
         after a provider was called.
     C6. Cancellation passes through, and leaves the model fit for the next call.
-    C7. It changes nothing of the request.
+    C7. It does not change the request.
     C8. A provider that does not answer is a `kairo_team.errors.ModelCallError`, whose `kind` shows whether the call may
         be made again, or elsewhere; it is never a reply.
-    C9. It calls its provider once for each call: retries are made by the caller, with a hold of their own.
+    C9. It calls its provider once for each call: retries are made by the caller, each with its own hold.
     C10. `count_tokens` is never less than the tokens of the prompt that the provider counts.
     C11. `price` is a finite amount, not negative, the same for the same usage, and no smaller for more tokens.
-    C12. `stream` passes on the text of the reply it returns, in order; what `on_text` raises ends the call.
+    C12. `stream` passes on the text of the reply it returns, in order; an exception of `on_text` ends the call.
 
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `async stream(request, on_text) -> ModelResponse`, the same as `complete` but calling
@@ -157,9 +157,9 @@ class MemberContext(Protocol):
     async def recorded(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what `make` returned when this work was first done; `make` may be async, its value JSON can hold.
 
-        For what a prompt takes from the clock, from chance or from what is left of a budget: where a suspended attempt
-        is made again the prompt must be the same, or its model is called, and paid, again. A name may be used again:
-        its second use has the second value.
+        For values in a prompt that come from the clock, from chance or from the remaining budget: when a suspended
+        attempt is made again the prompt must be the same, or its model is called, and paid, again. A name may be used
+        several times: its second use has the second value.
         """
         ...
 
@@ -187,21 +187,21 @@ class Agent(Protocol):
         failed attempt, not tried again.
     C2. An agent made for any task gives its model the whole assignment: goal, context, task, inputs, upstream
         artifacts, directives and, on a revision, the previous artifact and the findings.
-    C3. `HaltError` and `InsufficientBudget` leave it as they were raised: not swallowed, flattened to another error or
-        wrapped in a group. After one of them, or with its budget used up, it asks no model.
-    C4. Cancellation passes through at once, and nothing it began is left running.
-    C5. What it spends outside the governed models of its context it books on `context.governor`: every call, those
-        made again included, and one whose usage is unknown too. With `own_loop` its loops are counted.
+    C3. `HaltError` and `InsufficientBudget` leave it as they were raised: not swallowed, not replaced by another error,
+        not wrapped in a group. After one of them, or with its budget used up, it asks no model.
+    C4. Cancellation passes through at once, and no work it began is left running.
+    C5. It books spending outside the governed models of its context on `context.governor`: every call, retries and
+        calls with unknown usage included. With `own_loop` it counts its loops.
     C6. An `AgentOutput` reports this one run truthfully: usage, turns, tool calls; never more than `max_turns`.
     C7. It saves its work so far with `context.keep`, so that it survives a deadline, a halt or a failure.
-    C8. With `reentrant = True`, which a bare function is taken to be, it is called many times at once and gives what it
-        would give one after another. Without that it is never called twice at once.
+    C8. With `reentrant = True`, the default of a bare function, it is called many times at once and returns the same as
+        in calls one after another. Without that it is never called twice at once.
     C9. It changes nothing around it: environment, working directory, context variables, logging, random state.
     C10. A failure is raised, or reported by a status; the text of an error is never its answer.
     C11. Its tools are those of the context: every call is permitted, guarded and counted.
-    C12. Its model calls are those of the context, or governed alike: held before they are made, cut to what is left,
-        and nothing that a guardrail refused is sent or used.
-    C13. One that knows its limits uses the last turn it can pay to answer, without tools.
+    C12. Its model calls are those of the context, or governed alike: held before they are made, cut to the remaining
+        budget, and neither sent nor used if a guardrail refused them.
+    C13. If it knows its limits, it uses the last turn it can pay for to answer, without tools.
 
     Optional: `own_loop = True` when it calls `context.governor.pre_step()` itself (else each attempt counts as one
     loop); `preflight(role, models, budget)`, sentences on why it could not work here, asked before anything starts.
@@ -236,15 +236,15 @@ class ResourceConstraint(Protocol):
 
     C1. `validate` returns whether the limit is reached (`>=`, not `>`), a violation with a reason and its measures.
         `share`, where there is one, is 1.0 from there on and less before.
-    C2. It measures what it is shown, the attempt's own numbers, and nothing else that runs; it changes nothing.
-    C3. It keeps nothing of one attempt: one object guards many at once, shown to it in any order.
-    C4. `on_violation` is asked only about a violation and returns an action, the same for the same violation.
-    C5. What it cannot measure is not fine: it raises, or it is violated. Whatever it raises or returns that is not of
-        these types stops the attempt as an emergency, in its name.
+    C2. It measures only the numbers of the attempt it is given, and changes nothing.
+    C3. It keeps nothing of one attempt: one object guards many attempts at once, in any order.
+    C4. `on_violation` is called only with a violation and returns an action, the same for the same violation.
+    C5. If it cannot measure, it raises or reports a violation. An exception, or a return value of another type, stops
+        the attempt as an emergency; the reason names the constraint.
     C6. `watch`, where there is one, waits until there is a violation and returns that, in the middle of a call too.
     C7. Cancellation passes through, out of a `watch` too.
-    C8. In a run it is seen to act: by WARN_CONTINUE the task's outcome warns, by GRACEFUL_EXIT no further model call
-        starts, by EMERGENCY_STOP what is in flight is interrupted; other constraints stay in force beside it.
+    C8. In a run its actions are carried out: WARN_CONTINUE adds a warning to the task's outcome, GRACEFUL_EXIT starts
+        no further model call, EMERGENCY_STOP interrupts calls in flight; other constraints stay in force.
 
     Optional: `name` (default: the class's name); `share(context) -> float`, how much of the limit is used, 1.0 being
     all, which lets `WarnAt` wrap it; `async watch() -> ResourceValidation`, awaited beside the attempt (a member's
@@ -253,11 +253,11 @@ class ResourceConstraint(Protocol):
     """
 
     async def validate(self, context: ResourceContext) -> ResourceValidation:
-        """Look at one attempt."""
+        """Measure one attempt."""
         ...
 
     def on_violation(self, validation: ResourceValidation) -> ResourceAction:
-        """Decide what a violation leads to."""
+        """Return the action for a violation."""
         ...
 
 
@@ -265,20 +265,21 @@ class ResourceConstraint(Protocol):
 class GuardrailPolicy(Protocol):
     """Looks at what goes into and comes out of models and tools.
 
-    C1. `evaluate` returns a `GuardrailDecision` about any payload of its phases, whatever is written there; what it
-        denies, changes or warns of it gives a reason for.
-    C2. It changes nothing itself: what it was shown stays as it was.
-    C3. A modified payload is of the same phase as the one shown, at tools about the same tool. What it removes is in
-        no piece of text any more, arguments of tool calls too; shown again, the payload passes as it is.
+    C1. `evaluate` returns a `GuardrailDecision` about any payload of its phases, with any text; a denial, a change and
+        a warning have a reason.
+    C2. It does not change the payload it is given.
+    C3. A modified payload has the phase of the given one, and its tool. Text that it removes is in no string of the
+        payload any more, arguments of tool calls included; evaluated again, the payload passes unchanged.
     C4. It may be asked about many payloads at once; its decision for one task does not depend on other tasks.
     C5. What it learns belongs to one run: `for_run` returns a policy that has seen nothing, and one without `for_run`
         keeps nothing of what it saw.
-    C6. Its own failure lets nothing pass: whatever it raises or returns that is not a decision denies, in its name.
+    C6. Its own failure denies: an exception, or a return value that is not a decision; the reason names the policy.
     C7. Cancellation passes through.
     C8. It is asked in its `phases` and in no others; `name`, `order` and `phases` never change.
-    C9. In a run, what it denies goes no further: no model is called and nothing charged for a denied request, a
-        denied reply is charged and not delivered, a denied tool does not run, a denied result is replaced.
-    C10. In a run, what it modifies is all that models, tools and members see; what it warns of passes and is recorded.
+    C9. In a run, a denial stops the payload: for a denied request no model is called and nothing is charged, a denied
+        reply is charged and not delivered, a denied tool does not run, a denied result is replaced.
+    C10. In a run, models, tools and members see only the modified payload; a payload with a warning passes, and the
+        warning is recorded.
 
     Optional: `name` (default: the class's name); `order` (default 0; lower goes first); `phases`, the set of
     `GuardrailPhase`s it wants to see (default: all); `for_run() -> GuardrailPolicy`, a policy with state of its own
@@ -294,15 +295,15 @@ class GuardrailPolicy(Protocol):
 class PermissionGuard(Protocol):
     """Decides which tool calls may happen.
 
-    C1. `check` returns a `PermissionDecision` for every tool, whatever its name and arguments: a name it does not
-        know is no permission. To deny and to ask have a reason.
+    C1. `check` returns a `PermissionDecision` for every tool and all arguments; it does not allow a tool it does not
+        know. A denial and a question have a reason.
     C2. It changes nothing, and gives the same answer to the same question.
     C3. It may be asked about several calls at once.
-    C4. Paths count as where they lead: `..`, links and what is only called alike do not leave the folder it opens.
-    C5. Its own failure allows nothing: whatever it raises or returns that is not a decision denies.
+    C4. A path counts as the place it leads to: `..`, links and similar names do not lead out of an allowed folder.
+    C5. Its own failure denies: an exception, or a return value that is not a decision.
     C6. Cancellation passes through.
-    C7. In a run, what it denies never happens and the member reads why; what it asks about happens once a person
-        approves, and not without one; what it allows happens.
+    C7. In a run, a denied call never runs and the member gets the reason; a call it asks about runs only after a
+        person approves it; an allowed call runs.
     """
 
     async def check(self, tool: str, arguments: Mapping[str, Any], side_effect: SideEffect) -> PermissionDecision:
@@ -333,12 +334,12 @@ class HumanGate(Protocol):
     """Asks a person, for one run or many.
 
     C1. `decide` returns what the person decided about this question; it changes nothing itself.
-    C2. It decides nothing by itself: to give up, or to have waited long enough, is to return None, to put the question
-        off or to raise. Silence never approves.
+    C2. It decides nothing by itself: when it gives up, or has waited long enough, it returns None, puts the question
+        off or raises. Silence never approves.
     C3. It may be asked several questions at once; each gets its own answer.
     C4. Cancellation passes through: the run has ended.
-    C5. In a run its decision is carried out: approve accepts, reject fails, and without an answer nothing is accepted
-        and no tool is used.
+    C5. In a run its decision is carried out: approve accepts, reject fails, and without an answer no artifact is
+        accepted and no tool is used.
     """
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
@@ -360,23 +361,23 @@ class EvaluationStrategy(Protocol):
     C1. It returns an `EvaluationVerdict` that does not contradict itself: a score of 0 or only criteria that are not
         met are no PASS, a score of 1 or only criteria that are met no REVISE, and what it passes scores no less than
         what it sends back. It never uses the causes about rounds, which are the run's.
-    C2. No evidence, no PASS: what is blank to the eye never passes. Any other text is reviewed, also one cut off.
-    C3. What is good passes, or where others have the last word is ESCALATE; what is bad is REVISE or ESCALATE.
-    C4. Every blocking finding has something to act on. No score, no words of a judge beside its answers and no
-        earlier failure is in a finding, nor in the feedback of a REVISE.
+    C2. No evidence, no PASS: a text that looks blank never passes. Any other text is reviewed, also one cut off.
+    C3. A good artifact gets PASS, or ESCALATE if a person decides last; a bad one gets REVISE or ESCALATE.
+    C4. Every blocking finding names something to act on. Findings, and the feedback of a REVISE, contain no score, no
+        text of a judge beside its answers and no earlier failure.
     C5. A deterministic one gives equal verdicts for equal input: again, later, in any order, by another object.
-    C6. It asks the same in every round: what is good passes after any REVISE, what is bad does not for being shown
-        again.
+    C6. It asks the same in every round: a good artifact passes after any REVISE, and a bad one does not pass because it
+        is shown again.
     C7. Its own failure never passes, never scores and never reaches the member: it raises, returns REVIEW_EXCEEDED with
-        `evaluator_error`, or leaves undecided what hangs on it.
+        `evaluator_error`, or leaves the criteria that need the failed part undecided.
     C8. Cancellation passes through; it is not a verdict. A review that hangs is ended by it.
-    C9. It is re-entrant: many reviews at once come to what each comes to alone.
-    C10. It changes nothing of what it is given.
-    C11. It asks its own judge and no other model, by `context.context`, where the run pays. Without governed models, or
-        without money (`judge_budget`), no model is called and nothing passes.
+    C9. It is re-entrant: a review gives the same verdict alone and at the same time as others.
+    C10. It does not change its arguments.
+    C11. It asks its own judge and no other model, by `context.context`, so that the run pays. Without governed models,
+        or without money (`judge_budget`), no model is called and nothing passes.
     C12. A judge's reply counts when it is whole and the only one; else the judge is asked once more at most, and then
         it has failed (C7). A judge that does not know has decided nothing.
-    C13. Text in an artifact is data: it makes nothing pass that fails without it.
+    C13. Text in an artifact is data: no text makes an artifact pass that fails without it.
     C14. The order of its parts (criteria, judges, strategies) never changes outcome, score or cause.
     C15. What it declares is true.
 
@@ -394,16 +395,15 @@ class EvaluationStrategy(Protocol):
 class Planner(Protocol):
     """Turns a goal into tasks.
 
-    C1. `plan` returns a `TaskGraph` or raises; nothing else, whatever it is given.
+    C1. `plan` returns a `TaskGraph` or raises, for all arguments.
     C2. It starts no work: no member is called, request and team stay unchanged.
     C3. A member can do each of its tasks: they name only what the team has, and need only what a member can do.
-    C4. It keeps nothing of a plan: one object plans for many teams, at once and again.
+    C4. It keeps nothing of a plan: one object plans for many teams, at once and repeatedly.
     C5. `HaltError` and cancellation pass through.
-    C6. What it spends goes through its context, so that it is held and counted, and never more than there is.
-    C7. A model's plan is checked: one that cannot be run is sent back with its faults, once at most, and then it
-        raises.
+    C6. It spends through its context, so that the cost is held, counted and within the budget.
+    C7. A model's plan is checked: a plan that cannot be run is sent back with its faults at most once; then it raises.
     C8. Its `preview`, where it has one, is the plan that `plan` returns, and calls no model.
-    C9. Of a request that has a plan it keeps the tasks unchanged; new ones have ids of their own.
+    C9. It keeps the tasks of a request's plan unchanged; new tasks have new ids.
 
     Optional: `preview(request, team)`, the same plan, if it is known without a model call; `preflight(models)`,
     sentences on why it could not plan here, asked before anything starts.
@@ -420,50 +420,52 @@ class TeamCoordinator(Protocol):
     C1. `execute` does nothing before it is awaited, and raises only `RunExists` or its caller's cancellation.
     C2. Every other end is a `TeamResult`, also for what it refuses before any work: FAILED, no member called.
     C3. One object runs many teams at once and keeps nothing of any.
-    C4. The first event is `team.started`, the last exactly one of the team's ends, the one of the result's status;
-        nothing follows, and it is out before the result is.
-    C5. Events bear the request's run id and the numbers 1, 2, 3 without gaps, whatever runs side by side;
-        all subscribers get the same.
+    C4. The first event is `team.started`. The last is the one end event of the team that matches the result's status;
+        it is emitted before the result is returned, and no event follows.
+    C5. Events have the request's run id and the numbers 1, 2, 3 without gaps, also when other runs run at the same
+        time; all subscribers get the same events.
     C6. Every planned task has exactly one terminal event, after its other events in their order; they agree with
         the result about the task.
-    C7. The result has one outcome for each planned task, in plan order, those added on the way behind them, and a
-        status that follows from them. What it ends the run without, by `TeamRun.conclude`, does not count.
-    C8. A task starts when what it depends on is accepted, and no later for want of anything but a slot, a lease or
-        money; it is handed those artifacts.
+    C7. The result has one outcome for each planned task, in plan order, then one for each task added later, and a
+        status that follows from them. Tasks that `TeamRun.conclude` ends the run without do not count.
+    C8. A task starts as soon as its dependencies are accepted and a slot, a lease and money are free; it gets their
+        artifacts.
     C9. Never more attempts of a member at once than its `max_concurrency`, nor tasks than `max_parallel_tasks`.
     C10. At the deadline, which covers planning, and at a kill, work in flight is cancelled for real and the run ends
         within the grace: TIMEOUT or CANCELLED, with what was finished and what was kept; a warning names the code
         that ignored a deadline.
     C11. The caller's cancellation ends the work, is emitted as `team.cancelled` and raised again; nothing is left
         running.
-    C12. Every member works under a governor carved from the team's; spent never passes the budget, at any fan-out,
-        and the result's usage is the truth.
+    C12. Every member works under a governor carved from the team's; spending never passes the budget, at any fan-out,
+        and the result's usage is what was spent.
     C13. An attempt that raises, times out by itself, or returns None or a wrong type is a failed attempt, in the
-        last two cases not tried again by its member; its error is never an artifact. Other branches go on; what
-        depended on it is skipped, the cause named.
-    C14. A review is shown the artifact and what it was made from. Nothing is accepted that its review did not pass,
-        but by LOW risk or a person; the verdict stays what it was and the run is DEGRADED. Where `human_required` is
-        all that is open, a person's approval makes it a PASS. No risk accepts `injection_suspected` or
-        `human_required`.
-    C15. An evaluator that raises, hangs beyond `review_timeout` or returns what is no verdict is REVIEW_EXCEEDED with
-        its cause: no score, no PASS, no round spent, and not a word of it reaches a member.
-    C16. REVISE leads to another attempt of the same member with the findings and the previous artifact,
-        `max_feedback_rounds` times at most. Nothing is judged twice; an earlier artifact again, or three reviews in a
-        row without progress, end it. When it is used up the best artifact comes back, not the last.
+        last two cases not tried again by its member; its error is never an artifact. Other branches go on; its
+        dependents are skipped, and their reason names it.
+    C14. A review gets the artifact and everything it was made from. An artifact that its review did not pass is
+        accepted only at LOW risk or by a person; then the verdict stays the same and the run is DEGRADED. If the only
+        open cause is `human_required`, a person's approval makes the verdict a PASS. No risk accepts
+        `injection_suspected` or `human_required`.
+    C15. An evaluator that raises, hangs beyond `review_timeout` or returns no verdict gives REVIEW_EXCEEDED with its
+        cause: no score, no PASS, no round spent, and its message never reaches a member.
+    C16. After REVISE the same member makes another attempt with the findings and the previous artifact, at most
+        `max_feedback_rounds` times. No artifact is judged twice. The rounds end early when an
+        attempt returns an earlier artifact, or three reviews in a row show no progress. After the last round the best
+        artifact counts, not the last.
     C17. A task that no member can do fails the run while planning; the error names task and needs; all are skipped.
-    C18. A planner's failure fails the run, no member called, or, where that was asked for, gives way to one task of the
-        goal: DEGRADED, with a warning.
-    C19. A person decides what a review left open: approve accepts, reject fails, revise buys one more attempt, silence
-        approves nothing. More than `max_human_rounds` revisions are not made: the risk decides, as for
-        `rounds_exhausted`. What is put off suspends the run when all else is done; resumed, it repeats nothing.
-    C20. Unless it sets another, its output is the artifacts of the accepted tasks without an accepted dependent. Only a
-        run that is COMPLETED or DEGRADED has one; what there is of any other is its partial output, and every end but
+    C18. A planner's failure fails the run before any member is called. With a fallback plan the run goes on with one
+        task for the goal instead: DEGRADED, with a warning.
+    C19. A person decides an artifact that its review left open: approve accepts it, reject fails it, revise adds one
+        attempt, and silence does not approve it. After `max_human_rounds` revisions the risk decides, as for
+        `rounds_exhausted`. A decision that is put off suspends the run once all other work is done; the resumed run
+        repeats no work.
+    C20. The output is the artifacts of the accepted tasks without an accepted dependent, unless the coordinator sets
+        another. Only a COMPLETED or DEGRADED run has an output; any other run has a partial output. Every end but
         COMPLETED has its reason in `error`, or when it is DEGRADED in `warnings`.
 
     Optional: `preview(request, team)`, the plan it will run if it is known without a model call (else None), for
-    `kairo_team.check`; it raises `PlanRefused` for what `execute` would refuse. `preflight(request, team)`, sentences
-    on what else it would refuse, such as a planner without a model. `judges(plan, team)`, the models and agents that
-    reviews of the plan (None: not known yet) ask; with some, the check sets the reviews' share aside.
+    `kairo_team.check`; it raises `PlanRefused` for a request that `execute` would refuse. `preflight(request, team)`,
+    sentences on other reasons to refuse, such as a planner without a model. `judges(plan, team)`, the models and agents
+    that reviews of the plan (None: not known yet) call; if there are any, the check sets the reviews' share aside.
     """
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
@@ -472,7 +474,7 @@ class TeamCoordinator(Protocol):
 
 
 class Journal(Protocol):
-    """Where a run's recorded steps are kept: an internal seam without a promise."""
+    """Where a run's recorded steps are kept. It is internal and may change."""
 
     def get(self, key: str, default: object, /) -> object:
         """Return the value recorded under `key`, else `default`."""
@@ -484,13 +486,13 @@ class Journal(Protocol):
 
 
 def check_constraints(owner: str, constraints: Any) -> tuple[ResourceConstraint, ...]:
-    """Return constraints as a tuple; `ValueError` in the name of `owner` for what is none."""
+    """Return constraints as a tuple; raises `ValueError`, which names `owner`, for anything else."""
     methods = {"validate": "async validate(context)", "on_violation": "on_violation(validation)"}
     return _check_parts(owner, constraints, "constraint", methods)
 
 
 def check_guardrails(owner: str, guardrails: Any) -> tuple[GuardrailPolicy, ...]:
-    """Return guardrail policies as a tuple; `ValueError` in the name of `owner` for what is none."""
+    """Return guardrail policies as a tuple; raises `ValueError`, which names `owner`, for anything else."""
     return _check_parts(owner, guardrails, "guardrail", {"evaluate": "async evaluate(context)"})
 
 

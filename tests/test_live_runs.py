@@ -126,7 +126,7 @@ async def test_leaving_a_stream_early_cancels_the_run_and_waits_for_it() -> None
         assert recorder.types[-1] == "team.cancelled"
         assert list(runtime.runs) == []
     result = await run.result()
-    assert (result.status, result.error) == (kt.TeamStatus.CANCELLED, "whoever watched the run has left")
+    assert (result.status, result.error) == (kt.TeamStatus.CANCELLED, "the block that streamed the run was left")
     assert result["t0"].artifact == kt.Artifact("half of it", partial=True)
 
 

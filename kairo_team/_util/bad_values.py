@@ -57,9 +57,9 @@ def refuse(kind: type, error: ValidationError) -> Exception:
 
 
 def explain(kind: type, error: ValidationError) -> list[str]:
-    """Say what is wrong with what a value of this kind was to be made of, a sentence for each place.
+    """Return a sentence for each wrong argument of a value class.
 
-    Of a union every branch has an error: they are one sentence that names all that is allowed there.
+    Pydantic reports an error for every branch of a union: they become one sentence that names all allowed types.
     """
     places: dict[str, list[tuple[_Place, ErrorDetails]]] = {}
     for one in error.errors(include_url=False):
@@ -144,7 +144,7 @@ def _sentences(errors: Sequence[tuple[_Place, ErrorDetails]]) -> list[str]:
 
 
 def _sentence(place: _Place, error: ErrorDetails) -> str | None:
-    """Say what is wrong there; None where it is of a wrong type, which is said once for all branches of a union."""
+    """Return a sentence on the error; None for a wrong type, which has one sentence for all branches of a union."""
     kind = error["type"]
     if kind in _UNKNOWN | _MISSING and place.kind is not None:
         takes = list(_hints(place.kind))

@@ -182,7 +182,7 @@ EMPTY: FrozenDict = FrozenDict()
 
 
 def plain_text(what: str, text: Any) -> str:
-    """Return a text as a string and nothing more, whatever its class makes of itself; `ValueError` for what is none."""
+    """Return a text as a plain `str`, also where a subclass changes its text; raises `ValueError` for other types."""
     if type(text) is str:
         return text
     if not isinstance(text, str):

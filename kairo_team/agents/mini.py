@@ -87,7 +87,7 @@ class MiniAgent:
         return self._useless_tools(role)
 
     def _useless_tools(self, role: Role) -> list[str]:
-        """Report that the role allows none of the tools, when they are known: most likely a name is misspelt."""
+        """Report that the role allows no tool of the agent, if they are known: probably a name is misspelt."""
         names = [tool.name for tool in self.tools if isinstance(tool, Tool)]
         if role.allowed_tools is None or not names or len(names) < len(self.tools):
             return []

@@ -301,7 +301,7 @@ class Gate:
             return self._runner.run_streamed(agent, input, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> Any:
-        """Run an agent in an event loop of its own."""
+        """Run an agent in a new event loop."""
         if _HERE.get() is not None:
             raise RuntimeError(_OTHER_LOOP)
         return self._runner.run_sync(starting_agent, input, **options)

@@ -112,7 +112,7 @@ class PydanticAIAgent(WrappedAgent):
         )
 
     def _output_type(self, wanted: Any) -> Any:
-        """Return the type to ask the agent for in place of plain text; None leaves it to the agent."""
+        """Return the output type the agent is asked for in place of plain text; None keeps the agent's own."""
         if wanted is None or self.agent.output_type is not str or getattr(self.agent, "_output_validators", None):
             return None
         if not isinstance(wanted, Mapping):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @known_arguments
 class TeamAgent:
-    """Runs a team on each of its tasks, as a run of its own inside the attempt.
+    """Runs a team on each of its tasks, as a separate run inside the attempt.
 
     The run's budget is carved from the attempt's: the usage of the inner team counts on the outer member, task and
     team, and their halts, deadlines and kills end the inner run. It shares the runtime of the outer run - models,

@@ -43,7 +43,7 @@ def _number(name: str, amount: str) -> object:
 
 
 def with_limits(request: TeamExecutionRequest, text: str | None) -> TeamExecutionRequest:
-    """Return the request with these limits in place of its own."""
+    """Return the request with these limits instead of its own."""
     if text is None:
         return request
     try:

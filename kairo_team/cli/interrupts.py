@@ -40,7 +40,7 @@ class Interrupts:
 
     def __init__(self, runtime: Runtime, notify: Callable[[str], object]) -> None:
         self.exit_code: int | None = None
-        """What the program returns after SIGTERM (143) or SIGHUP (129); None leaves it to the status of the run."""
+        """The exit code after SIGTERM (143) or SIGHUP (129); None: the run's status decides it."""
         self._runtime = runtime
         self._notify = notify
         self._reason: str | None = None

@@ -127,9 +127,9 @@ def describe_unreplaced(job: Job) -> str:
     owners = [who for who, agent in asked.items() if not _is_named(getattr(agent, "model", None))]
     if not owners:
         return ""
-    what = "brings a model object of its own, which stays"
+    what = "brings its own model object, which stays"
     if len(owners) > 1:
-        what = "bring model objects of their own, which stay"
+        what = "bring their own model objects, which stay"
     if len(owners) > _MOST_OWNERS:
         owners = [*owners[: _MOST_OWNERS - 1], f"{len(owners) - _MOST_OWNERS + 1} more"]
     who = " and ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
@@ -174,7 +174,7 @@ class _ToStderr(logging.StreamHandler[Any]):
 
 @contextmanager
 def plain_log() -> Generator[None]:
-    """Show the library's log in sentences, unless the program set up logging of its own."""
+    """Show the library's log in sentences, unless the program has set up logging."""
     logger = logging.getLogger("kairo_team")
     if logger.hasHandlers():
         yield

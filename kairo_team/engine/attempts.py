@@ -219,7 +219,7 @@ class AttemptRunner:
         return MISSING if anew else recorded
 
     def _is_to_be_made_anew(self, task_run: TaskRun, recorded: Attempt | CutShort) -> bool:
-        """Say whether what interrupted an attempt is over: its question is answered, or its run goes on."""
+        """Return whether an interrupted attempt can go on: its question is answered, or its run continues."""
         if isinstance(recorded, CutShort):
             return True
         question = recorded.interrupted
@@ -316,7 +316,7 @@ class AttemptRunner:
     def _review_context(self, task_run: TaskRun, evaluator: Any, key: str) -> WorkContext | None:
         """Return governed models for a review; None for an evaluator that is known to ask none.
 
-        One that is known to ask some has an account of its own for each review.
+        An evaluator that is known to ask models gets a new account for each review.
         """
         models = getattr(evaluator, "models", None)
         if models is not None and not models:
@@ -465,7 +465,7 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
 
 
 def _plain_output(given: AgentOutput, member: str) -> AgentOutput:
-    """Return an output whose parts are what they must be: nobody after this looks again."""
+    """Return an output after checking the types of its parts; later code relies on them."""
     artifact, status, error = given.artifact, given.status, given.error
     if not isinstance(artifact, Artifact):
         raise BadOutput(member, f"returned an AgentOutput whose artifact must be a kt.Artifact, not {artifact!r:.100}")
@@ -482,7 +482,7 @@ def _plain_output(given: AgentOutput, member: str) -> AgentOutput:
 
 
 def _plain_artifact(given: Artifact) -> Artifact:
-    """Return an artifact that stays as it is, whatever a subclass makes of it."""
+    """Return a plain copy of an artifact, so that a subclass cannot change it later."""
     if type(given) is Artifact:
         return given
     return Artifact(given.text, given.data, given.media_type, given.partial)
@@ -594,10 +594,10 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
 
 
 def _explain_turn_limit(output: AgentOutput) -> str:
-    """Say which limit an agent stopped at, and how far it came."""
+    """Return a sentence on the limit an agent stopped at, and how far it came."""
     most = "" if output.max_turns is None else f" of {output.max_turns}"
-    said = f" ({output.error})" if output.error else ""
-    return f"the agent reached its turn limit: {output.turns_completed}{most} turns{said}"
+    reason = f" ({output.error})" if output.error else ""
+    return f"the agent reached its turn limit: {output.turns_completed}{most} turns{reason}"
 
 
 def _why_halted(context: WorkContext, reason: HaltReason, otherwise: str) -> str:
@@ -659,7 +659,7 @@ async def review_artifact(
 
 
 def _changed_criteria(evaluator: Any, task_run: TaskRun) -> str | None:
-    """Say that an evaluator judges by other criteria than at the task's first review; None where it does not."""
+    """Return a warning if an evaluator's criteria are not those of the task's first review, else None."""
     now = criteria_digest(evaluator)
     first = task_run.criteria = task_run.criteria or now
     if now is None or now == first:

@@ -66,7 +66,7 @@ class BudgetSplit:
         return {member: governor.usage for member, governor in self.members.items()}
 
     def set_aside(self, team: Team, earlier: EarlierSessions) -> None:
-        """Carve the members' governors: a budget of their own is theirs from now on."""
+        """Carve the members' governors; a member's own budget is set aside for it from now on."""
         for member in team.everyone:
             if member.id in self.members:
                 continue
@@ -97,7 +97,7 @@ class BudgetSplit:
         return governor
 
     def hold_back(self, part: float) -> None:
-        """Show the reserve as an account of its own, for a preview; a run sets it aside for no member."""
+        """Show the reserve as a separate account, for a preview; a run sets it aside for no member."""
         reserve = self._share(part)
         if reserve != Budget():
             self.root.carve("reserve", Budget(), guarantee=reserve)

@@ -1,4 +1,4 @@
-"""Dispatch: a ready task gets a slot, a member's lease and a budget of its own, and gives them back at its end."""
+"""Dispatch: a ready task gets a slot, a member's lease and its own budget, and gives them back at its end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ENDED: Final[Mapping[TaskState, type[events.TaskEnded]]] = {
 
 
 class Dispatcher:
-    """Hands out ready tasks and books their ends. It caps nothing but what the configuration caps."""
+    """Hands out ready tasks and books their ends. It has no limits but those of the configuration."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Dispatcher:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
         got = self._carve(task_run, member, paid=paid)
         for other in task_run.entry.candidates if isinstance(got, InsufficientBudget) else ():
-            if other != member and self.board.try_lease(other):  # whoever is free and has budget may do it
+            if other != member and self.board.try_lease(other):  # any member that is free and has budget may do it
                 self.board.release(member)
                 member, got = other, self._carve(task_run, other, paid=paid)
                 if not isinstance(got, InsufficientBudget):
@@ -293,7 +293,7 @@ class Dispatcher:
         self.wake()
 
     def _stands_as_recorded(self, task_id: str) -> bool:
-        """Say whether a task that had not ended when the recorded run did stands as it did then."""
+        """Return whether a task that was open when the recorded run ended is in the same state now."""
         task_run = self.tasks.get(task_id)
         if task_run is None:
             return False
@@ -429,7 +429,7 @@ class Dispatcher:
             self.wake()
 
     async def top_up(self, task_run: TaskRun, halt: HaltReason, origin: str | None) -> bool:
-        """Set more aside for a task that `origin` left short of something, once some of it has come back.
+        """Set more budget aside for a task that `origin` stopped for a lack of it, once some has come back.
 
         Waits, without a slot, as long as others in flight may give back; False when nothing more will come.
         """
@@ -542,7 +542,7 @@ def _nothing() -> None:
 
 
 def _find_halt(governor: Governor, short: InsufficientBudget) -> HaltError | None:
-    """Halt the governor that ran out, if one did; None where it is there, but set aside for others."""
+    """Halt the governor that ran out; None where there is budget left, but set aside for others."""
     try:
         governor.can_proceed()
         if short.dimension == "loops":

@@ -64,7 +64,7 @@ class RunEnd:
     """Why it was killed."""
     warnings: list[str] = field(default_factory=list[str])
     degraded: bool = False
-    """The run goes on with less than was asked for, such as a plan that stands in for one that could not be made."""
+    """The run goes on with less than requested, such as a fallback plan."""
     aborted: bool = False
     """The failure policy, or the coordinator, ended it."""
     concluded: str | None = None
@@ -78,7 +78,7 @@ class RunEnd:
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """Keep what the block raises; only the caller's cancellation, and signals, go on."""
+        """Keep an exception of the block as the run's error; raise the caller's cancellation, and signals, again."""
         try:
             yield
         except BaseException as raised:
@@ -209,7 +209,7 @@ def join_output(task_runs: Sequence[TaskRun]) -> Artifact | None:
 
 
 def join_partial(task_runs: Sequence[TaskRun], outcomes: Sequence[TaskOutcome]) -> Artifact | None:
-    """Return what there is: as `join_output`, with the artifacts of tasks that were not accepted."""
+    """Return the partial output: as `join_output`, with the artifacts of tasks that were not accepted."""
     both = zip(task_runs, outcomes, strict=True)
     there = [one for task_run, one in both if not (task_run.entry.accepted and _led_on(task_run.entry))]
     artifact = _join([(one.task_id, one.artifact) for one in there if one.artifact is not None])
@@ -319,7 +319,7 @@ def log_end(result: TeamResult, team: str) -> None:
 
 
 def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) -> HaltReason | None:
-    """Return why the run's governor stopped. Recorded: what the records answer spends nothing."""
+    """Return why the run's governor stopped. It is recorded: a step answered from the records spends nothing."""
     governor, error, journal = scope.governor, ending.error, scope.journal
     early = scope.early_end
     if early is not None:
@@ -347,9 +347,9 @@ def _final_halt(scope: RunScope, ending: RunEnd, dispatcher: Dispatcher | None) 
 
 
 def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None, *, waiting: bool) -> None:
-    """End what has not ended: never started is SKIPPED, in flight is cut short; remember what was called off.
+    """End the open tasks: a task that never started is SKIPPED, one in flight is cut short; keep those called off.
 
-    When the run waits for a person, what waits and what depends on it stays as it is.
+    When the run waits for a person, the waiting tasks and their dependents stay as they are.
     """
     reason = ending.cut_short_by(halted) or "the run ended"
     called_off: set[str] = set()
@@ -406,7 +406,7 @@ EXHAUSTED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the status of a run is decided from."""
+    """The facts that decide the status of a run."""
 
     halt: HaltReason | None
     """Why the team's own governor stopped."""

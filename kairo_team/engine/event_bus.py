@@ -29,10 +29,10 @@ _LAST_WORD: Final = 0.1
 Listener = Callable[[Event], object]
 
 _MILLISECOND: Final = 0.001
-"""How long a reading of the wall clock serves: it costs half as much as everything else about an event."""
+"""How long a reading of the wall clock is reused: reading it costs half as much as the rest of an event."""
 
 _MAKERS: Final[dict[type[Event], Callable[..., Event]]] = {}
-"""How an event of a class is made of what is common and a tuple of its own fields: as it is, if it is not checked."""
+"""Makes an event of a class from the common fields and a tuple of its own fields, unchecked where the class allows."""
 
 _COMMON: Final = len(fields(Event))
 """Fields that every event has."""
@@ -66,9 +66,9 @@ class _Mailbox:
         self.closed = False
         self.done = anyio.Event()
         self.scope = anyio.CancelScope(shield=True)
-        """Around what it is given; cancelled when it has to catch up no more."""
+        """The scope around its calls; cancelled when it no longer has to catch up."""
         self.last_word = anyio.CancelScope(shield=True)
-        """Around what it is given after that."""
+        """The scope around its calls after that."""
 
     def put(self, event: Event) -> None:
         if self.closed:
@@ -253,7 +253,7 @@ class Bus:
         self._listeners = [log.put, *self._listeners]
 
     def _drop(self, listener: Listener, raised: BaseException) -> None:
-        """Give a subscriber that raised no more events; raise again what is not its failure."""
+        """Remove a subscriber that raised; raise again an exception that is not its own failure."""
         error = plain_failure_of(raised)
         if error is None:
             raise raised

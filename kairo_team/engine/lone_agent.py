@@ -121,7 +121,7 @@ async def work_alone(
 def part_of(work: WorkContext, name: str) -> Generator[WorkContext]:
     """Return the context of a part of such work: it pays from the same budget, and its usage is counted separately.
 
-    Each part needs a name of its own: under it is recorded what its calls brought, and a call is not made twice.
+    Each part needs its own name: the results of its calls are recorded under it, and no call is made twice.
     """
     governor = work.governor.carve(name)
     try:

@@ -229,7 +229,7 @@ class RunPlan:
 
     @property
     def grows_further(self) -> bool:
-        """Whether additions are recorded that this session has not come to yet."""
+        """Whether the journal has additions that this session has not reached yet."""
         number = max(self._parts) + 1
         while (change := self._scope.journal.get(f"change:{number}", None)) is not None:
             if isinstance(change, Added):

@@ -123,9 +123,9 @@ _MOST_OFFERS: Final = 30
 
 
 def team_problems(team: Team, config: TeamConfig, models: Models, prices: PriceBook) -> list[str]:
-    """Return one sentence for each reason the team cannot start: budgets that do not add up, models nobody serves.
+    """Return one sentence for each reason the team cannot start, such as budgets that do not add up.
 
-    A model without a price under a limit in dollars is one of them.
+    Others are a model that is not available, and a model without a price under a limit in dollars.
     """
     problems = [*_budget_problems(team, config.budget), *_price_problems(team, config.budget, models, prices)]
     problems += [
@@ -178,12 +178,12 @@ def _unpriced(agent: object, models: Models, prices: PriceBook) -> list[str]:
     try:
         found = list(single_models(models.resolve(model)))
     except KairoError:
-        return []  # the agent's own preflight says what is wrong with the model
+        return []  # the agent's own preflight names the problem of the model
     return [problem for problem in map(prices.problem, found) if problem]
 
 
 def planner_problems(planner: Planner, config: TeamConfig, runtime: Runtime) -> list[str]:
-    """Return one sentence for each reason a planner could not be asked, such as a model nobody serves."""
+    """Return one sentence for each reason a planner could not be asked, such as a model that is not available."""
     ask = getattr(planner, "preflight", None)
     problems: list[str] = [] if ask is None else list(ask(runtime.models))
     if config.budget.dollars is not None:

@@ -1,4 +1,4 @@
-"""What one run asks of people: through its gate, recorded, and bound to what it is about."""
+"""Questions of one run to people: asked through its gate, recorded, and tied to their subject."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _logger = logging.getLogger("kairo_team")
 
 
 class Decided(NamedTuple):
-    """What came of a question; a recorded step. It holds for what was asked about and nothing else."""
+    """The decision on a question; a recorded step. It is valid only for the subject of the question."""
 
     digest: str
     decision: HumanDecision | None
-    """None: nobody answered."""
+    """None: no answer came."""
 
 
 class Inbox:
@@ -36,7 +36,7 @@ class Inbox:
     def __init__(self) -> None:
         self._open: dict[str, HumanRequest] = {}
         self._answers: dict[str, tuple[str, HumanDecision]] = {}
-        """By question: the digest of what it was about, and the decision."""
+        """By question: the digest of its subject, and the decision."""
 
     @property
     def open(self) -> Mapping[str, HumanRequest]:
@@ -62,21 +62,21 @@ class Inbox:
             raise Misuse(f"the question {question_id!r} was answered already: {given.action}")
 
     def is_answered(self, question: HumanRequest) -> bool:
-        """Say whether there is an answer to exactly this question."""
+        """Return whether there is an answer to exactly this question."""
         return self._answers.get(question.id, ("",))[0] == question.digest
 
     def take(self, question: HumanRequest) -> HumanDecision | None:
-        """Return the answer to exactly this question; one about something that has changed since is void."""
+        """Return the answer to exactly this question; an answer is void once the question's subject has changed."""
         digest, decision = self._answers.pop(question.id, ("", None))
         self._open.pop(question.id, None)
         return decision if digest == question.digest else None
 
 
 class Questions:
-    """Asks what a run has to ask."""
+    """Asks the questions of one run."""
 
     def __init__(self, scope: RunScope, gate: HumanGate | None, inbox: Inbox, supervisor: CallSupervisor) -> None:
-        """Take the run's gate; None: nobody can be asked."""
+        """Take the run's gate; None: no person can be asked."""
         self._run_id = scope.request.run_id
         self.gate = gate
         self.inbox = inbox
@@ -85,7 +85,7 @@ class Questions:
         self._emit = scope.emit
 
     async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
-        """Return what a person decides; None when nobody can be asked, or nobody answers. Recorded, unless put off."""
+        """Return a person's decision, None if no person can be asked or answers. It is recorded, unless put off."""
         question = self.identified(asked, key)
         recorded: Any = self._journal.get(key, MISSING)
         if isinstance(recorded, Decided) and recorded.digest == question.digest:
@@ -109,7 +109,7 @@ class Questions:
         return replace(asked, id=f"{self._run_id}:{key}", run_id=self._run_id)
 
     async def _decide(self, gate: HumanGate, question: HumanRequest) -> HumanDecision | None:
-        """Ask the gate; one that fails has decided nothing."""
+        """Ask the gate; a failed gate counts as no answer."""
         name = type(gate).__name__
         try:
             decision: Any = await self._supervisor.run(gate.decide(question), name)

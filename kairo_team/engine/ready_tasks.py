@@ -167,7 +167,7 @@ class ReadyTasks:
                 heappush(self._ready, heappop(self._parked[best]))
 
     def _any_parked(self, key: tuple[str, ...]) -> bool:
-        """Say whether a task is parked there; those that were ended meanwhile are dropped."""
+        """Return whether a task is parked there; tasks that have ended meanwhile are removed."""
         queue = self._parked[key]
         while queue and queue[0][2].ended:
             heappop(queue)

@@ -200,7 +200,7 @@ class Runtime:
         try:
             await run.wait_until_begun()
         except BaseException:
-            run.cancel("whoever started the run was cancelled")
+            run.cancel("the task that started the run was cancelled")
             raise
         return run
 
@@ -227,7 +227,7 @@ class Runtime:
             yield run
         finally:
             if run.live:
-                run.cancel("whoever watched the run has left")
+                run.cancel("the block that streamed the run was left")
             with anyio.CancelScope(shield=True):
                 await run.wait()
 

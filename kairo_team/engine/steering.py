@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from kairo_team.engine.task_run import TaskRun
 
 _WARN_AT: Final = 0.8
-"""The share of a limit whose use is told."""
+"""The share of a limit at which a warning is emitted."""
 _NO_MARKS: Final = [inf] * len(DIMENSIONS)
 
 
 class Steering:
-    """Acts on what whoever watches one run asks for."""
+    """Carries out the requests of a run's watchers: directives, cancellations, higher limits."""
 
     def __init__(self, scope: RunScope) -> None:
         self.directives: list[tuple[str | None, str]] = []
@@ -73,7 +73,7 @@ class Steering:
             task_run.wait.cancel()
 
     def top_up(self, budget: Budget) -> None:
-        """Raise the run's limit; whatever waits for budget looks again."""
+        """Raise the run's limit; tasks that wait for budget are tried again."""
         self._check_running()
         if not isinstance(budget, Budget):
             raise ValueError(f"top_up takes a Budget, such as kt.Budget(tokens=500), not {budget!r}")
@@ -87,7 +87,7 @@ class Steering:
             self.dispatcher.wake()
 
     def warn_of_budget(self) -> None:
-        """Warn once for each limit of which most is spent; again for one that was raised since."""
+        """Warn once for each limit that is nearly spent, and again after the limit was raised."""
         marks = self._marks
         if marks == _NO_MARKS:
             return
@@ -103,14 +103,14 @@ class Steering:
                 self._emit(events.BudgetWarned, None, None, DIMENSIONS[place], spent / limits[place])
 
     def _watch(self, raised: Budget) -> None:
-        """Set what has to be spent before a warning, for the limits that were given or raised."""
+        """Set the spending at which a warning is emitted, for the limits that were given or raised."""
         limits = units_of(self._governor.budget)
         for place, more in enumerate(units_of(raised)):
             if more and limits[place]:
                 self._marks[place] = limits[place] * _WARN_AT
 
     def _check_running(self) -> None:
-        """Raise `RunFinished` once the run has its result: what comes from other threads may come late."""
+        """Raise `RunFinished` once the run has its result: a request from another thread may come late."""
         if self._governor.closed:
             raise RunFinished(self._run_id)
 

@@ -52,7 +52,7 @@ def begun_with(request: TeamExecutionRequest, team: Team) -> Mapping[str, object
 class EarlierSessions:
     """What earlier sessions of a run reached and spent.
 
-    It is booked on the run, or on a member with a budget of its own, until it is known on which task.
+    It is booked on the run, or on a member with its own budget, until the task is known.
     """
 
     def __init__(self, governor: Governor, earlier: Suspension | None) -> None:
@@ -65,7 +65,7 @@ class EarlierSessions:
         self._accounts: dict[str, _Account] = {}
 
     def carve(self, member: str, budget: Budget) -> Governor:
-        """Carve the governor of a member with a budget of its own: what it spent before counts against that."""
+        """Carve the governor of a member with its own budget; its earlier spending counts against that."""
         spent = replace(self._spent_by.get(member, NO_USAGE), seconds=0.0)
         governor = self._run.governor.carve_again(member, budget, spent)
         self._run.left = difference(self._run.left, spent, 0.0)

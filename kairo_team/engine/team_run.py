@@ -175,7 +175,7 @@ class TeamRun:
                             anyio.create_task_group() as group,
                         ):
                             run._group, run._pool = group, TaskPool(group, run._run_body)
-                            with AWAITED_CALL:  # the task group would take a stray cancellation for one of its own
+                            with AWAITED_CALL:  # the task group would take a stray cancellation for its own
                                 yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:

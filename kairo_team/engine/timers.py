@@ -1,4 +1,4 @@
-"""Timeouts of attempts: one timer for all of a run, where a timer of its own would be a tenth of an attempt's cost."""
+"""Timeouts of attempts: one timer for a whole run. One timer for each attempt would be a tenth of an attempt's cost."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class ConstraintChain:
 async def _ask(
     constraint: ResourceConstraint, position: int, look: Callable[[], Awaitable[ResourceValidation]]
 ) -> tuple[ResourceValidation, Violation | None]:
-    """Have one constraint look, and decide if it must; whatever it does wrong is an emergency stop."""
+    """Have one constraint validate, and decide on a violation; its own failure is an emergency stop."""
     name = name_of(constraint)
     metrics: Mapping[str, Any] = {}
     try:

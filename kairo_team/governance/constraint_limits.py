@@ -234,7 +234,7 @@ class WarnAt:
     def __post_init__(self) -> None:
         if not callable(getattr(self.constraint, "share", None)):
             raise ValueError(
-                f"WarnAt.constraint must have a method share(context) that says how much of its limit is used (as "
+                f"WarnAt.constraint must have a method share(context) that returns how much of its limit is used (as "
                 f"MaxIterations, TokenBudget, CostLimit and Timeout have), not {self.constraint!r}"
             )
         _check_above_zero("WarnAt.share", self.share)

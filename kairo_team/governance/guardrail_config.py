@@ -43,7 +43,7 @@ _CATALOGUE: Final[Catalogue[GuardrailPolicy]] = Catalogue(
     _BUILT_IN,
     check_guardrails,
     keys=("kairo", "guardrail", "policies"),
-    twice="keep one of them, or give each an id of its own",
+    twice="keep one of them, or give each a different id",
 )
 
 

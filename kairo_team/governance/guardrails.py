@@ -128,7 +128,7 @@ _blank: Final = cast("Any", object.__new__)
 
 
 async def _ask(policy: GuardrailPolicy, context: GuardrailContext) -> GuardrailDecision:
-    """Have one policy decide; whatever it does wrong is a denial."""
+    """Have one policy decide; its own failure is a denial."""
     try:
         answer: Any = policy.evaluate(context)
         if not inspect.isawaitable(answer):

@@ -118,7 +118,7 @@ def _price(prices: ModelPrice, above: int, *, kept_1h: bool) -> Price:
 
 
 def _rate(prices: ModelPrice, keys: tuple[str, ...], above: int) -> Decimal | None:
-    """Return the highest of several listed rates for a prompt longer than that; None when none is listed."""
+    """Return the highest of several listed rates for a prompt longer than that; None if the list has no rate."""
     listed = [value for key in keys if (value := getattr(prices, key, None)) is not None]
     return max((_at(value, above) for value in listed), default=None)
 

@@ -59,7 +59,7 @@ class Price:
     cache_write_1h: Decimal
     """A million tokens of prompt that it keeps there for an hour; None takes `cache_write`."""
     request: Decimal
-    """One request, whatever its length."""
+    """One request of any length."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Price:
             object.__setattr__(self, name, to_dollars(to_picodollars(amount, field=f"Price.{name}")))
 
     def most(self, prompt: int, completion: int) -> Decimal:
-        """Return the most dollars that a call of up to so many tokens can cost, whatever the cache does."""
+        """Return the most dollars that a call of up to so many tokens can cost, with and without a cache."""
         dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
         return self._sum((prompt, dearest), (completion, self.output))
 

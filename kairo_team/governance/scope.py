@@ -54,7 +54,7 @@ class GovernorScope:
 
     def __enter__(self) -> Self:
         if self._scope is not None:
-            raise RuntimeError("this scope was entered before: every block needs a scope() of its own")
+            raise RuntimeError("this scope was entered before: call scope() once for every block")
         node = self.node
         home = node.tree.home
         if home is not None and home.thread == get_ident():
@@ -106,7 +106,7 @@ class GovernorScope:
         return swallowed
 
     def is_stopped(self) -> bool:
-        """Whether the body is to end: its scope was cancelled, by whatever."""
+        """Whether the body is to end: its scope was cancelled, here or from outside."""
         return self._scope is not None and self._scope.cancel_called
 
     def seconds_left(self) -> float:

@@ -170,7 +170,7 @@ def test_a_model_object_is_not_replaced_and_that_is_said(
     assert "mine" in said.out
     assert (
         said.err.splitlines().count(
-            "kairo: --model replaces named models only: member 'a' brings a model object of its own, which stays"
+            "kairo: --model replaces named models only: member 'a' brings its own model object, which stays"
         )
         == 1
     )
@@ -187,7 +187,7 @@ def test_all_who_bring_model_objects_are_named_in_one_sentence(
     text += "members = [kt.Member(f'm{n}', kt.MiniAgent(model)) for n, model in enumerate(models)]\n"
     text += "team = kt.Team('t', members, coordinator=ExpertTeamCoordinator(planner=AgentPlanner(mine())))\n"
     file = team_file(text)
-    who = "the planner, member 'm0', member 'm2' and 3 more bring model objects of their own, which stay"
+    who = "the planner, member 'm0', member 'm2' and 3 more bring their own model objects, which stay"
     for command in ("run", "check"):
         said = kairo(command, file, "x", "--model", "fake:one")
         assert [line for line in said.err.splitlines() if "--model" in line] == [

@@ -106,7 +106,7 @@ NAMES = (
             [{"name": "pii-redactor", "id": "a"}, {"name": "tool-loop", "id": "a"}],
             "the guardrail 'a' is configured twice",
         ),
-        ([{"name": "tool-loop"}, {"name": "tool-loop"}], "keep one of them, or give each an id of its own"),
+        ([{"name": "tool-loop"}, {"name": "tool-loop"}], "keep one of them, or give each a different id"),
         (
             [{"name": "tool-loop", "phase": "pre_tool", "phases": ["pre_tool"]}],
             "guardrail 'tool-loop': 'phase' and 'phases' mean the same: keep one of them",

@@ -29,7 +29,7 @@ class Unpaid(NamedTuple):
 
     error: str
     halted: bool
-    """A budget was used up; otherwise it was there, but set aside for others."""
+    """A budget was used up; False: there was budget left, but set aside for others."""
 
 
 class CutShort(NamedTuple):
@@ -54,7 +54,7 @@ class Cancellation(NamedTuple):
 
     reason: str
     started: bool = True
-    """False: it was still waiting to be started."""
+    """False: it had not been started."""
 
 
 class EarlyEnd(NamedTuple):
@@ -133,7 +133,7 @@ class PlanRecords:
         return self._journal.get(key, MISSING)
 
     def was_made(self, kind: str, task_id: str, number: int) -> bool:
-        """Say whether a step of a task is recorded."""
+        """Return whether a step of a task is recorded."""
         return self.recall(self.key(kind, task_id, number)) is not MISSING
 
     # ------------------------------------------------------------------ starts
@@ -152,11 +152,11 @@ class PlanRecords:
         self.put(self._task_key("unpaid", task_id), unpaid)
 
     def was_attempted(self, task_id: str) -> bool:
-        """Say whether an attempt at the task is recorded."""
+        """Return whether an attempt at the task is recorded."""
         return self._first_member(task_id) is not None
 
     def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Leave each task that was tried before to the member that tried it: others may be free now."""
+        """Give each task that was tried before to the member that tried it: other members may be free now."""
         first = {task_id: self._first_member(task_id) for task_id in bound}
         return {task_id: (member,) if (member := first[task_id]) in able else able for task_id, able in bound.items()}
 
@@ -167,23 +167,23 @@ class PlanRecords:
     # ------------------------------------------------------------------ ends
 
     def ended_before(self, key: str) -> bool:
-        """Say whether the recorded run ended before it made a step: whoever comes to it waits for that end."""
+        """Return whether the recorded run ended before it made a step: the caller then waits for that end."""
         return self.early_end is not None and self.recall(key) is MISSING
 
     def ended_in(self, key: str) -> bool:
-        """Say whether the recorded run ended while it was in a step."""
+        """Return whether the recorded run ended while it was in a step."""
         return self.early_end is not None and self.recall(key) is not MISSING
 
     def has_caught_up(self, stands_as_then: Callable[[str], bool], ended: int) -> bool:
-        """Say whether as many tasks have ended as when the recorded run ended, and the others stand as they did then.
+        """Return whether as many tasks have ended as when the recorded run ended, and the others have the same state.
 
-        `stands_as_then` says that of a task, by its id.
+        `stands_as_then` returns the latter for a task, by its id.
         """
         early = self.early_end
         return early is not None and ended >= early.ended and all(map(stands_as_then, early.unended))
 
     def is_called_off(self, task_id: str) -> bool:
-        """Say whether the coordinator of the recorded run concluded it before the task ended."""
+        """Return whether the coordinator of the recorded run concluded it before the task ended."""
         early = self.early_end
         return early is not None and early.concluded and task_id in early.unended
 
@@ -204,7 +204,7 @@ class PlanRecords:
         self.put(self._task_key("cut", task_id), True)
 
     def was_cut(self, task_id: str) -> bool:
-        """Say whether that is recorded."""
+        """Return whether that is recorded: see `put_cut`."""
         return self.recall(self._task_key("cut", task_id)) is not MISSING
 
     # ------------------------------------------------------------------ cancellations

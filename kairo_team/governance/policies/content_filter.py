@@ -1,4 +1,4 @@
-"""`content-filter`: words and forms that must not pass."""
+"""`content-filter`: denies or replaces words and patterns."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ContentFilter:
         masked = context.payload.map_text(lambda piece: rewrite(piece, self._replace))
         if masked is context.payload:
             return GuardrailDecision.allow()
-        return GuardrailDecision.modify(f"replaced by {self.replacement!r} what must not be said", masked)
+        return GuardrailDecision.modify(f"replaced forbidden text by {self.replacement!r}", masked)
 
     def _found(self, piece: str) -> str | None:
         if not self._denied:

@@ -1,4 +1,4 @@
-"""`injection-screen`: text from outside that talks to the model as if it were its master."""
+"""`injection-screen`: text from outside that tries to give the model instructions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _QUOTED: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class InjectionScreen:
-    """Warns of text that looks like an attempt to take the model over; it says what it found and how.
+    """Warns of text that looks like an attempt to take the model over; the reason names what it found.
 
     Looked for are: instructions to forget instructions, marks of another role, changes of persona, questions for the
     prompt, requests to keep the user in the dark, and characters that are not shown. In a conversation only what came

@@ -1,4 +1,4 @@
-"""`mcp-policy`: which tools of MCP servers may be used, decided by names alone."""
+"""`mcp-policy`: which tools of MCP servers may be used, decided only by their names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class McpPolicy:
                 raise ValueError(f"McpPolicy.servers: the name of a server has no slash, {server!r} has one")
 
     def refusal(self, server: str | None, tool: str) -> str | None:
-        """Say why a tool may not be used, or return None; `tool` is the server's own name of it."""
+        """Return why a tool may not be used, else None; `tool` is its name at the server."""
         if server is None:
             return None
         full = f"{server}/{tool}"
@@ -76,7 +76,7 @@ class McpPolicy:
         return None
 
     def blocked(self, server: str) -> str | None:
-        """Say why no tool of a server can be used, whatever tools it has; None where some may be."""
+        """Return why no tool of a server may be used, else None."""
         if self.policy is McpSecurityPolicy.DENY_SAFE and not any(
             "/" not in entry or entry.startswith(f"{server}/") for entry in self.allowed
         ):

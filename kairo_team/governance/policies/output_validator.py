@@ -1,4 +1,4 @@
-"""`output-validator`: replies that must be JSON of a certain form."""
+"""`output-validator`: denies replies that are not JSON of a certain form."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _by_type(kind: Any) -> Fault:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(step) for step in first["loc"]) or "its root"
-            return f"is not what is asked for: at {where}: {first['msg']:.300}"
+            return f"does not have the required form: at {where}: {first['msg']:.300}"
         return None
 
     return fault

@@ -1,6 +1,6 @@
 """Where personal data stands in a text: one function per kind, each of which replaces what it finds.
 
-A form alone proves little, so whatever has check digits or a grammar is checked by them. Every expression looks a
+A form alone proves little, so data with check digits or a grammar is checked by them. Every expression looks a
 bounded number of characters ahead: the time is in proportion to the text.
 """
 

@@ -1,4 +1,4 @@
-"""`pii-redactor`: personal data that is not to leave a model or a tool."""
+"""`pii-redactor`: replaces personal data in texts of models and tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How policies read text: as it stands, without disguise, and, where it is JSON, as the strings it holds."""
+"""How policies read text: unchanged, without disguises, and, if it is JSON, as the strings it holds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final, cast
 from kairo_team.guardrails import TextFunction, map_json
 
 _NOT_SHOWN: Final = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
-"""Soft hyphens, joiners, marks of direction, tags: characters nobody sees."""
+"""Soft hyphens, joiners, marks of direction, tags: invisible characters."""
 
 
 def plain(text: str) -> str:
-    """Return the text without characters nobody sees, and with look-alikes of one letter (full-width, bold) as it."""
+    """Return the text without invisible characters; full-width, bold and other forms of a letter become the letter."""
     return text if text.isascii() else unicodedata.normalize("NFKC", _NOT_SHOWN.sub("", text))
 
 

@@ -1,4 +1,4 @@
-"""`tool-audit`: a line for every tool call and every result."""
+"""`tool-audit`: writes a line for every tool call and every result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tool-loop`: the same call again and again leads nowhere."""
+"""`tool-loop`: denies a tool call that is repeated with the same arguments."""
 
 from __future__ import annotations
 
