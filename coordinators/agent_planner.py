@@ -113,7 +113,7 @@ class _ProposedTask(BaseModel):
 
 
 class _Outline(BaseModel):
-    """How many tasks there are, whatever they and the rest are like."""
+    """Only the number of tasks, without their fields and the other keys."""
 
     tasks: list[Any]
 

@@ -39,7 +39,7 @@ class ExpertTeamCoordinator:
     work starts; so is, under HIGH risk, a review that checks for blankness alone.
 
     `gate` asks people; None takes the runtime's, if it has one. With `replan` the planner may once replace what has not
-    started, when a task is about to fail; that plan is checked like the first, but nobody is asked to approve it.
+    started, when a task is about to fail; that plan is checked like the first, but needs no approval.
     `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`), before those of the runtime.
     """
 
@@ -83,7 +83,7 @@ class ExpertTeamCoordinator:
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
         """Return the plan it will run, if that is known without asking anybody.
 
-        Raises `PlanRefused` for an evaluator the team does not have, and for an approval that nobody can give.
+        Raises `PlanRefused` for an evaluator the team does not have, and for an approval without a gate.
         """
         self._reviewers(team)
         self._check_gate(team)
@@ -139,9 +139,7 @@ class ExpertTeamCoordinator:
     def _check_gate(self, team: Team) -> None:
         runtime: Any = team.runtime
         if self.plan_approval and self.gate is None and (runtime is None or runtime.gate is None):
-            problem = (
-                "plan_approval=True, and nobody can be asked: give the coordinator or the Runtime a gate=, such as"
-            )
+            problem = "plan_approval=True without a human gate: give the coordinator or the Runtime a gate=, such as"
             raise PlanRefused([f"{problem} kt.ConsoleGate()"])
 
 

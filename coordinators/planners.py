@@ -1,4 +1,4 @@
-"""Plans of the expert team: `RolePlanner`, and how a plan is asked for, approved by a person, and replaced."""
+"""Plans of the expert team: `RolePlanner`, and how a plan is made, approved by a person, and replaced."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PlanMaker:
             consequences = self._consequences(left)
             decision = await run.ask(HumanRequest("plan", text, show_plan(graph), consequences=consequences))
             if decision is None:
-                raise PlanRejected("nobody approved the plan, and without approval no work starts")
+                raise PlanRejected("no person approved the plan, and no work starts without approval")
             if decision.action == "approve":
                 return graph
             if decision.action == "reject":

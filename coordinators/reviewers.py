@@ -58,11 +58,11 @@ class Reviewers:
         return self._named[name]
 
     def know(self, graph: TaskGraph) -> bool:
-        """Say whether the team has every evaluator that a plan's tasks name."""
+        """Raise `PlanRefused` unless the team has every evaluator that a plan's tasks name."""
         return all(name is None or name in self._team.evaluators for name in _names(graph))
 
     def check(self, run: TeamRun, graph: TaskGraph) -> None:
-        """Raise `PlanRefused` for reviews that nobody could make, and set aside what judges are paid from."""
+        """Raise `PlanRefused` for reviews that cannot be made, and set aside the budget of the judges."""
         problems = () if graph is self._reviewable else self.problems(graph, run.config, gated=run.gated)
         if problems:
             raise PlanRefused(problems)

@@ -81,7 +81,7 @@ class TaskWork:
     async def fail(
         self, task: Task, error: str, *, best: Attempt | None = None, verdict: EvaluationVerdict | None = None
     ) -> None:
-        """End a task that cannot be accepted, and with it the run if the policy says so."""
+        """End a task that cannot be accepted, and the run too if the failure policy ends it."""
         going_on = self._replan is not None and not await self.run.is_over(task) and await self._replan(task, error)
         self.run.fail(task, error, best=best, verdict=verdict)
         if self._policy.abort_team and not going_on:
@@ -218,7 +218,7 @@ _WHY_ASKED: Final[Mapping[Cause, str]] = {
     Cause.INJECTION_SUSPECTED: "The text may be written to influence its judge",
     Cause.HUMAN_REQUIRED: "Only a person may accept it",
     Cause.UNACTIONABLE: "The review found nothing that its author could change",
-    Cause.CONTRADICTION: "The judge contradicts what it said before",
+    Cause.CONTRADICTION: "The judge contradicts its earlier answer",
     Cause.EVALUATOR_ERROR: "The review failed",
     Cause.EVALUATOR_TIMEOUT: "The review took too long",
     Cause.JUDGE_BUDGET: "There was no budget left for the review",
@@ -239,7 +239,7 @@ class Escalation:
         self._progress = progress
         self._evaluator = evaluator
         self._over = False
-        """The task ended on the way: nobody else is asked."""
+        """The task has ended: no other reviewer is asked."""
         self._sent_back = 0
         """Revisions that a person asked for."""
 

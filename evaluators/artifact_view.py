@@ -22,7 +22,7 @@ _MOSTLY: Final = 0.8
 _LEAST_REPETITIVE: Final = 60
 """Characters below which a text may repeat itself, as "ha ha ha" does."""
 _PASSAGE: Final = 200
-"""Most characters of a passage that is looked for."""
+"""Most characters of a passage to search for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ArtifactView:
     text: str
     """A JSON string: hidden characters stand in it as escapes."""
     hidden: int
-    """How many characters nobody would see."""
+    """How many invisible characters it has."""
     suspicious: str | None
     """How it seems to instruct its judge; None: it does not."""
     whole: bool

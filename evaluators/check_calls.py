@@ -67,7 +67,7 @@ class Asker:
         """Call a plain function; return its answer, or an awaitable when it takes longer."""
         call = PlainCall(lambda: self._call(context.artifact, context))
         ended = call.ends_within(self._patience)
-        self._patience = PATIENCE if ended else 0.0  # nobody waits in place twice for a slow one
+        self._patience = PATIENCE if ended else 0.0  # the event loop is blocked once at most by a slow check
         return call.outcome() if ended else self._later(call)
 
     async def _later(self, call: PlainCall) -> Any:
@@ -139,7 +139,7 @@ class PlainCall:
         return self._done.wait(seconds)
 
     async def wait(self, longest: float) -> None:
-        """Wait for its end with the event loop free; cancellation leaves it to itself. `longest` is in seconds."""
+        """Wait for its end, at most `longest` seconds, with the event loop free; a cancellation does not end it."""
         await run_in_thread(self._done.wait, longest)
 
     def outcome(self) -> Any:

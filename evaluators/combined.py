@@ -54,7 +54,7 @@ class CascadeEvaluationStrategy:
         return replace(verdict, usage=usage)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that nobody could decide."""
+        """Return one sentence for each criterion that no check, judge or person could decide."""
         return _preflight(self.stages, judge=judge, gate=gate)
 
     @property
@@ -103,7 +103,7 @@ class _Together:
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:
         """Ask all of them and join their verdicts."""
         account = None if context.context is None else context.context.governor
-        before = Usage() if account is None else account.usage  # side by side, none of them knows what is its own
+        before = Usage() if account is None else account.usage  # for all together: they run at the same time
         verdicts: list[EvaluationVerdict | None] = [None] * len(self._strategies)
 
         async def ask(place: int) -> None:
@@ -128,7 +128,7 @@ class _Together:
         return _joined(outcome, reported, lowest=self._every)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that nobody could decide."""
+        """Return one sentence for each criterion that no check, judge or person could decide."""
         return _preflight(self._strategies, judge=judge, gate=gate)
 
     @property
@@ -138,7 +138,7 @@ class _Together:
 
     @property
     def digest(self) -> str | None:
-        """Digest of their criteria, in whatever order; None where the criteria of one have none."""
+        """Digest of their criteria, independent of the order; None where one of them has no digest."""
         digests = _digests(self._strategies)
         return None if digests is None else digest_of(sorted(digests))
 
@@ -202,7 +202,7 @@ async def _ask(strategy: EvaluationStrategy, context: EvaluationContext) -> Eval
         return EvaluationVerdict.review_exceeded(Cause.JUDGE_BUDGET, str(short))
     except BaseException as raised:
         error = failure_of(raised)
-        if error is None:  # whatever else it is, it is no verdict
+        if error is None:  # it returned something that is no verdict
             raise
         log_error(f"the evaluator {name}", f"on task {context.task.id!r}", error)
         return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {problem_of(error, None)}")

@@ -40,7 +40,7 @@ Check = Callable[..., "bool | str | Finding | Answer | Awaitable[bool | str | Fi
 It returns True when the artifact meets the criterion; False, a sentence or a `Finding` on what is wrong when not; an
 `Answer` for a level in between. Anything else, None included, and an exception mean that it is unknown: a broken check
 never passes. An async check runs in the event loop, a plain one in a thread; one with the attribute `in_place = True`
-is called in the event loop and must be quick whatever the artifact. An attribute `timeout` is its own limit in seconds.
+is called in the event loop and must be quick for every artifact. An attribute `timeout` is its own limit in seconds.
 """
 
 Applies = Callable[..., "bool | Awaitable[bool]"]
@@ -54,7 +54,7 @@ class Criterion:
 
     id: str
     text: str
-    """What is asked for, in a sentence a member can act on."""
+    """The requirement, in a sentence a member can act on."""
     check: Check | None = None
     _: KW_ONLY
     by: By = "check"

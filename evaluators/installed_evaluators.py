@@ -16,7 +16,7 @@ GROUP: Final = "kairo_team.evaluators"
 def load_evaluator(name: str, **options: Any) -> EvaluationStrategy:
     """Make the evaluator that a package publishes under a name, such as a rubric of its domain.
 
-    Nothing is imported but the one that is named. `ValueError` for a name nobody publishes, an option there is not, and
+    Only the named one is imported. Raises `ValueError` for a name that is not published, an unknown option, and
     what is no evaluator.
     """
     made: EvaluationStrategy = _CATALOGUE.make(name, options)

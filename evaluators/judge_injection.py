@@ -56,7 +56,7 @@ _SIGNS: Final[Mapping[str, re.Pattern[str]]] = {
 
 
 def talks_to_judge(text: str) -> str | None:
-    """Return how a text seems to tell its judge what to say; None when nothing in it does.
+    """Return how a text seems to instruct its judge; None when it does not.
 
     It knows common forms in English. It never decides by itself: what it finds keeps a PASS from being given.
     """

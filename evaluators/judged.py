@@ -70,7 +70,7 @@ class JudgedStrategy(ABC):
         """Ask as long as the outcome depends on a judge, and return what follows."""
 
     def preflight(self, *, judge: bool = True, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that nobody could decide; see `Rubric.preflight`."""
+        """Return one sentence for each criterion that no check, judge or person can decide; see `Rubric.preflight`."""
         return self.rubric.preflight(judge=True, gate=gate)
 
 
@@ -78,5 +78,5 @@ def suspect(verdict: EvaluationVerdict, how: str) -> EvaluationVerdict:
     """Keep an artifact that seems to instruct its judge from being passed; nothing else changes."""
     if verdict.outcome is not VerdictOutcome.PASS:
         return verdict
-    why = f"the artifact seems to tell its judge what to say: {how}"
+    why = f"the artifact seems to instruct its judge: {how}"
     return replace(verdict, outcome=VerdictOutcome.ESCALATE, score=None, cause=Cause.INJECTION_SUSPECTED, feedback=why)

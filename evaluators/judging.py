@@ -66,7 +66,7 @@ class Judge:
         self._given = {task_id: given.text for task_id, given in context.upstream.items()}
 
     async def ask(self, criteria: Sequence[Criterion]) -> Judgement:
-        """Ask about some criteria; a reply that cannot be read is asked for once more before `InvalidJudgement`."""
+        """Ask about some criteria, once more after a reply that cannot be read; then raise `InvalidJudgement`."""
         token = mark_of("\n".join(message.text for message in self._messages(criteria, "")), _TOKEN)
         messages, schema = self._messages(criteria, token), question_schema(criteria, token)
         reply = await self._model.complete(ModelRequest(messages, (), schema, self._max_tokens, self._settings))
@@ -99,7 +99,7 @@ class Judge:
         ]
 
     def _shown(self, token: str) -> dict[str, Any]:
-        """Return what the artifact was made from, each text fenced: nobody knows who wrote it."""
+        """Return the texts the artifact was made from, each fenced, because their author is unknown."""
         context, asked = self._context, self._context.task.description
         goal = context.goal if context.goal != asked else ""
         return {

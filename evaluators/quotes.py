@@ -20,7 +20,7 @@ _STRAIGHT: Final = str.maketrans(
 def plain(text: str) -> str:
     """Return a text without what a reader would not notice: case, kind of white space, quotation mark and dash.
 
-    Characters nobody sees, such as zero-width spaces and bidirectional marks, are left out; compatible forms, such as
+    Invisible characters, such as zero-width spaces and bidirectional marks, are left out; compatible forms, such as
     full-width letters, become the usual ones.
     """
     if text.isascii():
@@ -30,8 +30,8 @@ def plain(text: str) -> str:
 
 @cache
 def _as_seen() -> dict[int, str | None]:
-    """Map what looks alike to one form, and what nobody sees to nothing."""
-    places = (*range(0x20000), *range(0xE0000, 0xE1000))  # where characters are that nobody sees
+    """Map look-alike characters to one form, and invisible ones to nothing."""
+    places = (*range(0x20000), *range(0xE0000, 0xE1000))  # where the invisible characters are
     unseen = {place: None for place in places if is_ignored(place) or unicodedata.category(chr(place)) == "Cf"}
     return {**unseen, **_STRAIGHT}
 

@@ -124,7 +124,7 @@ NOT_FOR_THIS: Final = Ruling(None, "it does not apply to this artifact", applies
 
 
 def rule(criterion: Criterion, answer: Answer, artifact: Artifact) -> Ruling:
-    """Make a ruling of an answer. One that is not on the menu, or lacks the quote that is asked for, is unknown."""
+    """Return the ruling of an answer. An answer that is not on the menu, or lacks a required quote, is unknown."""
     level = answer.level
     if level is None:
         return Ruling(None, cut(answer.reason) or "it could not be told")
@@ -181,8 +181,8 @@ class Review:
     def answered(self, criterion_id: str, answer: Answer) -> Review:
         """Return the review with one more answer.
 
-        Raises `ValueError` for a criterion that the rubric does not have, or that has been ruled on: nobody overrules
-        a check, and nobody is asked twice.
+        Raises `ValueError` for a criterion that the rubric does not have, or that has a ruling: a ruling is final, and
+        no judge is asked twice.
         """
         found = [criterion for criterion in self.criteria if criterion.id == criterion_id]
         if not found:
@@ -218,7 +218,7 @@ class Review:
 
     @property
     def decision(self) -> Decision:
-        """What is certain now, whatever the unknown criteria turn out to be."""
+        """The outcome that no unknown criterion can change any more."""
         return score_range.decide(self._standing, self.threshold)
 
     @property

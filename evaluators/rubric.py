@@ -101,7 +101,7 @@ class Rubric:
         return tuple(criterion for criterion in self.criteria if criterion.by == by)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that nobody could decide; none when work can start.
+        """Return one sentence for each criterion that no check, judge or person can decide.
 
         `judge` and `gate` state what is wired: a judge that is asked, a human gate.
         """
@@ -119,7 +119,7 @@ class Rubric:
 
     @property
     def digest(self) -> str | None:
-        """SHA-256, in hex, of all that decides: the threshold and every criterion, in whatever order.
+        """SHA-256, in hex, of all that decides: the threshold and every criterion, independent of their order.
 
         A check counts by its source, arguments and state, and by what it names of its own module; files and services it
         reads are not in it. None where a state cannot be read (`no_digest` names it): then no certificate can be
@@ -224,7 +224,7 @@ class SimpleEvaluationStrategy:
         return await self.rubric.evaluate(context)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that nobody could decide; see `Rubric.preflight`."""
+        """Return one sentence for each criterion that no check, judge or person can decide; see `Rubric.preflight`."""
         return self.rubric.preflight(judge=judge, gate=gate)
 
     @property

@@ -2,7 +2,7 @@
 
 Everything is counted in whole points, so nothing is rounded. A graded criterion adds its points, a penalty takes its
 points away; what is unknown adds nothing to the lower end of the interval and everything to the upper end. A decision
-is made only when the whole interval lies on one side of the threshold: whatever the unknown turn out to be, it stands.
+is made only when the whole interval lies on one side of the threshold: no unknown criterion can change it any more.
 """
 
 from __future__ import annotations

@@ -397,9 +397,9 @@ async def test_an_approved_tool_call_is_made() -> None:
         (REJECT, "a human refused it: not like this"),
         (kt.HumanDecision.reject(), "a human refused it: it costs money"),
         (REVISE, "a human refused it: shorter"),
-        (None, "this needs the approval of a human, and nobody answered: it costs money"),
-        (ConnectionError("no line"), "this needs the approval of a human, and nobody answered: it costs money"),
-        ("yes", "this needs the approval of a human, and nobody answered: it costs money"),
+        (None, "this needs the approval of a human, and no answer came: it costs money"),
+        (ConnectionError("no line"), "this needs the approval of a human, and no answer came: it costs money"),
+        ("yes", "this needs the approval of a human, and no answer came: it costs money"),
     ],
     ids=["reject", "reject without words", "revise", "silence", "raises", "nonsense"],
 )
@@ -487,8 +487,8 @@ async def test_an_approved_plan_is_run() -> None:
     ("decision", "why"),
     [
         (REJECT, "a person rejected the plan: not like this"),
-        (None, "nobody approved the plan, and without approval no work starts"),
-        (ConnectionError(), "nobody approved the plan, and without approval no work starts"),
+        (None, "no person approved the plan, and no work starts without approval"),
+        (ConnectionError(), "no person approved the plan, and no work starts without approval"),
     ],
     ids=["reject", "silence", "raises"],
 )

@@ -68,7 +68,7 @@ class CalibratedEvaluationStrategy:
         return await (sure[0] if len(sure) == 1 else CascadeEvaluationStrategy(sure)).evaluate(context)
 
     def preflight(self, *, judge: bool = False, gate: bool = False) -> list[str]:
-        """Return one sentence for each criterion that nobody could decide."""
+        """Return one sentence for each criterion that no check, judge or person could decide."""
         ask = getattr(self.strategy, "preflight", None)
         return [] if ask is None else ask(judge=judge, gate=gate)
 

@@ -218,7 +218,7 @@ class _Heard:
 
     @property
     def outcome(self) -> Side | None:
-        """What stands when nobody has to be sure."""
+        """The decision without a threshold for confidence."""
         return self.said[0][1] if self.said else None
 
 
@@ -285,7 +285,7 @@ def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:
 
 
 def _alphas(alpha: float | Mapping[Side, float], delta: float) -> dict[Side, float]:
-    """Return what is asked for by side; `ValueError` for what cannot be."""
+    """Return the required error rates by side; raises `ValueError` for a rate that is not possible."""
     given: Any = dict(alpha) if isinstance(alpha, Mapping) else dict.fromkeys(SIDES, alpha)
     if not given or not set(given) <= set(SIDES):
         raise ValueError(f"alpha is a number, or numbers for 'pass', 'revise' or both, not {alpha!r}")

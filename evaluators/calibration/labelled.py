@@ -38,7 +38,7 @@ def bucket_of(attempt: int) -> Bucket:
 
 
 def data_digest(labelled: Iterable[LabelledArtifact]) -> str:
-    """SHA-256, in hex, of labelled examples, in whatever order."""
+    """SHA-256, in hex, of labelled examples, independent of their order."""
     return digest_of(sorted(digest_of(asdict(one)) for one in labelled))
 
 

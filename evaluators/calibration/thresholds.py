@@ -80,7 +80,7 @@ class Walk:
 
     @property
     def needed(self) -> int:
-        """How many answers it takes when none of them is wrong."""
+        """The number of answers needed if all of them are right."""
         return labels_needed(self.alpha, self.delta)
 
     @property

@@ -10,7 +10,7 @@ from kairo_team.evaluators.checks.script_process import SECONDS, run_script
 if TYPE_CHECKING:
     from kairo_team.results import Artifact
 
-# Nesting that no person writes exhausts the parser in several ways; none of them is a crash of the check.
+# Extreme nesting exhausts the parser in several ways; all of them are findings, not failures of the check.
 _PARSE: Final = """
 import ast, json, sys
 faults = []

@@ -55,7 +55,7 @@ def citations(sources: Texts = None, *, form: str = "[{}]", least: int = 1) -> N
 
 
 def quotations(sources: Texts = None, *, least_words: int = 3) -> NamedCheck:
-    """Make a check that whatever stands in quotation marks stands in one of the sources, word by word.
+    """Make a check that every text in quotation marks is in one of the sources, word by word.
 
     Shorter ones than `least_words` are taken for names and not looked up. `sources` are as for `citations`.
     """
@@ -111,7 +111,7 @@ def _cited(text: str, opening: str, closing: str) -> Iterator[str]:
 
 
 def _is_link(text: str, begin: int, end: int) -> bool:
-    """Distinguish a Markdown link, or a line that says where one leads, from a citation."""
+    """Distinguish a Markdown link, or the definition of one, from a citation."""
     after = text[end : end + 1]
     return after == "(" or (after == ":" and text[begin - 1 : begin] in ("", "\n"))
 

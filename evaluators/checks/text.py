@@ -43,7 +43,7 @@ def min_chars(limit: int) -> NamedCheck:
 
 
 def contains(*phrases: str) -> NamedCheck:
-    """Make a check that the text has every phrase, whatever the case of its letters."""
+    """Make a check that the text has every phrase, in upper or lower case."""
     _refuse_blank("contains", phrases)
 
     def check(artifact: Artifact) -> CheckAnswer:
@@ -57,7 +57,7 @@ def contains(*phrases: str) -> NamedCheck:
 def forbidden(*phrases: str) -> NamedCheck:
     """Make a check that the text has none of the phrases.
 
-    Case, kind of white space and of quotation marks, look-alike forms and characters nobody sees make no difference.
+    Case, kinds of white space and quotation marks, look-alike forms and invisible characters make no difference.
     """
     _refuse_blank("forbidden", phrases)
     wanted = {phrase: (phrase.casefold(), plain(phrase)) for phrase in phrases}

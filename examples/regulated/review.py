@@ -80,7 +80,7 @@ def scene(title: str, notes: list[str], person: kt.HumanGate | None) -> kt.TeamR
 
 
 def main() -> None:
-    """Show a run with nobody to ask, runs with different answers, and one with a stubborn writer."""
+    """Show a run without a gate, runs with different answers, and one with a stubborn writer."""
     scene("nobody to ask", [CAREFUL], None)
     scene("a person signs", [CARELESS, CAREFUL], kt.CallbackGate(sign))
     scene("a person refuses", [CAREFUL], kt.CallbackGate(lambda _: kt.HumanDecision.reject("wrong patient")))

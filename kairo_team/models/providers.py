@@ -43,7 +43,7 @@ def provider_model(name: str) -> ProviderModel:
     """Return the model of that name, such as `openai:gpt-5-mini` or `anthropic:claude-haiku-4-5`; makes no call.
 
     Raises `MissingExtra` when the extra `models` is not installed, `ModelUnavailable` for an unknown provider, a
-    provider whose library or key is missing, and whatever else keeps its client from being made.
+    provider whose library or key is missing, or whose client cannot be made for another reason.
     """
     if find_spec("pydantic_ai") is None:
         raise MissingExtra(f"the model {name!r}", "models")

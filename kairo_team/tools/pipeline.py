@@ -198,7 +198,7 @@ class ToolPipeline:
             raise CallRefusedError(by, f"this needs the approval of a human, and the run has no gate: {reason}")
         answer = await self._approve(key, tool.name, seen, reason)
         if answer is None:
-            raise CallRefusedError(by, f"this needs the approval of a human, and nobody answered: {reason}")
+            raise CallRefusedError(by, f"this needs the approval of a human, and no answer came: {reason}")
         if answer.action != "approve":
             raise CallRefusedError(by, f"a human refused it: {answer.feedback or reason}")
 

@@ -146,7 +146,7 @@ def shown(value: Any) -> Any:
 
 @dataclass
 class _OfServer(WrapperToolset[Any]):
-    """Tools of an MCP server, each marked in its metadata, whatever name a model sees."""
+    """Tools of an MCP server, each marked in its metadata, also when a model sees another name."""
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         tools = await super().get_tools(ctx)

@@ -229,7 +229,7 @@ def _annotation(owner: str, parameter: Parameter, inner: Any) -> Any:
 
 
 class _PlainSchema(GenerateJsonSchema):
-    """Leaves out the titles pydantic makes of names: a model pays for each word."""
+    """Leaves out the titles pydantic makes of names, because each word costs tokens."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _FEWEST: Final = 12
-"""Boxes that one column always has room for."""
+"""Boxes that always fit into one column."""
 _PER_ROOT: Final = 1.7
 """Boxes in the tallest column, by the square root of all: about as wide as high."""
 _ROUNDS: Final = 12
