@@ -41,7 +41,7 @@ class MemberModel:
     The intent is recorded before a call, the reply after it, so that none is paid twice.
     """
 
-    __slots__ = ("_context", "_guardrails", "_model", "_steerable")
+    __slots__ = ("_context", "_guardrails", "_model", "_steerable", "name")
 
     def __init__(
         self,
@@ -54,13 +54,10 @@ class MemberModel:
         """Take the governed model; directives are not added to the requests of one that is not `steerable`."""
         self._context = context
         self._model = model
+        self.name = model.name
+        """`provider:model`."""
         self._guardrails = guardrails
         self._steerable = steerable
-
-    @property
-    def name(self) -> str:
-        """`provider:model`."""
-        return self._model.name
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request, from the record when this call was made before."""

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from anyio import sleep_forever
@@ -18,6 +19,7 @@ from kairo_team.errors import known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
+from kairo_team.messages import ModelRequest
 from kairo_team.models.governed_model import GovernedModel
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
-    from kairo_team.messages import ModelRequest
     from kairo_team.models.governed_model import CallOutcome
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
@@ -353,8 +354,14 @@ class WorkContext:
         return self._pipeline
 
 
+@cache
+def _writer() -> Callable[[ModelRequest], bytes]:
+    """Return what writes a request as JSON; its validator is built when the first call is made."""
+    return adapter(ModelRequest).dump_json
+
+
 def _written(request: ModelRequest) -> bytes:
     try:
-        return adapter(type(request)).dump_json(request)
+        return _writer()(request)
     except ValueError:  # a lone surrogate in a text, or a setting that JSON has no word for
         return repr(request).encode("utf-8", "surrogatepass")

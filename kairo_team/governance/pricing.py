@@ -15,7 +15,7 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage, picodollars, to_dollars, to_picodollars
 from kairo_team.errors import UnpricedModel
 from kairo_team.messages import PLAIN, Billing
-from kairo_team.plugin_calls import PLAIN_CALL
+from kairo_team.plugin_calls import plain_failure_of
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy, Money
@@ -123,8 +123,10 @@ class OwnPrice:
 
     def cost(self, usage: Usage, billing: Billing = PLAIN) -> Decimal:
         """Return what the model asks for the call."""
-        with PLAIN_CALL:
+        try:
             money = self.price(usage)
+        except BaseException as raised:  # noqa: BLE001 - all of it is raised
+            raise plain_failure_of(raised) or raised  # noqa: B904 - it has its cause already
         return to_dollars(to_picodollars(money, field="the model's own price"))
 
 

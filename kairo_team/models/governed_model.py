@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from kairo_team.budget import Budget, Usage
+from kairo_team.budget import Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
 from kairo_team.messages import ModelResponse, ToolCall
 from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.retries import ModelRetry
-from kairo_team.plugin_calls import AWAITED_CALL, failure_of
+from kairo_team.plugin_calls import failure_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -179,16 +179,17 @@ class GovernedModel:
         prompt = await _count(model, request)
         wanted = _wanted(model, request)
         dollars = tariff.most(prompt, wanted)
-        least = Budget(prompt + 1, tariff.most(prompt, 1) if dollars else None)
+        least = Usage(prompt + 1, dollars=tariff.most(prompt, 1)) if dollars else Usage(prompt + 1)
         hold = await self._governor.hold(tokens=prompt + wanted, dollars=dollars, minimum=least)
         with hold:
             most = min(wanted, hold.tokens - prompt)
-            if hold.dollars < dollars:
+            if dollars and hold.dollars < dollars:
                 most = _affordable(tariff, prompt, most, hold.dollars)
             if most < wanted:  # a call whose outcome stays unknown is charged what it can use now
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
             turn.tokens = hold.tokens
-            response = await self._call(model, replace(request, max_tokens=most), hold, sender, turn)
+            capped = request if most == request.max_tokens else replace(request, max_tokens=most)
+            response = await self._call(model, capped, hold, sender, turn)
             if response.usage is not None:
                 turn.tokens = response.usage.tokens
             return self._settle(model, hold, response, tariff)
@@ -204,7 +205,7 @@ class GovernedModel:
             hold.release()
             turn.tokens = 0
             raise
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - all of it is raised
             error = failure_of(raised)
             spent = _all_of(hold)
             if isinstance(error, ModelCallError) and error.unspent:
@@ -212,9 +213,7 @@ class GovernedModel:
                 spent = Usage()
                 turn.tokens = 0
             self._report(model.name, "unknown" if error is None else "error", hold.tokens, spent)
-            if error is None or error is raised:
-                raise
-            raise error  # noqa: B904 - it has its cause already
+            raise error or raised  # noqa: B904 - it has its cause already
 
     def _settle(self, model: ChatModel, hold: Reservation, response: ModelResponse, tariff: Tariff) -> ModelResponse:
         """Book the usage and return the reply with its dollars: the provider's figure, else the tariff's."""
@@ -287,8 +286,10 @@ async def _count(model: ChatModel, request: ModelRequest) -> int:
     count = getattr(model, "count_tokens", None)
     if count is None:
         return prompt_bound(request)
-    with AWAITED_CALL:
+    try:
         return int(await count(request))
+    except BaseException as raised:  # noqa: BLE001 - all of it is raised
+        raise failure_of(raised) or raised  # noqa: B904 - it has its cause already
 
 
 def _wanted(model: ChatModel, request: ModelRequest) -> int:
