@@ -1,9 +1,9 @@
 """Coordinators: who works when, and what follows a verdict."""
 
-from kairo_team.coordinators.agent_planner import AgentPlanner as AgentPlanner
-from kairo_team.coordinators.expert_team import ExpertTeamCoordinator as ExpertTeamCoordinator
-from kairo_team.coordinators.failure_policy import FailurePolicy as FailurePolicy
-from kairo_team.coordinators.planners import RolePlanner as RolePlanner
-from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator as TaskDispatchCoordinator
+from kairo_team.coordinators.agent_planner import AgentPlanner
+from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
+from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.planners import RolePlanner
+from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
 
 __all__ = ["AgentPlanner", "ExpertTeamCoordinator", "FailurePolicy", "RolePlanner", "TaskDispatchCoordinator"]

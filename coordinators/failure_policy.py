@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.budget import HaltReason
+from kairo_team.budget import HaltReason, check_count, check_seconds
 from kairo_team.errors import kinds_of
 
 if TYPE_CHECKING:
@@ -50,13 +49,9 @@ class FailurePolicy:
     """Exceptions after which it does not; these count before `retry_on`. Other members are still asked."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
-            raise ValueError(f"FailurePolicy.retries must be a whole number >= 0, not {self.retries!r}")
-        for name in ("backoff", "backoff_max"):
-            seconds = getattr(self, name)
-            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-            if not number or not math.isfinite(seconds) or seconds < 0:
-                raise ValueError(f"FailurePolicy.{name} must be a finite number of seconds >= 0, not {seconds!r}")
+        check_count("FailurePolicy.retries", self.retries)
+        check_seconds("FailurePolicy.backoff", self.backoff)
+        check_seconds("FailurePolicy.backoff_max", self.backoff_max)
         for name in ("try_others", "abort_team"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"FailurePolicy.{name} must be True or False, not {getattr(self, name)!r}")

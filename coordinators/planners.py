@@ -10,7 +10,7 @@ from kairo_team.budget import left_of
 from kairo_team.engine.preflight import bind, plan_problems
 from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
 from kairo_team.human import HumanRequest
-from kairo_team.plugin_calls import failure_of, words_of
+from kairo_team.plugin_calls import AWAITED_CALL, words_of
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import PlannerFailureMode
 
@@ -119,14 +119,12 @@ class PlanMaker:
         run = self._run
         fail_fast = self._failure_mode is PlannerFailureMode.FAIL_FAST
         try:
-            graph = await self._planner.plan(request, run.team, run.context("plan"))
-            if not fail_fast:
-                _check_plan(graph, run.team)
-            return graph
-        except BaseException as raised:
-            error = failure_of(raised)
-            if error is None:
-                raise
+            with AWAITED_CALL:
+                graph = await self._planner.plan(request, run.team, run.context("plan"))
+                if not fail_fast:
+                    _check_plan(graph, run.team)
+                return graph
+        except Exception as error:
             cause = innermost(error)
             if fail_fast or isinstance(cause, HaltError):
                 raise

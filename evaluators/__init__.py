@@ -5,37 +5,21 @@ from typing import TYPE_CHECKING
 from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from kairo_team.evaluators import checks as checks
-    from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy as AgentEvaluationStrategy
-    from kairo_team.evaluators.calibration.calibrated import (
-        CalibratedEvaluationStrategy as CalibratedEvaluationStrategy,
-    )
-    from kairo_team.evaluators.calibration.calibration import Calibration as Calibration
-    from kairo_team.evaluators.calibration.calibration import JudgeScore as JudgeScore
-    from kairo_team.evaluators.calibration.calibration import calibrate as calibrate
-    from kairo_team.evaluators.calibration.calibration import fit_path as fit_path
-    from kairo_team.evaluators.calibration.calibration import score_judge as score_judge
-    from kairo_team.evaluators.calibration.certificates import Certificate as Certificate
-    from kairo_team.evaluators.calibration.certificates import read_certificates as read_certificates
-    from kairo_team.evaluators.calibration.certificates import write_certificates as write_certificates
-    from kairo_team.evaluators.calibration.confidence_bounds import Proportion as Proportion
-    from kairo_team.evaluators.calibration.confidence_bounds import labels_needed as labels_needed
-    from kairo_team.evaluators.calibration.judge_report import JudgeReport as JudgeReport
-    from kairo_team.evaluators.calibration.labelled import LabelledArtifact as LabelledArtifact
-    from kairo_team.evaluators.calibration.labelled import read_labelled as read_labelled
-    from kairo_team.evaluators.combined import CascadeEvaluationStrategy as CascadeEvaluationStrategy
-    from kairo_team.evaluators.combined import all_of as all_of
-    from kairo_team.evaluators.combined import any_of as any_of
-    from kairo_team.evaluators.criterion import Answer as Answer
-    from kairo_team.evaluators.criterion import Applies as Applies
-    from kairo_team.evaluators.criterion import Check as Check
-    from kairo_team.evaluators.criterion import Criterion as Criterion
-    from kairo_team.evaluators.installed_evaluators import load_evaluator as load_evaluator
-    from kairo_team.evaluators.panel import PanelEvaluationStrategy as PanelEvaluationStrategy
-    from kairo_team.evaluators.review import Review as Review
-    from kairo_team.evaluators.rubric import Rubric as Rubric
-    from kairo_team.evaluators.rubric import SimpleEvaluationStrategy as SimpleEvaluationStrategy
-    from kairo_team.evaluators.score_range import Decision as Decision
+    from kairo_team.evaluators import checks
+    from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
+    from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
+    from kairo_team.evaluators.calibration.calibration import Calibration, JudgeScore, calibrate, fit_path, score_judge
+    from kairo_team.evaluators.calibration.certificates import Certificate, read_certificates, write_certificates
+    from kairo_team.evaluators.calibration.confidence_bounds import Proportion, labels_needed
+    from kairo_team.evaluators.calibration.judge_report import JudgeReport
+    from kairo_team.evaluators.calibration.labelled import LabelledArtifact, read_labelled
+    from kairo_team.evaluators.combined import CascadeEvaluationStrategy, all_of, any_of
+    from kairo_team.evaluators.criterion import Answer, Applies, Check, Criterion
+    from kairo_team.evaluators.installed_evaluators import load_evaluator
+    from kairo_team.evaluators.panel import PanelEvaluationStrategy
+    from kairo_team.evaluators.review import Review
+    from kairo_team.evaluators.rubric import Rubric, SimpleEvaluationStrategy
+    from kairo_team.evaluators.score_range import Decision
 
 __all__ = [
     "AgentEvaluationStrategy",

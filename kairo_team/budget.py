@@ -77,12 +77,12 @@ picodollars = lru_cache(maxsize=1024, typed=True)(to_picodollars)
 """The same, rounded up and cached: prices repeat."""
 
 
-def check_count(field: str, value: object) -> None:
-    """Raise `ValueError` unless `value` is a whole number >= 0."""
-    if type(value) is int and value >= 0:
+def check_count(field: str, value: object, least: int = 0) -> None:
+    """Raise `ValueError` unless `value` is a whole number >= `least`."""
+    if type(value) is int and value >= least:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{field} must be a whole number >= 0, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{field} must be a whole number >= {least}, not {value!r}")
 
 
 def check_used(prompt_tokens: int, completion_tokens: int, tool_calls: int) -> None:

@@ -14,7 +14,6 @@ from pydantic import AfterValidator, PlainSerializer, Strict
 
 from kairo_team._util.frozen import (
     EMPTY,
-    check_from_one,
     check_kind,
     checked,
     freeze_json,
@@ -22,7 +21,7 @@ from kairo_team._util.frozen import (
     freeze_several,
     quick,
 )
-from kairo_team.budget import Budget
+from kairo_team.budget import Budget, check_count
 from kairo_team.errors import known, repeated
 
 if TYPE_CHECKING:
@@ -106,8 +105,8 @@ class Task:
         for name, number in (("weight", self.weight), ("timeout", self.timeout)):
             if number is not None and (not math.isfinite(number) or number <= 0):
                 raise ValueError(f"task {self.id!r}: {name} must be > 0 and finite, not {number!r}")
-        if self.retries is not None and self.retries < 0:
-            raise ValueError(f"task {self.id!r}: retries must be a whole number >= 0, not {self.retries!r}")
+        if self.retries is not None:
+            check_count(f"task {self.id!r}: retries", self.retries)
         if self.needs != "all" and not 0 <= self.needs <= len(self.depends_on):
             raise ValueError(
                 f"task {self.id!r}: needs must be 'all' or from 0 to its {len(self.depends_on)} dependencies, "
@@ -235,7 +234,7 @@ class Assignment:
 
         check_kind("Assignment.task", self.task, Task)
         check_kind("Assignment.goal", self.goal, str)
-        check_from_one("Assignment.attempt", self.attempt)
+        check_count("Assignment.attempt", self.attempt, 1)
         check_kind("Assignment.previous", self.previous, Artifact, or_none=True)
         for name, kind in (("inputs", None), ("context", None), ("upstream", Artifact)):
             object.__setattr__(self, name, freeze_named(f"Assignment.{name}", getattr(self, name), kind))

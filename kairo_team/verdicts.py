@@ -13,14 +13,13 @@ from pydantic import AfterValidator
 
 from kairo_team._util.frozen import (
     EMPTY,
-    check_from_one,
     check_kind,
     checked,
     freeze_named,
     freeze_several,
     known_arguments,
 )
-from kairo_team.budget import Usage
+from kairo_team.budget import Usage, check_count
 
 if TYPE_CHECKING:
     from kairo_team.contracts import MemberContext
@@ -275,7 +274,7 @@ class EvaluationContext:
 
         check_kind("EvaluationContext.task", self.task, Task)
         check_kind("EvaluationContext.artifact", self.artifact, Artifact)
-        check_from_one("EvaluationContext.attempt", self.attempt)
+        check_count("EvaluationContext.attempt", self.attempt, 1)
         check_kind("EvaluationContext.goal", self.goal, str)
         check_kind("EvaluationContext.config", self.config, TeamConfig, or_none=True)
         prior = freeze_several("EvaluationContext.prior_verdicts", self.prior_verdicts, EvaluationVerdict)

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING
 from kairo_team._util.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from kairo_team.tck.agent import AgentTCK as AgentTCK
-    from kairo_team.tck.chat_model import ChatModelTCK as ChatModelTCK
-    from kairo_team.tck.coordinator import TeamCoordinatorTCK as TeamCoordinatorTCK
-    from kairo_team.tck.evaluation import EvaluationStrategyTCK as EvaluationStrategyTCK
-    from kairo_team.tck.guardrail_policy import GuardrailPolicyTCK as GuardrailPolicyTCK
-    from kairo_team.tck.human_gate import HumanGateTCK as HumanGateTCK
-    from kairo_team.tck.kit import ContractTCK as ContractTCK
-    from kairo_team.tck.permission_guard import PermissionGuardTCK as PermissionGuardTCK
-    from kairo_team.tck.planner import PlannerTCK as PlannerTCK
-    from kairo_team.tck.reports import KitReport as KitReport
-    from kairo_team.tck.resource_constraint import ResourceConstraintTCK as ResourceConstraintTCK
-    from kairo_team.tck.running import run_kit as run_kit
+    from kairo_team.tck.agent import AgentTCK
+    from kairo_team.tck.chat_model import ChatModelTCK
+    from kairo_team.tck.coordinator import TeamCoordinatorTCK
+    from kairo_team.tck.evaluation import EvaluationStrategyTCK
+    from kairo_team.tck.guardrail_policy import GuardrailPolicyTCK
+    from kairo_team.tck.human_gate import HumanGateTCK
+    from kairo_team.tck.kit import ContractTCK
+    from kairo_team.tck.permission_guard import PermissionGuardTCK
+    from kairo_team.tck.planner import PlannerTCK
+    from kairo_team.tck.reports import KitReport
+    from kairo_team.tck.resource_constraint import ResourceConstraintTCK
+    from kairo_team.tck.running import run_kit
 
 __all__ = [
     "AgentTCK",

@@ -230,12 +230,6 @@ def with_article(name: str) -> str:
     return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
-def check_from_one(where: str, value: object) -> None:
-    """Raise `ValueError` unless `value` is a whole number >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{where} must be a whole number >= 1, not {value!r:.80}")
-
-
 def freeze_several(where: str, values: Any, kind: type) -> tuple[Any, ...]:
     """Return values of one kind as a tuple; `ValueError` for what is no list, or something else in it."""
     if isinstance(values, str) or not isinstance(values, Iterable):

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from kairo_team._util.lazy_imports import lazy_names
-from kairo_team.agents.mini import MiniAgent as MiniAgent
-from kairo_team.agents.team_agent import TeamAgent as TeamAgent
-from kairo_team.engine.function_agent import FunctionAgent as FunctionAgent
+from kairo_team.agents.mini import MiniAgent
+from kairo_team.agents.team_agent import TeamAgent
+from kairo_team.engine.function_agent import FunctionAgent
 
 if TYPE_CHECKING:
-    from kairo_team.agents.langgraph import LangGraphAgent as LangGraphAgent
-    from kairo_team.agents.openai_agents import OpenAIAgent as OpenAIAgent
-    from kairo_team.agents.pydantic_ai import PydanticAIAgent as PydanticAIAgent
+    from kairo_team.agents.langgraph import LangGraphAgent
+    from kairo_team.agents.openai_agents import OpenAIAgent
+    from kairo_team.agents.pydantic_ai import PydanticAIAgent
 
 __all__ = ["FunctionAgent", "LangGraphAgent", "MiniAgent", "OpenAIAgent", "PydanticAIAgent", "TeamAgent"]
 

@@ -17,7 +17,7 @@ from kairo_team.governance.constraint_limits import (
     WarnAt,
 )
 from kairo_team.governance.plug_ins import Catalogue, expect, name_of
-from kairo_team.plugin_calls import failure_of, problem_of
+from kairo_team.plugin_calls import AWAITED_CALL, problem_of
 
 if TYPE_CHECKING:
     from kairo_team.constraints import ResourceContext
@@ -110,15 +110,13 @@ async def _ask(
     name = name_of(constraint)
     metrics: Mapping[str, Any] = {}
     try:
-        validation = expect(await look(), ResourceValidation)
-        if not validation.violated:
-            return validation, None
-        metrics = validation.metrics
-        action = expect(constraint.on_violation(validation), ResourceAction)
-    except BaseException as raised:
-        error = failure_of(raised)
-        if error is None:  # work must not continue past a constraint that fails
-            raise
+        with AWAITED_CALL:
+            validation = expect(await look(), ResourceValidation)
+            if not validation.violated:
+                return validation, None
+            metrics = validation.metrics
+            action = expect(constraint.on_violation(validation), ResourceAction)
+    except Exception as error:  # noqa: BLE001 - work must not continue past a constraint that fails
         problem = problem_of(error)
         validation = ResourceValidation(True, f"it failed with {problem}", {**metrics, "error": problem})
         action = ResourceAction.EMERGENCY_STOP

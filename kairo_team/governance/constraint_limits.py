@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 
-from kairo_team.budget import Money, to_dollars, to_picodollars
+from kairo_team.budget import Money, check_count, to_dollars, to_picodollars
 from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.governance.plug_ins import name_of
 
@@ -68,20 +68,26 @@ def _as_json(amount: float | Decimal) -> int | float | str:
 
 
 @dataclass(frozen=True, slots=True)
-class MaxIterations(_Limit):
+class _Count(_Limit):
+    """A limit that is a whole number."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        check_count(f"{type(self).__name__}.n", self.n, 1)
+
+    @property
+    def limit(self) -> int:
+        """The number itself."""
+        return self.n
+
+
+@dataclass(frozen=True, slots=True)
+class MaxIterations(_Count):
     """At most `n` turns in one attempt: turn `n + 1` is never begun. GRACEFUL_EXIT."""
 
     name: ClassVar[str] = "max-iterations"
     unit: ClassVar[str] = "iterations"
-    n: int
-
-    def __post_init__(self) -> None:
-        _check_whole("MaxIterations.n", self.n)
-
-    @property
-    def limit(self) -> int:
-        """Turns."""
-        return self.n
 
     def used(self, context: ResourceContext) -> int:
         """Return how many turns were begun before this one."""
@@ -89,23 +95,14 @@ class MaxIterations(_Limit):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBudget(_Limit):
+class TokenBudget(_Count):
     """No further turn once `n` tokens are used, all the task's tries together. GRACEFUL_EXIT.
 
-    Looked at between calls, so the last one may pass it: the wall is `Budget(tokens=...)`.
+    It is checked between calls, so the last call may exceed it: `Budget(tokens=...)` holds it exactly.
     """
 
     name: ClassVar[str] = "token-budget"
     unit: ClassVar[str] = "tokens"
-    n: int
-
-    def __post_init__(self) -> None:
-        _check_whole("TokenBudget.n", self.n)
-
-    @property
-    def limit(self) -> int:
-        """Tokens."""
-        return self.n
 
     def used(self, context: ResourceContext) -> int:
         """Return the tokens used so far."""
@@ -257,11 +254,6 @@ class WarnAt:
     def on_violation(self, validation: ResourceValidation) -> ResourceAction:
         """Return WARN_CONTINUE."""
         return ResourceAction.WARN_CONTINUE
-
-
-def _check_whole(field: str, number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(f"{field} must be a whole number >= 1, not {number!r}")
 
 
 def _check_above_zero(field: str, number: object) -> None:

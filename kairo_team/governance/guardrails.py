@@ -25,7 +25,7 @@ from kairo_team.guardrails import (
     ToolOutput,
     shown,
 )
-from kairo_team.plugin_calls import failure_of, plain_failure_of, problem_of
+from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, problem_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy
@@ -130,16 +130,14 @@ _blank: Final = cast("Any", object.__new__)
 async def _ask(policy: GuardrailPolicy, context: GuardrailContext) -> GuardrailDecision:
     """Have one policy decide; its own failure is a denial."""
     try:
-        answer: Any = policy.evaluate(context)
-        if not inspect.isawaitable(answer):
-            raise TypeError(f"its evaluate is not async: it returned {answer!r:.200}")
-        decision = expect(await answer, GuardrailDecision)
-        if decision.payload is not None:
-            _check_fits(context.payload, decision.payload)
-    except BaseException as raised:
-        error = failure_of(raised)
-        if error is None:  # a guard that fails must not let anything pass
-            raise
+        with AWAITED_CALL:
+            answer: Any = policy.evaluate(context)
+            if not inspect.isawaitable(answer):
+                raise TypeError(f"its evaluate is not async: it returned {answer!r:.200}")
+            decision = expect(await answer, GuardrailDecision)
+            if decision.payload is not None:
+                _check_fits(context.payload, decision.payload)
+    except Exception as error:  # noqa: BLE001 - a guard that fails must not let anything pass
         cause = innermost(error)
         if isinstance(cause, HaltError):
             raise cause from None
@@ -203,15 +201,13 @@ def _fresh(policy: Any) -> GuardrailPolicy:
     if not hasattr(policy, "for_run"):
         return cast("GuardrailPolicy", policy)
     try:
-        made = policy.for_run()
-        if inspect.iscoroutine(made):
-            made.close()  # else the interpreter complains of it later, somewhere else
-            raise TypeError("for_run must not be async")
-        (fresh,) = check_guardrails("for_run", [made])
-        seat_of(fresh)
-    except BaseException as raised:
-        error = plain_failure_of(raised)
-        if error is None:  # a guard that fails must not let anything pass
-            raise
+        with PLAIN_CALL:
+            made = policy.for_run()
+            if inspect.iscoroutine(made):
+                made.close()  # else the interpreter complains of it later, somewhere else
+                raise TypeError("for_run must not be async")
+            (fresh,) = check_guardrails("for_run", [made])
+            seat_of(fresh)
+    except Exception as error:  # noqa: BLE001 - a guard that fails must not let anything pass
         return _Broken(seat_of(policy), problem_of(error))
     return fresh

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from kairo_team.budget import check_count, check_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,8 @@ class CircuitBreaker:
     """Seconds it stays open; then one call may try, and its success closes it."""
 
     def __post_init__(self) -> None:
-        if type(self.failures) is not int or self.failures < 1:
-            raise ValueError(f"CircuitBreaker.failures must be a whole number >= 1, not {self.failures!r}")
-        number = isinstance(self.pause, int | float) and not isinstance(self.pause, bool)
-        if not number or not math.isfinite(self.pause) or self.pause < 0:
-            raise ValueError(f"CircuitBreaker.pause must be a finite number of seconds >= 0, not {self.pause!r}")
+        check_count("CircuitBreaker.failures", self.failures, 1)
+        check_seconds("CircuitBreaker.pause", self.pause)
 
 
 class CircuitBreakers:

@@ -15,6 +15,7 @@ from typing import Any, Final, cast, get_args
 from urllib.parse import urlsplit
 
 from kairo_team._util.frozen import EMPTY, FrozenDict
+from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra
 from kairo_team.permissions import SideEffect
 from kairo_team.tools.mcp_session import McpSession
@@ -62,9 +63,8 @@ class McpServer:
             raise ValueError(
                 f"{owner} is made by McpServer.stdio(...) or McpServer.http(...), not of {self.transport!r}"
             )
-        for option, number in (("max_concurrent_calls", self.max_concurrent_calls), ("max_tools", self.max_tools)):
-            if isinstance(number, bool) or not isinstance(number, int) or number <= 0:
-                raise ValueError(f"{owner}: {option} must be a whole number > 0, not {number!r}")
+        check_count(f"{owner}: max_concurrent_calls", self.max_concurrent_calls, 1)
+        check_count(f"{owner}: max_tools", self.max_tools, 1)
         seconds = self.request_timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise ValueError(f"{owner}: request_timeout must be a finite number of seconds > 0, not {seconds!r}")

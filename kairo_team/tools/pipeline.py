@@ -21,7 +21,7 @@ from kairo_team.governance.guardrails import (
     ToolOutput,
 )
 from kairo_team.permissions import PermissionDecision
-from kairo_team.plugin_calls import failure_of
+from kairo_team.plugin_calls import AWAITED_CALL, failure_of
 from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.passing import passing
@@ -208,11 +208,9 @@ class ToolPipeline:
         if guard is None:
             return
         try:
-            decision: Any = await guard.check(tool.name, seen, tool.side_effect)
-        except BaseException as raised:
-            error = failure_of(raised)
-            if error is None:
-                raise
+            with AWAITED_CALL:
+                decision: Any = await guard.check(tool.name, seen, tool.side_effect)
+        except Exception as error:
             end = passing(error)
             if isinstance(end, HaltError):
                 raise end from None

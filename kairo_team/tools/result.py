@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from kairo_team._util.frozen import quick
 from kairo_team.errors import BadExit
-from kairo_team.plugin_calls import plain_failure_of
+from kairo_team.plugin_calls import PLAIN_CALL
 
 
 @quick
@@ -64,10 +64,9 @@ def _json(value: Any, bytes_mode: Any) -> str:
 def describe(value: Any) -> str:
     """Return `str(value)`, or a description of a value whose `str` fails."""
     try:
-        return str.__str__(str(value))
-    except BaseException as raised:  # its own `__str__` or `__repr__` fails
-        if plain_failure_of(raised) is None:
-            raise
+        with PLAIN_CALL:
+            return str.__str__(str(value))
+    except Exception:  # noqa: BLE001 - its own `__str__` or `__repr__` fails
         return f"<a {type(value).__name__} that cannot be shown>"
 
 

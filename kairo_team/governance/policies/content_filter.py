@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kairo_team.budget import check_count
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, readings, rewrite
 from kairo_team.guardrails import GuardrailDecision, GuardrailPhase
@@ -71,8 +72,7 @@ class ContentFilter:
             raise ValueError("a ContentFilter needs patterns to deny or to mask: without any it lets everything pass")
         if not isinstance(self.replacement, str):
             raise ValueError(f"ContentFilter.replacement must be a string, not {self.replacement!r}")
-        if isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 1:
-            raise ValueError(f"ContentFilter.longest must be a whole number >= 1, not {self.longest!r}")
+        check_count("ContentFilter.longest", self.longest, 1)
         object.__setattr__(self, "phases", check_phases(self.name, self.phases))
 
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:

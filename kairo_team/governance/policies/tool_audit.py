@@ -16,9 +16,10 @@ import anyio
 
 from kairo_team._util.frozen import thaw
 from kairo_team._util.masking import masked
+from kairo_team.budget import check_count
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ToolInput
-from kairo_team.plugin_calls import failure_of, problem_of
+from kairo_team.plugin_calls import AWAITED_CALL, problem_of
 
 if TYPE_CHECKING:
     from kairo_team.guardrails import GuardrailContext
@@ -62,8 +63,7 @@ class ToolAudit:
                 "ToolAudit.sink must be the path of a file, a function, or None for the logger 'kairo_team.audit', not "
                 f"{sink!r}"
             )
-        if isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 0:
-            raise ValueError(f"ToolAudit.longest must be a whole number >= 0, not {self.longest!r}")
+        check_count("ToolAudit.longest", self.longest)
         if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not self.patience > 0:
             raise ValueError(f"ToolAudit.patience must be a number of seconds above 0, not {self.patience!r}")
         phases = check_phases(self.name, self.phases)
@@ -74,11 +74,9 @@ class ToolAudit:
     async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
         """Write the record, if that is possible."""
         try:
-            await self._write(masked(_record(context, self.longest)))
-        except BaseException as raised:
-            error = failure_of(raised)
-            if error is None:  # nothing else stands in the way of work
-                raise
+            with AWAITED_CALL:
+                await self._write(masked(_record(context, self.longest)))
+        except Exception as error:  # noqa: BLE001 - a lost record does not stop the work
             _logger.warning("tool-audit: a record of %r is lost: %s", context.target, problem_of(error))
         return GuardrailDecision.allow()
 

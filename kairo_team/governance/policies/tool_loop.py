@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kairo_team.budget import check_count
 from kairo_team.guardrails import GuardrailDecision, GuardrailPhase, ToolInput
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ class ToolLoop:
     """By run, task and member: the last call, and how often it was made in a row."""
 
     def __post_init__(self) -> None:
-        for what, number in (("warn_at", self.warn_at), ("deny_at", self.deny_at)):
-            if isinstance(number, bool) or not isinstance(number, int) or number <= 1:
-                raise ValueError(f"ToolLoop.{what} must be a whole number >= 2, not {number!r}")
+        check_count("ToolLoop.warn_at", self.warn_at, 2)
+        check_count("ToolLoop.deny_at", self.deny_at, 2)
         if self.warn_at > self.deny_at:
             raise ValueError(f"ToolLoop.warn_at ({self.warn_at}) must not be above deny_at ({self.deny_at})")
 
