@@ -635,7 +635,7 @@ async def review_artifact(
     try:
         if (changed := _changed_criteria(evaluator, task_run)) is not None:
             return EvaluationVerdict.review_exceeded(Cause.EVALUATOR_ERROR, f"{name}: {changed}")
-        with anyio.move_on_after(timeout) as scope, tracebacks.here():
+        with anyio.move_on_after(timeout) as scope:
             task_run.wait = within = ScopeStopper(scope)
             verdict = await supervisor.run(evaluator.evaluate(context), name, within)
             late = anyio.current_time() > scope.deadline  # nothing could cancel it while it blocked the event loop

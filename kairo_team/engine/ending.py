@@ -16,6 +16,7 @@ from kairo_team.engine.ready_tasks import Entry, ReadyTasks
 from kairo_team.engine.records.replay import NO_STEPS, EarlyEnd, NewPlanRecords
 from kairo_team.engine.task_run import COMPLETED, PENDING, SUSPENDED, TaskRun, TaskState
 from kairo_team.errors import HaltError, Interrupted, PlanRefused, TeamAborted, innermost
+from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
 from kairo_team.plugin_calls import failure_of, words_of
 from kairo_team.results import Artifact, TaskOutcome, TeamResult, TeamStatus
 from kairo_team.tasks import TaskGraph, TaskStatus
@@ -42,6 +43,10 @@ LAST_EVENT: Final[Mapping[TeamStatus, type[events.TeamEnded]]] = {
     TeamStatus.SUSPENDED: events.TeamSuspended,
 }
 """The last event of a run, by its status."""
+
+
+_NAMED: Final = 3
+"""Governors that are named; the others are counted."""
 
 
 _make_result: Final = maker(TeamResult)
@@ -271,7 +276,7 @@ def finish(
     earlier: EarlierSessions,
 ) -> TeamResult:
     """End every task, decide the status, and put the result together."""
-    halt = _final_halt(scope, ending, dispatcher)
+    halt, passed = _final_halt(scope, ending, dispatcher), scope.governor.passed_limits()
     dispatcher, plan = _catch_up(scope, dispatcher, graph, earlier)
     waiting = ending.question is not None
     if dispatcher is None:
@@ -300,13 +305,27 @@ def finish(
         usage=budget.usage,
         budget=budget,
         duration=scope.clock() - scope.started,
-        warnings=ending.all_warnings(error, noticed, outcomes),
+        warnings=ending.all_warnings(error, (*noticed, *_describe_passed(passed)), outcomes),
         error=error,
         halt=halt,
         refused=ending.refused and halt is None,
         partial_artifact=partial,
         exception=None if status is TeamStatus.COMPLETED else ending.exception(outcomes),
     )
+
+
+def _describe_passed(limits: Sequence[tuple[str, int, int, int]]) -> list[str]:
+    """Return a sentence on each limit that was passed."""
+    found = list(map(_describe_limit, limits))
+    more = len(found) - _NAMED
+    return found if more <= 0 else [*found[:_NAMED], f"{more:,} more limits were passed: see the result's budget"]
+
+
+def _describe_limit(passed: tuple[str, int, int, int]) -> str:
+    name, dim, limit, over = passed
+    sign, unit = ("$", "") if dim == DOLLARS else ("", f" {DIMENSIONS[dim].replace('_', ' ')}")
+    amounts = [f"{sign}{shown(dim, amount):,}" for amount in (limit + over, limit, over)]
+    return f"the budget of {name!r} was passed: {amounts[0]} of {amounts[1]}{unit} are booked, {amounts[2]} too many"
 
 
 def log_end(result: TeamResult, team: str) -> None:

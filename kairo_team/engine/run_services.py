@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
@@ -19,7 +19,6 @@ from kairo_team.engine.constraints import RunConstraints
 from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
 from kairo_team.governance.guardrails import GuardrailChain
-from kairo_team.governance.ledger import DIMENSIONS, DOLLARS, shown
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
@@ -243,8 +242,6 @@ async def interruptible(governor: Governor) -> AsyncGenerator[None]:
 _logger = logging.getLogger("kairo_team")
 
 _KEY: Final = "overshoots"
-_NAMED: Final = 3
-"""Governors that are named; the others are counted."""
 
 
 class _Overshoot(NamedTuple):
@@ -296,17 +293,3 @@ def _describe(model: str, overshoot: _Overshoot) -> str:
         f"model {model!r} used more than was held for {what}: {' and '.join(parts)}; all of it is booked. Its provider "
         "does not keep to max_tokens, or the prompt was longer than was counted"
     )
-
-
-def passed_limits(governor: Governor) -> list[str]:
-    """Return a sentence on each limit that was passed, of a governor and of those below it."""
-    found = list(_passed(governor))
-    more = len(found) - _NAMED
-    return found if more <= 0 else [*found[:_NAMED], f"{more:,} more limits were passed: see the result's budget"]
-
-
-def _passed(governor: Governor) -> Iterator[str]:
-    for name, dim, limit, over in governor.passed_limits():
-        sign, unit = ("$", "") if dim == DOLLARS else ("", f" {DIMENSIONS[dim].replace('_', ' ')}")
-        amounts = [f"{sign}{shown(dim, amount):,}" for amount in (limit + over, limit, over)]
-        yield f"the budget of {name!r} was passed: {amounts[0]} of {amounts[1]}{unit} are booked, {amounts[2]} too many"

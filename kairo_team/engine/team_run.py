@@ -26,7 +26,7 @@ from kairo_team.engine.ready_tasks import ReadyTasks
 from kairo_team.engine.records.journal import Places, body_here, enter_body, within
 from kairo_team.engine.records.replay import MISSING, recorded_budget, recorded_end
 from kairo_team.engine.run_scope import RunScope
-from kairo_team.engine.run_services import interruptible, open_services, passed_limits
+from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.steering import Steering
 from kairo_team.engine.suspension import EarlierSessions, Suspension, begun_with
@@ -175,7 +175,8 @@ class TeamRun:
                             anyio.create_task_group() as group,
                         ):
                             run._group, run._pool = group, TaskPool(group, run._run_body)
-                            with AWAITED_CALL:  # the task group would take a stray cancellation for its own
+                            # the task group would take a stray cancellation for its own
+                            with run._services.tracebacks.here(), AWAITED_CALL:
                                 yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
@@ -192,7 +193,7 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
-        noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings, *passed_limits(self.governor))
+        noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings)
         result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = result if self._masker is None else self._masker.value(result)
