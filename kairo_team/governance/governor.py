@@ -433,8 +433,12 @@ class Governor:
         """
         node = self._node
         with node.tree.lock:
-            tokens, dollars, loops, tool_calls = (node.allottable(dim, reserve) for dim in ALL_DIMENSIONS)
-        return (tokens, dollars, loops, tool_calls)
+            return (
+                node.allottable(TOKENS, reserve),
+                node.allottable(DOLLARS, reserve),
+                node.allottable(LOOPS, reserve),
+                node.allottable(TOOL_CALLS, reserve),
+            )
 
     @property
     def unspent(self) -> Limits:
