@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.planners import PlanMaker, RolePlanner
@@ -75,8 +75,7 @@ class ExpertTeamCoordinator:
         if judge is not None and not isinstance(judge, str):
             _check_judge(f"{owner}.judge", judge)
         for name in ("plan_approval", "replan"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"ExpertTeamCoordinator.{name} must be True or False, not {getattr(self, name)!r}")
+            check_kind(f"ExpertTeamCoordinator.{name}", getattr(self, name), bool)
         if replan and planner is None:
             raise ValueError("replan=True needs a planner= that can plan again, such as AgentPlanner(model)")
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.budget import HaltReason, check_count, check_seconds
 from kairo_team.errors import kinds_of
 
@@ -52,9 +52,8 @@ class FailurePolicy:
         check_count("FailurePolicy.retries", self.retries)
         check_seconds("FailurePolicy.backoff", self.backoff)
         check_seconds("FailurePolicy.backoff_max", self.backoff_max)
-        for name in ("try_others", "abort_team"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"FailurePolicy.{name} must be True or False, not {getattr(self, name)!r}")
+        check_kind("FailurePolicy.try_others", self.try_others, bool)
+        check_kind("FailurePolicy.abort_team", self.abort_team, bool)
         _check_errors("retry_on", () if self.retry_on is None else self.retry_on)
         _check_errors("never_on", self.never_on)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, overload
 
 from pydantic import AfterValidator, WrapSerializer
 
-from kairo_team._util.frozen import known_arguments, quick
+from kairo_team._util.frozen import check_kind, known_arguments, quick
 
 Money = Decimal | int | str | float
 """An amount in US dollars; a float stands for its shortest decimal form (0.1 is ten cents exactly)."""
@@ -196,8 +196,7 @@ class BudgetPolicy:
                 "BudgetPolicy.expect must be a Budget without seconds, such as kt.Budget(tokens=2_000), "
                 f"not {self.expect!r}"
             )
-        if not isinstance(self.allow_unpriced, bool):
-            raise ValueError(f"BudgetPolicy.allow_unpriced must be True or False, not {self.allow_unpriced!r}")
+        check_kind("BudgetPolicy.allow_unpriced", self.allow_unpriced, bool)
 
 
 @quick

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team._util.frozen import EMPTY, freeze_json
+from kairo_team._util.frozen import EMPTY, check_kind, freeze_json
 from kairo_team.budget import Usage, check_count, check_seconds
 
 if TYPE_CHECKING:
@@ -103,8 +103,7 @@ class ResourceValidation:
     """What was measured: JSON values by name, copied read-only."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.violated, bool):
-            raise ValueError(f"ResourceValidation.violated must be True or False, not {self.violated!r}")
+        check_kind("ResourceValidation.violated", self.violated, bool)
         if not isinstance(self.reason, str) or (self.violated and not self.reason.strip()):
             raise ValueError(f"a violation needs a reason in words, not {self.reason!r}")
         if not isinstance(self.metrics, Mapping):

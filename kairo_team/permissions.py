@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from kairo_team._util.frozen import check_kind
+
 SideEffect = Literal["read", "write", "system"]
 """What a tool may do: only look; change what it works on; anything else, such as running a command."""
 
@@ -25,8 +27,7 @@ class PermissionDecision:
     def __post_init__(self) -> None:
         if self.action not in get_args(PermissionAction):
             raise ValueError(f"PermissionDecision.action must be allow, deny or ask, not {self.action!r}")
-        if not isinstance(self.policy_id, str):
-            raise ValueError(f"PermissionDecision.policy_id must be a string, not {self.policy_id!r}")
+        check_kind("PermissionDecision.policy_id", self.policy_id, str)
         if not isinstance(self.reason, str) or (self.action != "allow" and not self.reason.strip()):
             raise ValueError(f"a decision to {self.action} needs a reason in words, not {self.reason!r}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, PlainSerializer
 
-from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json, known_arguments
+from kairo_team._util.frozen import EMPTY, check_kind, checked, freeze, freeze_json, known_arguments
 from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
@@ -151,12 +151,10 @@ class Member:
         check_agent(owner, agent)
         if name is not None:
             check_id(name)
-        if budget is not None and not isinstance(budget, Budget):
-            raise ValueError(f"Member.budget must be a Budget or None, not {budget!r}")
+        check_kind("Member.budget", budget, Budget, or_none=True)
         if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
             raise ValueError(f"Member.max_concurrency must be a whole number >= 1 or None, not {max_concurrency!r}")
-        if senior is not None and not isinstance(senior, Member):
-            raise ValueError(f"Member.senior must be a Member or None, not {senior!r}")
+        check_kind("Member.senior", senior, Member, or_none=True)
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
         reentrant = getattr(agent, "reentrant", not hasattr(agent, "run"))
         concurrency = max_concurrency or (None if reentrant else 1)

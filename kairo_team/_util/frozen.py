@@ -221,7 +221,7 @@ def check_kind(where: str, value: object, kind: type, *, or_none: bool = False) 
     """Raise `ValueError` unless `value` is of this kind, or None where that is allowed."""
     if isinstance(value, kind) or (or_none and value is None):
         return
-    name = "a string" if kind is str else with_article(kind.__name__)
+    name = {str: "a string", bool: "True or False"}.get(kind) or with_article(kind.__name__)
     raise ValueError(f"{where} must be {name}{' or None' if or_none else ''}, not {value!r:.80}")
 
 

@@ -35,7 +35,7 @@ F = TypeVar("F", bound="Followed")
 current: ContextVar[GraphAttempt | None] = ContextVar("kairo_team_graph_attempt", default=None)
 """The attempt that runs here; tasks and threads that LangGraph starts inherit it."""
 
-BLOCKING: Final = (
+_BLOCKING: Final = (
     "was called synchronously in the event loop's own thread, which would hold up the whole team: await its async "
     "form (ainvoke), or make the node a plain function, which runs in a thread"
 )
@@ -88,6 +88,8 @@ class GraphAttempt:
 
     def wait_for(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Call from another thread: await it in the run's event loop."""
+        if self.at_home:
+            raise RuntimeError(f"a model or tool {_BLOCKING}")
         return self._portal.call(function, *args)
 
     async def come_home(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:

@@ -18,7 +18,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables.config import var_child_runnable_config
 
 from kairo_team._util.threads import run_in_thread
-from kairo_team.agents.langgraph_attempt import BLOCKING, GraphAttempt, NotMade, current
+from kairo_team.agents.langgraph_attempt import GraphAttempt, NotMade, current
 from kairo_team.agents.langgraph_views import (
     View,
     native_reply,
@@ -147,7 +147,8 @@ def _governed_class(kind: Any, limit: str) -> Any:
         ) -> ChatResult:
             attempt = current.get()
             if attempt is not None:
-                return await attempt.come_home(_complete, attempt, self, kind, messages, {"stop": stop, **kwargs})
+                options = {"stop": stop, **kwargs}
+                return await attempt.come_home(_complete, attempt, self, kind, messages, options, _ask)
             native: Any = super()
             result: ChatResult = await native._agenerate(messages, stop, **_manager(kind, run_manager), **kwargs)  # noqa: SLF001 - what it overrides
             return result
@@ -158,7 +159,8 @@ def _governed_class(kind: Any, limit: str) -> Any:
                 native: Any = super()
                 result: ChatResult = native._generate(messages, stop, **_manager(kind, run_manager), **kwargs)  # noqa: SLF001 - what it overrides
                 return result
-            return _complete_here(attempt, self, kind, messages, {"stop": stop, **kwargs})
+            options = {"stop": stop, **kwargs}
+            return attempt.wait_for(_complete, attempt, self, kind, messages, options, _ask_in_thread)
 
         async def _astream(self, messages: Any, stop: Any = None, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
             if current.get() is None:
@@ -200,13 +202,6 @@ def _like(governed: Any, kind: Any, limit: str) -> Any:
     return governed
 
 
-async def _complete(
-    attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any]
-) -> ChatResult:
-    """Answer by the governed path."""
-    return await _go(attempt, model, kind, messages, kwargs, _ask)
-
-
 async def _ask(plain: Any, messages: Sequence[Any], options: dict[str, Any]) -> Any:
     return await plain._agenerate(list(messages), **options)  # noqa: SLF001 - what is overridden
 
@@ -215,25 +210,10 @@ async def _ask_in_thread(plain: Any, messages: Sequence[Any], options: dict[str,
     return await run_in_thread(functools.partial(plain._generate, list(messages), **options))  # noqa: SLF001 - the same
 
 
-def _complete_here(
-    attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any]
-) -> ChatResult:
-    """Answer a synchronous call."""
-    if attempt.at_home:
-        raise RuntimeError(f"a chat model {BLOCKING}")
-    return attempt.wait_for(_complete_in_thread, attempt, model, kind, messages, kwargs)
-
-
-async def _complete_in_thread(
-    attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any]
-) -> ChatResult:
-    """Answer by the governed path, with the model's synchronous call."""
-    return await _go(attempt, model, kind, messages, kwargs, _ask_in_thread)
-
-
-async def _go(
+async def _complete(
     attempt: GraphAttempt, model: Any, kind: Any, messages: Sequence[Any], kwargs: dict[str, Any], ask: Ask
 ) -> ChatResult:
+    """Answer by the governed path; `ask` calls the model itself."""
     kwargs = _offered(kwargs, attempt.context.role.allowed_tools)
     details, settings = model._get_ls_params(**kwargs), model._get_invocation_params(**kwargs)  # noqa: SLF001 - what tracers receive
 

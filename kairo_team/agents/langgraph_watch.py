@@ -12,7 +12,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingTypeStubs]
 
-from kairo_team.agents.langgraph_attempt import BLOCKING, Followed, FollowedModel, GraphAttempt
+from kairo_team.agents.langgraph_attempt import Followed, FollowedModel, GraphAttempt
 from kairo_team.agents.langgraph_models import is_governed
 from kairo_team.agents.langgraph_tools import STEERED, FollowedTool, in_pipeline
 from kairo_team.agents.langgraph_views import response_view, view
@@ -55,8 +55,6 @@ def _start(look: Callable[..., Make | None]) -> Any:
         make = look(*args, **details)
         if make is None:
             return
-        if watch.attempt.at_home:
-            raise RuntimeError(f"a model or tool {BLOCKING}")
         watch.calls[run_id.int] = watch.attempt.wait_for(watch.attempt.follow, run_id, make)
 
     return _Callback(awaited, called)

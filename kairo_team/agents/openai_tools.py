@@ -135,7 +135,7 @@ class ToolBinder:
         """Make one call; return the tool's result when nothing changed it, else the text for the model."""
         call = _Call(self, tool, context, arguments)
         described = self._described(tool, call.make)
-        alone = described.side_effect != "read" and not _runs_agent(tool)
+        alone = described.side_effect != "read" and getattr(tool, "_agent_instance", None) is None
         async with self._run.one_by_one() if alone else nullcontext():
             with self._run.ending:
                 result = await self._run.context.tool(described).call(arguments)
@@ -214,10 +214,6 @@ class _Call:
 
 async def _never(_arguments: Mapping[str, Any]) -> Any:
     raise RuntimeError("the tool is only described here")
-
-
-def _runs_agent(tool: FunctionTool) -> bool:
-    return getattr(tool, "_agent_instance", None) is not None
 
 
 def _server_of(tool: FunctionTool) -> tuple[str | None, str | None]:

@@ -14,7 +14,7 @@ from os import PathLike, fspath
 from typing import Any, Final, cast, get_args
 from urllib.parse import urlsplit
 
-from kairo_team._util.frozen import EMPTY, FrozenDict
+from kairo_team._util.frozen import EMPTY, FrozenDict, check_kind
 from kairo_team.budget import check_count
 from kairo_team.errors import MissingExtra
 from kairo_team.permissions import SideEffect
@@ -68,8 +68,7 @@ class McpServer:
         seconds = self.request_timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise ValueError(f"{owner}: request_timeout must be a finite number of seconds > 0, not {seconds!r}")
-        if not isinstance(self.trust_annotations, bool):
-            raise ValueError(f"{owner}: trust_annotations must be True or False, not {self.trust_annotations!r}")
+        check_kind(f"{owner}: trust_annotations", self.trust_annotations, bool)
         object.__setattr__(self, "side_effects", _checked_effects(owner, self.side_effects))
 
     def __repr__(self) -> str:

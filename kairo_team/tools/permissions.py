@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.permissions import PermissionDecision, SideEffect
 from kairo_team.tools.circuit import CircuitBreaker
 
@@ -36,12 +36,10 @@ class ToolPermissions:
                 "ToolPermissions.guard must have an async check(tool, arguments, side_effect), such as "
                 f"RuleGuard([...]), not {self.guard!r}"
             )
-        if not isinstance(self.plan_mode, bool):
-            raise ValueError(f"ToolPermissions.plan_mode must be True or False, not {self.plan_mode!r}")
+        check_kind("ToolPermissions.plan_mode", self.plan_mode, bool)
         if self.mcp is not None and (isinstance(self.mcp, type) or not callable(getattr(self.mcp, "refusal", None))):
             raise ValueError(f"ToolPermissions.mcp must be an McpPolicy, not {self.mcp!r}")
-        if not isinstance(self.breaker, CircuitBreaker):
-            raise ValueError(f"ToolPermissions.breaker must be a CircuitBreaker, not {self.breaker!r}")
+        check_kind("ToolPermissions.breaker", self.breaker, CircuitBreaker)
 
 
 class JointGuard:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args, overload
 
-from kairo_team._util.frozen import FrozenDict, freeze, freeze_json
+from kairo_team._util.frozen import FrozenDict, check_kind, freeze, freeze_json
 from kairo_team.messages import ToolSpec
 from kairo_team.permissions import SideEffect
 from kairo_team.tools.signature import Signature, function_of
@@ -61,8 +61,7 @@ class Tool:
         for what, function in (("call", self.call), ("check", self.check or self.call)):
             if not callable(function):
                 raise ValueError(f"{owner}: {what} must be a function, not {function!r}")
-        if not isinstance(self.description, str):
-            raise ValueError(f"{owner}: the description must be a string, not {self.description!r}")
+        check_kind(f"{owner}: the description", self.description, str)
         for what, text in (("server", self.server), ("server_tool", self.server_tool)):
             if text is not None and not isinstance(text, str):
                 raise ValueError(f"{owner}: {what} must be a string or None, not {text!r}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kairo_team._util.frozen import check_kind
 from kairo_team.budget import check_count
 from kairo_team.governance.guardrails import check_phases
 from kairo_team.governance.policies.text_readings import compiled, readings, rewrite
@@ -70,8 +71,7 @@ class ContentFilter:
             object.__setattr__(self, what, tuple(one.pattern for one in made))
         if not (self._denied or self._masked):
             raise ValueError("a ContentFilter needs patterns to deny or to mask: without any it lets everything pass")
-        if not isinstance(self.replacement, str):
-            raise ValueError(f"ContentFilter.replacement must be a string, not {self.replacement!r}")
+        check_kind("ContentFilter.replacement", self.replacement, str)
         check_count("ContentFilter.longest", self.longest, 1)
         object.__setattr__(self, "phases", check_phases(self.name, self.phases))
 
