@@ -121,7 +121,7 @@ class RunServices:
 
     def warn_of_budget(self) -> None:
         """Emit a warning, from any thread, if most of one of the run's limits is spent."""
-        if self.steering is not None:
+        if self.steering is not None and self.steering.watches:
             self.call(self.steering.warn_of_budget)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:

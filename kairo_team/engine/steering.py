@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _WARN_AT: Final = 0.8
 """The share of a limit at which a warning is emitted."""
-_NO_MARKS: Final = [inf] * len(DIMENSIONS)
 
 
 class Steering:
@@ -38,6 +37,8 @@ class Steering:
         """Has the tasks of the plan that stands now."""
         self._marks: list[float] = [limit * _WARN_AT or inf for limit in units_of(scope.governor.budget)]
         """What has to be spent, in ledger units, before a warning is emitted."""
+        self.watches = min(self._marks) < inf
+        """Whether any limit is left to warn of."""
         while (told := scope.journal.get(f"steer:{len(self.directives) + 1}", None)) is not None:
             self.directives.append(_directive(told))
 
@@ -89,8 +90,6 @@ class Steering:
     def warn_of_budget(self) -> None:
         """Warn once for each limit that is nearly spent, and again after the limit was raised."""
         marks = self._marks
-        if marks == _NO_MARKS:
-            return
         tokens, picodollars, loops, tool_calls = self._governor.spent
         if tokens >= marks[0] or picodollars >= marks[1] or loops >= marks[2] or tool_calls >= marks[3]:
             self._warn()
@@ -101,6 +100,7 @@ class Steering:
             if spent >= self._marks[place]:
                 self._marks[place] = inf
                 self._emit(events.BudgetWarned, None, None, DIMENSIONS[place], spent / limits[place])
+        self.watches = min(self._marks) < inf
 
     def _watch(self, raised: Budget) -> None:
         """Set the spending at which a warning is emitted, for the limits that were given or raised."""
@@ -108,6 +108,7 @@ class Steering:
         for place, more in enumerate(units_of(raised)):
             if more and limits[place]:
                 self._marks[place] = limits[place] * _WARN_AT
+                self.watches = True
 
     def _check_running(self) -> None:
         """Raise `RunFinished` once the run has its result: a request from another thread may come late."""

@@ -613,7 +613,8 @@ class TeamRun:
         if to is not COMPLETED or task_run.interrupted is not None:
             to, reason = task_run.real_end(to, reason, self.governor.final)
         dispatcher.end(task_run, to, reason, verdict=verdict)
-        self._steering.warn_of_budget()
+        if self._steering.watches:
+            self._steering.warn_of_budget()
 
     def _task(self, task_id: str) -> Task:
         graph = self._plan.graph
