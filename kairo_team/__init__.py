@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Planner,
         TeamCoordinator,
     )
+    from kairo_team.durable.journal import SqliteJournal
     from kairo_team.engine.preflight import PlanCheck
     from kairo_team.engine.run_handle import Run
     from kairo_team.engine.runtime import Runtime
@@ -102,6 +103,7 @@ __all__ = [
     "RunFinished",
     "RunNotFound",
     "Runtime",
+    "SqliteJournal",
     "Task",
     "TaskGraph",
     "TaskOutcome",
@@ -141,6 +143,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "budget": "Budget BudgetNode BudgetPolicy HaltReason Usage",
         "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
+        "durable.journal": "SqliteJournal",
         "engine.preflight": "PlanCheck",
         "api": "check run run_sync",
         "gates": "CallbackGate ConsoleGate DeferGate",

@@ -5,14 +5,14 @@ The library calls nothing beyond these; our own agents, coordinators and evaluat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from kairo_team._util.plugin_shapes import check_instance, check_method
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
+    from kairo_team.budget import Budget, Usage
     from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.engine.runtime import Runtime
     from kairo_team.events import Event
@@ -473,8 +473,31 @@ class TeamCoordinator(Protocol):
         ...
 
 
+class CallLog(Protocol):
+    """Where the calls of one piece of work are recorded before they are sent."""
+
+    async def sent(self, what: str, name: str, held: Usage, side_effect: str | None = None, key: str = "") -> int:
+        """Record that a call is about to be sent, which may use what is `held`; return its number once that is safe."""
+        ...
+
+    def answered(self, number: int, answer: object, usage: Usage) -> None:
+        """Take note of its answer and of what it used, until that answer is recorded."""
+        ...
+
+    async def record(self, key: str, answer: object, value: object) -> None:
+        """Record a value under a key, and with it the call that had this answer; return once that is on disk."""
+        ...
+
+    def ended(self, number: int, state: str, usage: Usage) -> None:
+        """Record the end of a call that has no answer, and what is charged for it."""
+        ...
+
+
 class Journal(Protocol):
     """Where a run's recorded steps are kept. It is internal and may change."""
+
+    durable: ClassVar[bool]
+    """It outlives the process: then it is a `DurableJournal`."""
 
     def get(self, key: str, default: object, /) -> object:
         """Return the value recorded under `key`, else `default`."""
@@ -482,6 +505,79 @@ class Journal(Protocol):
 
     def put(self, key: str, value: object, /) -> None:
         """Record `value` under `key`."""
+        ...
+
+
+class DurableJournal(Journal, Protocol):
+    """A journal that outlives its process: it records calls before they are sent, and how the run stands."""
+
+    progress: Callable[[], tuple[float, int]]
+    """Returns the seconds the run has worked, and the number of its last event."""
+    in_doubt: Collection[str]
+    """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+
+    async def sent(
+        self,
+        what: str,
+        name: str,
+        held: Usage,
+        *,
+        step: str,
+        key: str,
+        task_id: str | None,
+        member: str | None,
+        side_effect: str | None,
+        loops: int,
+    ) -> int:
+        """Record that a call is about to be sent, and wait until that is on disk; return its number."""
+        ...
+
+    def ended(self, number: int, state: str, usage: Usage) -> None:
+        """Record how a call ended, and what is charged for it."""
+        ...
+
+    def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
+        """Record the answer of a call under a key, and in the same step the end of the call."""
+        ...
+
+    async def written(self) -> None:
+        """Wait until all that was recorded is on disk; raises `JournalError` when it cannot be."""
+        ...
+
+    def keep_open(self, question: HumanRequest) -> None:
+        """Record a question that was put off."""
+        ...
+
+    def close_question(self, question_id: str) -> None:
+        """Record that the answer to a question was taken."""
+        ...
+
+    def end(self, result: TeamResult) -> None:
+        """Record how the session ended."""
+        ...
+
+
+class RunStore(Protocol):
+    """Where the runs of a runtime are kept: an internal seam without a promise."""
+
+    def begin(self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Any) -> DurableJournal:
+        """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
+        ...
+
+    def digests(self, run_id: str) -> Mapping[str, str]:
+        """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
+        ...
+
+    def recover(self, run_id: str, *, take_over: bool = False) -> Sequence[Any]:
+        """Take a run that nobody runs, and return what it, and each run inside it, goes on from."""
+        ...
+
+    def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
+        """Return the questions that wait for an answer, oldest first."""
+        ...
+
+    def answer(self, question_id: str, decision: HumanDecision) -> None:
+        """Answer a question."""
         ...
 
 

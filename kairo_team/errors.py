@@ -24,6 +24,7 @@ KairoError
 |  +- InvalidJudgement    a judge's reply cannot be read
 |  +- InvalidReply        a model's reply, or an artifact, is not of the type it must have
 |  +- TeamFailed          `TeamResult.check()` on a run that did not complete
++- JournalError           a journal cannot be used, or another process has taken the run over
 +- ContractBreach         a plug-in or the library broke its contract
    +- BadOutput           a member returned what is not an output
    +- BadExit             a plug-in raised what it must not raise, such as `SystemExit`
@@ -161,6 +162,15 @@ class PlanMismatch(Misuse, ValueError):
             f"run {run_id!r} cannot go on: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with what "
             "it was begun with, or begin a new run"
         )
+
+
+class JournalError(KairoError):
+    """A journal cannot be used, or this process may no longer write to it; `path` is its file."""
+
+    def __init__(self, path: object, problem: str) -> None:
+        self.path = str(path)
+        self.problem = problem
+        super().__init__(f"journal {self.path!r}: {problem}")
 
 
 class Interrupted(Outcome):

@@ -1,6 +1,6 @@
 """The room that answers for recorded steps: a new plan looks nothing up, a recorded one says how its tasks started."""
 
-from typing import Final, NoReturn
+from typing import ClassVar, Final, NoReturn
 
 import pytest
 
@@ -20,11 +20,16 @@ NEVER, PAID = RecordedStart.NEVER, RecordedStart.PAID
 UNPAID: Final = Unpaid("no tokens", halted=False)
 
 
-class WriteOnly(MemoryJournal):
+class WriteOnly:
     """A journal that nobody may read."""
 
-    def get(self, key: str, default: object) -> NoReturn:
+    durable: ClassVar[bool] = False
+
+    def get(self, key: str, default: object, /) -> NoReturn:
         raise AssertionError(f"{key} was looked up, default {default!r}")
+
+    def put(self, key: str, value: object, /) -> None:
+        """Record nothing."""
 
 
 def test_the_records_of_a_new_plan_look_nothing_up() -> None:

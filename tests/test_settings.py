@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -190,6 +191,17 @@ async def test_a_gate_is_asked_what_a_review_leaves_open() -> None:
     team = kt.Team("team", [kt.Member("a", good)], runtime=kt.Runtime(gate=gate))
     result = await ExpertTeamCoordinator(evaluator=Unsure()).execute(kt.TeamExecutionRequest("g"), team)
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "made a")
+
+
+@shows(kt.Runtime, "journal")
+@pytest.mark.real_time
+async def test_a_journal_keeps_what_was_run(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    await kt.run(
+        kt.Team("team", [kt.Member("a", good)]), "g", plan=kt.TaskGraph(tasks(1)), runtime=kt.Runtime(journal=journal)
+    )
+    assert [(one.team, one.goal, one.state) for one in journal.runs()] == [("team", "g", "completed")]
+    journal.close()
 
 
 @shows(kt.Member, "role", "agent", "name")

@@ -79,6 +79,8 @@ class Dispatcher:
         """Called when no task can start any more."""
         self.on_cut_attempt: Callable[[TaskRun, int, str | None], None] | None = None
         """Called for an attempt that is cut short, with its number and the reason."""
+        self.on_ended: Callable[[TaskRun], None] | None = None
+        """Called for each task that has ended."""
         self._governors = governors
         self._limited = {member for member, governor in governors.items() if governor.limited}
         self._emit = emit
@@ -316,6 +318,8 @@ class Dispatcher:
         elif pending:
             self._weight_left -= task_run.task.weight
         self.emit_end(task_run, verdict)
+        if self.on_ended is not None:
+            self.on_ended(task_run)
         for entry, cause in self.board.end(task_run.entry, accepted=to is COMPLETED):
             self._skip(entry, self._explain_skip(entry, cause))
         self.wake()
@@ -367,6 +371,8 @@ class Dispatcher:
         task_run.error = reason = task_run.skip_reason(reason) if task_run.records.earlier else reason
         self._weight_left -= task_run.task.weight
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
+        if self.on_ended is not None:
+            self.on_ended(task_run)
 
     def _give_back(self, task_run: TaskRun, to: TaskState) -> None:
         if task_run.leased is not None:

@@ -93,21 +93,30 @@ class MemberModel:
                 constraints.repeat_turn(request, response)
             return response
         turn = await constraints.begin_turn(request) if constraints is not None else 0
+        answer: ModelResponse | None = None
         try:
             directives = context.directives if self._steerable else ()
             passed = await self._guard_request(_with_directives(request, directives))
             journal.put(key, None)
             response = await (self._model.complete(passed) if on_text is None else self._model.stream(passed, on_text))
-            context.turns += 1
+            answer, context.turns = response, context.turns + 1
             response = await self._guard_reply(response)
         except GuardrailDenied as denied:
-            journal.put(key, denied)
+            await self._record(key, answer, denied)
             await self._refuse(denied)
-        journal.put(key, response)
+        await self._record(key, answer, response)
         context.denied = None
         if constraints is not None:
             await constraints.end_turn(turn, response)
         return response
+
+    async def _record(self, key: str, answer: ModelResponse | None, value: object) -> None:
+        """Record what came of a call; where that outlives the process, return once it is on disk."""
+        calls = self._context.calls
+        if calls is None:
+            self._context.services.journal.put(key, value)
+        else:
+            await calls.record(key, answer, value)
 
     async def _guard_request(self, request: ModelRequest) -> ModelRequest:
         chain = self._guardrails

@@ -110,6 +110,7 @@ class RunPlan:
         self.number += 1
         made = await self._step(make if isinstance(make, TaskGraph) else partial(self._ask, make))
         self.graph = graph = cast("TaskGraph", made)
+        self._record_graph(graph)
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
         self.foreign = self._written_by_models(graph)
         if self.recorded.is_new and self._earlier.outcomes:  # it may bring back what ended in the last one
@@ -224,8 +225,14 @@ class RunPlan:
         """Take the tasks of a change into the plan that stands, in the order of changes."""
         self._parts[number] = tuple(tasks)
         self.graph = graph = TaskGraph([task for part in sorted(self._parts) for task in self._parts[part]])
+        self._record_graph(graph)
         self.foreign = self._written_by_models(graph)
         return graph
+
+    def _record_graph(self, graph: TaskGraph) -> None:
+        """Record the plan as it stands, for a run that goes on in another process."""
+        if self._scope.journal.durable:
+            self._scope.journal.put("graph", graph)
 
     @property
     def grows_further(self) -> bool:

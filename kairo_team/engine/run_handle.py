@@ -262,6 +262,16 @@ class Runs(Mapping[str, Run]):
             self._known[run_id] = run = Run(run_id, self.leave, within=within)
         return run
 
+    def recover(self, suspension: Suspension, within: str | None) -> None:
+        """Take in a run that goes on from what a journal has."""
+        run_id = suspension.request.run_id
+        self._ended.discard(run_id)
+        self._known[run_id] = run = Run(run_id, self.leave, within=within)
+        run.suspension = suspension
+        run.end(None)
+        if within is not None:
+            self._inner.setdefault(within, {})[run_id] = run
+
     def leave(self, run: Run) -> None:
         """Forget a run that has ended, but for its id, with what waits inside it; a suspended one stays."""
         if run.suspension is not None:

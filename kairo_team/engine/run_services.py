@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
     from kairo_team.engine.steering import Steering
+    from kairo_team.errors import JournalError
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.human import HumanRequest
@@ -44,8 +45,9 @@ class RunServices:
 
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "clock",
-        "constraints", "journal", "models", "nest", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "withheld",
+        "constraints", "journal", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions",
+        "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks",
+        "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,8 @@ class RunServices:
         """Knows the directives given to the run; None outside a run."""
         self.constraints: RunConstraints | None = None
         """None where neither the team nor a member has any: then they cost nothing."""
+        self.on_journal_error: Callable[[JournalError], None] | None = None
+        """Called when a call could not be recorded, and so was not made; None outside a run."""
         self.tracebacks = Tracebacks()
         self.withheld: set[tuple[str, str | None]] = set()
         """Tool sources, and the members for which it was logged that they get nothing of them."""

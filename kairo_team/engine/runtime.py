@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
@@ -17,12 +17,13 @@ import anyio
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.masking import Masker, mask_in_log
 from kairo_team._util.plugin_shapes import as_list, check_function, check_instance, check_plug_in
+from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.journal import MemoryJournal
 from kairo_team.engine.run_handle import Run, Runs
-from kairo_team.engine.suspension import begun_with
+from kairo_team.engine.suspension import Place, begun_with, digests_of
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -42,11 +43,13 @@ if TYPE_CHECKING:
         HumanGate,
         Journal,
         ResourceConstraint,
+        RunStore,
         Subscriber,
         TeamCoordinator,
     )
     from kairo_team.engine.constraints import AskedModel
-    from kairo_team.engine.suspension import Suspension
+    from kairo_team.engine.suspension import RecoveredRun, Suspension
+    from kairo_team.errors import JournalError
     from kairo_team.governance.pricing import Price
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.human import HumanDecision, HumanRequest
@@ -66,6 +69,9 @@ class OuterAttempt(Protocol):
 
     governor: Governor
     scope: GovernorScope | None
+    step: str
+    """Its recorded step."""
+    member: str | None
 
     @property
     def allowed_tools(self) -> Sequence[Iterable[str]]:
@@ -84,6 +90,10 @@ class OuterAttempt(Protocol):
 
     def constrain(self, model: AskedModel) -> AskedModel:
         """Return a model whose calls are turns of this attempt too."""
+        ...
+
+    def lose_journal(self, error: JournalError) -> None:
+        """End the run of the attempt, because it can no longer be recorded."""
         ...
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
@@ -117,6 +127,7 @@ class Runtime:
         constraints: Iterable[ResourceConstraint] = (),
         guardrails: Iterable[GuardrailPolicy] = (),
         templates: Mapping[str, str] | None = None,
+        journal: RunStore | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -130,7 +141,8 @@ class Runtime:
         `model_retry` says which failed model calls are tried again; None is `ModelRetry()`, `ModelRetry(retries=0)` is
         none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
         `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
-        `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`).
+        `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`). `journal` records every run,
+        such as `SqliteJournal("runs.db")`: a run whose process died goes on with `resume` in a new one.
         """
         self.subscribers = _check_subscribers(subscribers)
         self.models = ModelResolver(models)
@@ -149,6 +161,10 @@ class Runtime:
         GuardrailChain(self.guardrails)  # refuses one that does not name its phases
         self.prompts = Prompts(templates)
         self.templates = dict(templates or {})
+        if journal is not None:
+            check_instance("Runtime.journal", "a journal", journal)
+        self.store = journal
+        """Where runs are recorded; None: in memory."""
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None
         self.within: str | None = None
@@ -238,13 +254,20 @@ class Runtime:
         *,
         coordinator: TeamCoordinator | None = None,
         budget: Budget | None = None,
+        take_over: bool = False,
+        allow_changes: Collection[str] = (),
     ) -> TeamResult:
         """Go on with a suspended run: finished work is not repeated, and what is still open suspends it again.
 
-        `team` and `coordinator` are those it was begun with; `budget` replaces the run's, what was spent counts. Raises
-        `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team with other roles, and
-        `InsufficientBudget` or `HaltError` where the runtime's own budget does not cover it: it goes on waiting.
+        With a journal also with a run whose process died, in any process; `take_over` takes it from one that lives,
+        which then records and sends nothing more. `team` and `coordinator` are those it was begun with;
+        `allow_changes` names what may have changed since, as `PlanMismatch` names it. `budget` replaces the run's, what
+        was spent counts. Raises `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team
+        with other roles or instructions, and `InsufficientBudget` or `HaltError` where the runtime's own budget does
+        not cover it: it goes on waiting.
         """
+        if self.store is not None and self.within is None:
+            await self._recover(self.store, run_id, team, take_over=take_over, allow_changes=allow_changes)
         run = self.runs[run_id]
         earlier = self._suspension(run)
         for field, was in earlier.begun_with.items():
@@ -257,6 +280,7 @@ class Runtime:
             earlier = earlier._replace(budget=root_budget(replace(earlier.request.config, budget=budget)))
         if run.within is None and self.governor is not None:
             self.governor.carve_again(team.name, earlier.budget, earlier.usage).close()
+        earlier = earlier._replace(begun_with=begun_with(earlier.request, team))
         run.suspension = earlier
         execute = self._executing(team, earlier.request, coordinator)
         run.resuming = True
@@ -265,6 +289,21 @@ class Runtime:
         finally:
             run.resuming = False
         return result
+
+    async def _recover(
+        self, journal: RunStore, run_id: str, team: Team, *, take_over: bool, allow_changes: Collection[str]
+    ) -> None:
+        """Take a run from the journal, with the runs inside it; `PlanMismatch` for what has changed since it began."""
+        if run_id in self.runs and (self.runs[run_id].live or self.runs[run_id].resuming):
+            raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
+        digests = await run_in_thread(partial(journal.digests, run_id))
+        now = digests_of(team, self.templates)
+        for name in sorted({*digests, *now} - set(allow_changes)):
+            if digests.get(name) != now.get(name):
+                raise PlanMismatch(run_id, name, digests.get(name, "nothing")[:8], now.get(name, "nothing")[:8])
+        for found in await run_in_thread(partial(journal.recover, run_id, take_over=take_over)):
+            recovered: RecoveredRun = found
+            self.runs.recover(recovered.suspension, recovered.within)
 
     def _suspension(self, run: Run) -> Suspension:
         """Return what a run goes on from; raises for one that cannot go on, or not here."""
@@ -281,6 +320,8 @@ class Runtime:
 
         Those of a run inside another, of a team whose member is a team, are questions of both.
         """
+        if self.store is not None:
+            return self.store.pending(run_id)
         runs = self.runs.handles() if run_id is None else self.runs.waiting_in(run_id)
         return tuple(one for run in runs if run.suspension for one in run.suspension.inbox.open.values())
 
@@ -290,6 +331,9 @@ class Runtime:
         In any order, from any thread; the same answer twice is one. Raises `NoQuestion` for an id that is not open,
         `Misuse` for another answer than the first.
         """
+        if self.store is not None:
+            self.store.answer(question_id, decision)
+            return
         for run in self.runs.handles():
             suspension = run.suspension
             if suspension is not None and question_id in suspension.inbox:
@@ -357,6 +401,14 @@ class Runtime:
         shared = self.governor is not None and self.within is None
         if governor is not None and shared:  # a nested run stays in the budget tree of the run around it
             governor.forget()
+
+    async def open_journal(self, request: TeamExecutionRequest, team: Team) -> Journal:
+        """Return where the steps of a new run are recorded; raises `RunExists` for an id that is recorded."""
+        if self.store is None:
+            return self.journal_for(request.run_id)
+        outer = self.outer_attempt
+        place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
+        return await run_in_thread(self.store.begin, request, team.name, digests_of(team, self.templates), place)
 
     def journal_for(self, run_id: str) -> Journal:
         """Return where the run's steps are recorded: an internal seam without a promise."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Budget, Usage, difference
+from kairo_team.output_types import schema_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Journal
@@ -36,6 +38,35 @@ class Suspension(NamedTuple):
     """The plan as it stood."""
     spent_by: Mapping[str, Usage]
     """What was spent with each member, by name."""
+
+
+class Place(NamedTuple):
+    """Where in another run a run is made: in an attempt of it."""
+
+    run_id: str
+    step: str
+    member: str | None
+
+
+class RecoveredRun(NamedTuple):
+    """A run that goes on in another process than it began in."""
+
+    suspension: Suspension
+    within: str | None
+    """The run it is a part of."""
+
+
+def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a digest of everything that shapes what a team is asked, by name."""
+    parts: dict[str, object] = {}
+    for member in team.everyone:
+        role = member.role
+        parts[f"instructions of role {role.id!r}"] = role.instructions
+    parts |= {f"output type {name!r}": schema_of(kind) for name, kind in team.output_types.items()}
+    parts |= {f"template {name!r}": text for name, text in templates.items()}
+    return {
+        name: hashlib.sha256(repr(part).encode("utf-8", "surrogatepass")).hexdigest() for name, part in parts.items()
+    }
 
 
 def begun_with(request: TeamExecutionRequest, team: Team) -> Mapping[str, object]:

@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
@@ -33,7 +33,7 @@ from kairo_team.engine.suspension import EarlierSessions, Suspension, begun_with
 from kairo_team.engine.task_pool import TaskPool, background
 from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import ContractBreach, IllegalMove, Interrupted, Misuse, TeamAborted
+from kairo_team.errors import ContractBreach, IllegalMove, Interrupted, JournalError, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of, problem_of
 from kairo_team.prompts import Prompts
@@ -44,7 +44,7 @@ from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import HumanGate
+    from kairo_team.contracts import DurableJournal, HumanGate, Journal
     from kairo_team.engine.run_handle import Run
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.verdicts import Finding
@@ -70,6 +70,7 @@ class TeamRun:
         team: Team,
         runtime: Runtime,
         handle: Run,
+        journal: Journal,
         *,
         tolerate_failures: bool,
         prompts: Prompts,
@@ -80,12 +81,16 @@ class TeamRun:
         self.team = team
         self.config = request.config
         self.clock = LoopClock()
-        self.journal = runtime.journal_for(request.run_id) if earlier is None else earlier.journal
+        self.journal = journal
         spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
         early_end = recorded_end(self.journal)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
+        self._kept = cast("DurableJournal", journal) if journal.durable else None
+        """The journal, where it outlives the process."""
+        if self._kept is not None:
+            self._kept.progress = lambda: (self.governor.usage.seconds, self.bus.seq)
         self._masker = runtime.masker if runtime.secrets else None
         self.emit: Callable[..., None] = self.bus.emit if self._masker is None else self._emit_masked
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
@@ -108,6 +113,7 @@ class TeamRun:
         self._services = open_services(
             scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
         )
+        self._services.on_journal_error = self.stop_unrecorded
         self._timeouts = self._supervisor.timeouts
         self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
@@ -155,11 +161,14 @@ class TeamRun:
         handle = runtime.enter(request.run_id)
         run: TeamRun | None = None
         try:
+            earlier = handle.suspension
+            journal = await runtime.open_journal(request, team) if earlier is None else earlier.journal
             run = cls(
                 request,
                 team,
                 runtime,
                 handle,
+                journal,
                 tolerate_failures=tolerate_failures,
                 prompts=Prompts({**runtime.templates, **templates}) if templates else runtime.prompts,
                 gate=gate or runtime.gate,
@@ -181,6 +190,7 @@ class TeamRun:
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
                     run._finish()
+            await run._let_be_written()
         finally:
             handle.end(None if run is None else run._result)
             runtime.forget(handle, None if run is None else run.governor)
@@ -201,6 +211,27 @@ class TeamRun:
         self._move(RunState(result.status))
         self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
+
+    async def _let_be_written(self) -> None:
+        """Wait until the end of the run is on disk, if it is kept there."""
+        if self._kept is None or self._result is None:
+            return
+        self._kept.end(self._result)
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._kept.written()
+            except JournalError as error:
+                _logger.warning("the end of run %r is not recorded: %s", self.request.run_id, error)
+
+    def stop_unrecorded(self, error: JournalError) -> None:
+        """End the run as FAILED: what it does next could not be recorded."""
+        self._ending.error = self._ending.error or error
+        self._ending.aborted = True
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+
+    def _record_end(self, task_run: TaskRun) -> None:
+        self.journal.put(f"outcome:{task_run.task.id}", task_run.outcome())
 
     def _emit_masked(self, kind: type[events.Event], *own: Any) -> None:
         self.bus.emit(kind, *(own if self._masker is None else self._masker.value(own)))
@@ -394,6 +425,8 @@ class TeamRun:
         board = ReadyTasks(graph, bound, {one.id: one.concurrency for one in self.team.everyone})
         self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
         self._task_runs = self._dispatcher.tasks
+        if self._kept is not None:
+            self._dispatcher.on_ended = self._record_end
         self._steering.dispatcher = self._dispatcher
         self._attempts = AttemptRunner(
             self._scope,

@@ -15,7 +15,7 @@ from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team.budget import Usage, difference
 from kairo_team.engine.constraints import ConstrainedModel
 from kairo_team.engine.member_model import MemberModel
-from kairo_team.errors import known
+from kairo_team.errors import JournalError, known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
@@ -28,7 +28,7 @@ from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import ChatModel, GovernedChatModel, GuardrailPolicy, ToolSource
+    from kairo_team.contracts import CallLog, ChatModel, DurableJournal, GovernedChatModel, GuardrailPolicy, ToolSource
     from kairo_team.engine.constraints import AskedModel
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
@@ -55,13 +55,66 @@ _OF_A_TOOL_CALL: Final = FrozenDict(
 """What follows from each answer to a question about a tool call."""
 
 
+class _CallLog:
+    """Records the calls of one piece of work before they are sent; fulfils `contracts.CallLog`."""
+
+    __slots__ = ("_answered", "_context", "_journal")
+
+    def __init__(self, context: WorkContext, journal: DurableJournal) -> None:
+        self._context = context
+        self._journal = journal
+        self._answered: dict[int, tuple[object, int, Usage]] = {}
+        """By the identity of an answer that is not recorded yet: the answer, its call, and what it used."""
+
+    async def sent(self, what: str, name: str, held: Usage, side_effect: str | None = None, key: str = "") -> int:
+        """Record that a call is about to be sent; where that fails the run ends, and nothing is sent."""
+        context = self._context
+        loops = context.usage.loops
+        try:
+            return await self._journal.sent(
+                what,
+                name,
+                held,
+                step=context.step,
+                key=key,
+                task_id=context.task_id,
+                member=context.member,
+                side_effect=side_effect,
+                loops=loops,
+            )
+        except JournalError as error:
+            context.lose_journal(error)
+            raise
+
+    def answered(self, number: int, answer: object, usage: Usage) -> None:
+        """Take note of its answer and of what it used, until that answer is recorded."""
+        self._answered[id(answer)] = (answer, number, usage)
+
+    async def record(self, key: str, answer: object, value: object) -> None:
+        """Record a value under a key, and with it the call that had this answer; return once that is on disk."""
+        _, number, usage = self._answered.pop(id(answer), (None, 0, _NOTHING))
+        if number:
+            self._journal.put_answer(key, value, number, usage)
+        else:
+            self._journal.put(key, value)
+        try:
+            await self._journal.written()
+        except JournalError as error:
+            self._context.lose_journal(error)
+            raise
+
+    def ended(self, number: int, state: str, usage: Usage) -> None:
+        """Record the end of a call that has no answer, and what is charged for it."""
+        self._journal.ended(number, state, usage)
+
+
 class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_step", "_uses", "constraints", "denied", "directives_seen",
+        "_brought", "_calls", "_pipeline", "_uses", "calls", "constraints", "denied", "directives_seen",
         "foreign", "governor", "interrupted", "kept", "member", "output_type", "raised", "role", "scope", "services",
-        "spent_before", "task_id", "turns",
+        "spent_before", "step", "task_id", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -93,7 +146,11 @@ class WorkContext:
         """How many directives the prompt has already."""
         self.foreign = services.outer_attempt is not None
         """A model may have written the goal or the task: another team's member asks, or a planner did."""
-        self._step = step
+        self.step = step
+        """Its recorded step, or its name in the run."""
+        journal: Any = services.journal
+        self.calls: CallLog | None = _CallLog(self, journal) if journal.durable else None
+        """Records its calls before they are sent; None where nothing outlives the process."""
         self._calls: dict[str, int] | None = None
         self._uses: dict[str, int] | None = None
         self._pipeline: ToolPipeline | None = None
@@ -113,6 +170,13 @@ class WorkContext:
         if self.interrupted is None and self.scope is not None:
             self.interrupted = by
             self.scope.cancel()
+
+    def lose_journal(self, error: JournalError) -> None:
+        """End the run, and every run around it: what they do next could not be recorded."""
+        if self.services.on_journal_error is not None:
+            self.services.on_journal_error(error)
+        if self.services.outer_attempt is not None:
+            self.services.outer_attempt.lose_journal(error)
 
     def output(
         self, artifact: Artifact, status: AgentStatus = AgentStatus.COMPLETED, error: str | None = None
@@ -187,7 +251,13 @@ class WorkContext:
         services = self.services
         found = services.models.resolve(model)
         governed = GovernedModel(
-            found, self.governor, self._report_model, services.prices, services.rules, services.note_overshoot
+            found,
+            self.governor,
+            self._report_model,
+            services.prices,
+            services.rules,
+            services.note_overshoot,
+            self.calls,
         )
         limited = governed if services.outer_attempt is None else services.outer_attempt.constrain(governed)
         steerable = getattr(found, "steerable", True)
@@ -232,7 +302,7 @@ class WorkContext:
         """Return what was recorded at this use of the name when the work was first done, else make it and record it."""
         self._uses = self._uses or {}
         self._uses[name] = number = self._uses.get(name, 0) + 1
-        key, journal = f"said:{self._step}:{name}:{number}", self.services.journal
+        key, journal = f"said:{self.step}:{name}:{number}", self.services.journal
         found = journal.get(key, _MISSING)
         if found is not _MISSING:
             return found
@@ -266,7 +336,7 @@ class WorkContext:
         digest = hashlib.sha256(asked).hexdigest()[:16]
         self._calls = self._calls or {}
         self._calls[digest] = number = self._calls.get(digest, 0) + 1
-        return f"call:{self._step}:{digest}:{number}"
+        return f"call:{self.step}:{digest}:{number}"
 
     async def approve_tool(
         self, call: str, tool: str, arguments: Mapping[str, Any], reason: str
@@ -280,11 +350,11 @@ class WorkContext:
         if questions is None or self.task_id is None:
             return None
         subject = f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-        attempt = int(self._step.rpartition(":")[2])
+        attempt = int(self.step.rpartition(":")[2])
         text = f"may {self.member!r} call {tool!r}? {reason}"
         asked = HumanRequest("tool", text, subject, self.task_id, self.member, attempt, consequences=_OF_A_TOOL_CALL)
         which = ":".join(call.rsplit(":", 2)[1:])
-        key = f"human:{self._step.partition(':')[2]}:tool:{which}:{asked.digest[:16]}"
+        key = f"human:{self.step.partition(':')[2]}:tool:{which}:{asked.digest[:16]}"
         decision = await questions.ask(key, asked)
         if decision is not None and decision.action == "defer":
             await self.put_off(questions.identified(asked, key))
@@ -350,6 +420,8 @@ class WorkContext:
                 approve=self.approve_tool if services.questions is not None and services.questions.gate else None,
                 recall=self.recall_tool if self.task_id is not None else None,
                 record=services.journal.put,
+                calls=self.calls,
+                doubted=cast("DurableJournal", services.journal).in_doubt if services.journal.durable else (),
             )
         return self._pipeline
 

@@ -22,13 +22,14 @@ from kairo_team.plugin_calls import failure_of
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from kairo_team.contracts import ChatModel
+    from kairo_team.contracts import CallLog, ChatModel
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.pricing import Tariff
     from kairo_team.messages import Message, ModelRequest, ToolSpec
 
 DEFAULT_MAX_TOKENS: Final = 4096
 """Tokens held for a reply when neither the request nor the model limits its length."""
+_NOTHING: Final = Usage()
 _PER_MESSAGE: Final = 16
 _PER_REQUEST: Final = 32
 """Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
@@ -93,7 +94,7 @@ class GovernedModel:
     it provably did not (`ModelCallError.unspent`). A retry is a call like any other: guards, limits, a hold of its own.
     """
 
-    __slots__ = ("_governor", "_model", "_prices", "_report", "_report_overshoot", "_rules")
+    __slots__ = ("_calls", "_governor", "_model", "_prices", "_report", "_report_overshoot", "_rules")
 
     def __init__(
         self,
@@ -103,8 +104,11 @@ class GovernedModel:
         prices: PriceBook | None = None,
         rules: CallRules = RULES,
         report_overshoot: ReportOvershoot | None = None,
+        calls: CallLog | None = None,
     ) -> None:
+        """Take a model and what governs it; `calls` records each try before it is sent."""
         self._model = model
+        self._calls = calls
         self._report_overshoot = report_overshoot
         self._governor = governor
         self._report = report
@@ -189,45 +193,69 @@ class GovernedModel:
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
             turn.tokens = hold.tokens
             capped = request if most == request.max_tokens else replace(request, max_tokens=most)
-            response = await self._call(model, capped, hold, sender, turn)
+            number, response = await self._call(model, capped, hold, sender, turn)
             if response.usage is not None:
                 turn.tokens = response.usage.tokens
-            return self._settle(model, hold, response, tariff)
+            return self._settle(model, hold, number, response, tariff)
 
     async def _call(
         self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _PieceSender | None, turn: Turn
-    ) -> ModelResponse:
+    ) -> tuple[int, ModelResponse]:
+        """Record the call and make it; return its number in the record, and the reply."""
+        number = await self._record_intent(model, hold)
         try:
             if sender is not None:
-                return await sender.stream(model, request)
-            return _checked(model, await model.complete(request))
+                return number, await sender.stream(model, request)
+            return number, _checked(model, await model.complete(request))
         except (ModelUnavailable, MissingExtra):
             hold.release()
             turn.tokens = 0
+            self._record_end(number, "unsent", _NOTHING)
             raise
         except BaseException as raised:  # noqa: BLE001 - all of it is raised
             error = failure_of(raised)
             spent = _all_of(hold)
             if isinstance(error, ModelCallError) and error.unspent:
                 hold.release()
-                spent = Usage()
+                spent = _NOTHING
                 turn.tokens = 0
+            self._record_end(number, "unknown" if error is None else "failed", spent)
             self._report(model.name, "unknown" if error is None else "error", hold.tokens, spent)
             raise error or raised  # noqa: B904 - it has its cause already
 
-    def _settle(self, model: ChatModel, hold: Reservation, response: ModelResponse, tariff: Tariff) -> ModelResponse:
+    async def _record_intent(self, model: ChatModel, hold: Reservation) -> int:
+        """Record that a call is about to be sent, where calls are recorded; one that cannot be is not paid for."""
+        if self._calls is None:
+            return 0
+        try:
+            return await self._calls.sent("model", model.name, _all_of(hold))
+        except BaseException:
+            hold.release()
+            raise
+
+    def _record_end(self, number: int, state: str, spent: Usage) -> None:
+        if self._calls is not None:
+            self._calls.ended(number, state, spent)
+
+    def _settle(
+        self, model: ChatModel, hold: Reservation, number: int, response: ModelResponse, tariff: Tariff
+    ) -> ModelResponse:
         """Book the usage and return the reply with its dollars: the provider's figure, else the tariff's."""
         usage = response.usage
         if usage is None:
-            self._report(model.name, "unknown", hold.tokens, _all_of(hold))
-            return response  # leaving the reservation unsettled charges all of it
-        if not usage.dollars:
-            usage = replace(usage, dollars=tariff.cost(usage, response.billing))
-        hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
-        if hold.overshoot and self._report_overshoot is not None:
-            self._report_overshoot(model.name, Usage(hold.tokens, dollars=hold.dollars), usage)
-        self._report(model.name, "ok", hold.tokens, usage)
-        return replace(response, usage=usage)
+            usage = _all_of(hold)  # leaving the reservation unsettled charges all of it
+            self._report(model.name, "unknown", hold.tokens, usage)
+        else:
+            if not usage.dollars:
+                usage = replace(usage, dollars=tariff.cost(usage, response.billing))
+            hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
+            if hold.overshoot and self._report_overshoot is not None:
+                self._report_overshoot(model.name, Usage(hold.tokens, dollars=hold.dollars), usage)
+            self._report(model.name, "ok", hold.tokens, usage)
+            response = replace(response, usage=usage)
+        if self._calls is not None:
+            self._calls.answered(number, response, usage)
+        return response
 
     def _tariff(self, model: ChatModel, request: ModelRequest) -> Tariff:
         """Return the tariff of the call; without a price it is free when dollars are not limited."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -11,6 +11,7 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team._util.frozen import EMPTY
+from kairo_team.budget import Usage
 from kairo_team.errors import HaltError, InsufficientBudget, known
 from kairo_team.governance.guardrails import (
     GuardrailAction,
@@ -31,6 +32,7 @@ from kairo_team.tools.sanitize import Sanitizer
 from kairo_team.tools.toolbox import GovernedTool, Toolbox
 
 if TYPE_CHECKING:
+    from kairo_team.contracts import CallLog
     from kairo_team.governance.governor import Governor, Reservation
     from kairo_team.governance.guardrails import GuardrailOutcome, GuardrailPayload, GuardrailRuling
     from kairo_team.governance.policies.mcp_policy import McpPolicy
@@ -54,6 +56,7 @@ MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
 
 _OPEN: Final = ToolPermissions()
+_ONE_CALL: Final = Usage(tool_calls=1)
 
 
 class ToolPipeline:
@@ -65,8 +68,8 @@ class ToolPipeline:
     """
 
     __slots__ = (
-        "_allowed", "_approve", "_guardrails", "_mcp", "_member", "_metadata", "_on_call", "_on_decision",
-        "_permissions", "_recall", "_record", "_sanitize", "_with_mcp", "breakers", "governor",
+        "_allowed", "_approve", "_calls", "_doubted", "_guardrails", "_mcp", "_member", "_metadata", "_on_call",
+        "_on_decision", "_permissions", "_recall", "_record", "_sanitize", "_with_mcp", "breakers", "governor",
     )  # fmt: skip
 
     def __init__(
@@ -86,13 +89,16 @@ class ToolPipeline:
         approve: Approve | None = None,
         recall: Recall | None = None,
         record: Callable[[str, ToolResult | None], None] | None = None,
+        calls: CallLog | None = None,
+        doubted: Collection[str] = (),
     ) -> None:
         """Make the pipeline of one member, for one attempt.
 
         `allowed` are names of tools (of an MCP server's also `server/tool`); None is all. `also` are more such lists,
         those of roles around the run: a tool must be in each. `breakers` are the run's, or fresh ones. `metadata` is
         what guardrails receive about the work. `approve` asks a person. `recall` names a call and returns its recorded
-        result; `record` records the result under that name.
+        result; `record` records the result under that name. `calls` records each call before it is made; `doubted` are
+        the names of calls that an earlier session of the run made, and of which nobody saw the end.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
@@ -108,6 +114,8 @@ class ToolPipeline:
         self._approve = approve
         self._recall = recall
         self._record = record
+        self._calls = calls
+        self._doubted = doubted
         self._mcp: McpPolicy | None = None
         self._with_mcp: GuardrailChain | None = None
 
@@ -135,7 +143,10 @@ class ToolPipeline:
         self._record(key, None)
         result = await self._call(tool, arguments, key)
         if result.refused_by is None:
-            self._record(key, result)
+            if self._calls is None:
+                self._record(key, result)
+            else:
+                await self._calls.record(key, result, result)
         return result
 
     async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> ToolResult:
@@ -147,7 +158,8 @@ class ToolPipeline:
             checked = await self._admit(tool, arguments, key)
             await checkpoint_if_cancelled()  # a call that never starts is not charged
             with self._hold():
-                result = await self._execute(tool, checked)
+                number = await self._record_intent(tool, key)
+                result = await self._execute(tool, checked, number)
             works = not result.is_error
         except CallRefusedError as refused:
             return self.refuse(tool.name, refused.by, str(refused))
@@ -155,7 +167,23 @@ class ToolPipeline:
             self.breakers.end(tool.name, ticket, works)
         if self._guardrails is not None or tool.server is not None:
             result = await self._look_at_result(tool, result)
-        return self._finish(tool, result)
+        finished = self._finish(tool, result)
+        if self._calls is not None:
+            self._calls.answered(number, finished, _ONE_CALL)
+        return finished
+
+    async def _record_intent(self, tool: Tool, key: str) -> int:
+        """Record that a call is about to be made, where calls are recorded; return its number there."""
+        if self._calls is None:
+            return 0
+        return await self._calls.sent("tool", tool.name, _ONE_CALL, tool.side_effect, key)
+
+    async def _check_doubt(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
+        """Raise where a call that changes something was made before and nobody saw its end, unless a person agrees."""
+        if key not in self._doubted or tool.side_effect == "read" or tool.idempotent:
+            return
+        reason = "it was called before the run was interrupted, and nobody knows whether it was done"
+        await self._check_approved(tool, seen, key, "in-doubt", reason)
 
     def refuse(self, name: str, by: str, reason: str) -> ToolResult:
         """Make the result of a call that did not happen, and report it."""
@@ -167,6 +195,8 @@ class ToolPipeline:
         """Return the arguments the tool is to be run with, once every stage before it agreed; `key` names the call."""
         self._check_static(tool)
         checked = check_arguments(tool, arguments)
+        if self._doubted:
+            await self._check_doubt(tool, seen_arguments(checked), key)
         if self._permissions.guard is None and tool.server is None and self._guardrails is None:
             return checked
         seen = seen_arguments(checked)
@@ -246,7 +276,7 @@ class ToolPipeline:
         except InsufficientBudget as error:
             raise CallRefusedError("budget", f"no tool call is left to make: {error}") from error
 
-    async def _execute(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolResult:
+    async def _execute(self, tool: Tool, arguments: Mapping[str, Any], number: int) -> ToolResult:
         """Run the tool; its exception becomes an error result, unless it ends the attempt."""
         try:
             return _result_of(await _run(tool, arguments))
@@ -258,6 +288,8 @@ class ToolPipeline:
             end = passing(error)
             if end is None:
                 return ToolResult(describe_error(error), is_error=True)
+            if self._calls is not None:
+                self._calls.ended(number, "failed", _ONE_CALL)
             self._report_cut(tool.name, describe_error(end))
             if end is raised:
                 raise

@@ -47,6 +47,8 @@ class Tool:
     takes them as they come."""
     timeout: float | None = None
     """Seconds one call may take; None is no limit of its own."""
+    idempotent: bool = False
+    """A second call with the same arguments changes nothing more: it may be made again after a crash."""
     server: str | None = None
     """Name of the MCP server it belongs to."""
     server_tool: str | None = None
@@ -82,6 +84,7 @@ class _Marks:
     description: str | None = None
     side_effect: SideEffect | None = None
     timeout: float | None = None
+    idempotent: bool = False
 
 
 @overload
@@ -93,6 +96,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
+    idempotent: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Any = None,
@@ -102,14 +106,16 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
+    idempotent: bool = False,
 ) -> Any:
     """Mark a typed function as a tool: `@tool`, or `@tool(side_effect="read")`. The function does not change.
 
-    `name` and `description` default to the function's own; `timeout` is seconds of one call. Anything unmarked may be
-    used as a tool too; it then counts as "system".
+    `name` and `description` default to the function's own; `timeout` is seconds of one call. One that is `idempotent`
+    is called again after a crash in which nobody saw its end. Anything unmarked may be used as a tool too; it then
+    counts as "system".
     """
     _check_options("@tool", side_effect, timeout)
-    marks = _Marks(name, description, side_effect, timeout)
+    marks = _Marks(name, description, side_effect, timeout, idempotent)
     return partial(_mark, marks) if function is None else _mark(marks, function)
 
 
@@ -149,6 +155,7 @@ def as_tool(
         "description": signature.description if marks.description is None else marks.description,
         "side_effect": marks.side_effect or "system",
         "timeout": marks.timeout,
+        "idempotent": marks.idempotent,
         **chosen,
     }
     return Tool(call=signature.call, check=signature.check, parameters=signature.schema, **options)

@@ -6,13 +6,14 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 
 class MemoryJournal(dict[str, object]):
     """A run's recorded steps in the order they were made; give `records` of an earlier run to replay it."""
 
     __slots__ = ()
+    durable: ClassVar[bool] = False
 
     put = dict[str, object].__setitem__
 

@@ -1,0 +1,409 @@
+"""`SqliteJournal`: where runs are recorded on disk, to go on after their process has died."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
+
+from kairo_team._util.frozen import known_arguments
+from kairo_team.budget import Usage, to_picodollars
+from kairo_team.durable import recovery
+from kairo_team.durable.codec import NotRecordable, decode, encode
+from kairo_team.durable.database import Database, Writing
+from kairo_team.durable.owners import HOST, Owner, is_alive
+from kairo_team.engine.suspension import Place, RecoveredRun
+from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from kairo_team.durable.database import Statement, Sync
+    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.results import TeamResult
+    from kairo_team.team import TeamExecutionRequest
+
+_logger = logging.getLogger("kairo_team")
+
+_NOTHING: Final = Usage()
+ENDED: Final = ("completed", "degraded", "failed", "timeout")
+"""States in which a run has a result and cannot go on."""
+
+
+class RecordedRun(NamedTuple):
+    """A run as its journal shows it."""
+
+    run_id: str
+    team: str
+    goal: str
+    state: str
+    """`running`, `suspended`, `interrupted` (its process is gone), or how it ended: `completed`, `degraded`, ..."""
+    parent: str | None
+    """The run it is a part of."""
+    usage: Usage
+    """What it has spent, calls with an unknown end included in full."""
+    seconds: float
+    """How long it has worked."""
+    started_at: float
+    """Seconds since 1970."""
+    updated_at: float
+
+
+class RecordedCall(NamedTuple):
+    """One try of a call of a model or a tool, as its journal shows it."""
+
+    what: str
+    """`model` or `tool`."""
+    name: str
+    task_id: str | None
+    member: str | None
+    state: str
+    """`sent`, `answered`, `failed`, `unknown` (charged in full) or `unsent` (it never left)."""
+    usage: Usage
+    """What is charged: what it used, or what was held for it while nobody knows."""
+    sent_at: float
+
+
+@known_arguments
+class SqliteJournal:
+    """Records runs in one SQLite file, so that they survive their process: `Runtime(journal=SqliteJournal("runs.db"))`.
+
+    Every model and tool call is on disk before it is sent, and its answer before anybody sees it. `sync="full"` waits
+    for the disk itself before a call is sent, `"normal"` for the operating system: then a power failure, but no crash
+    of the process, may lose the last calls. Any number of processes of one machine may share the file; a run has one
+    owner at a time. Raises `JournalError` for a file that cannot be used.
+    """
+
+    def __init__(self, path: str | Path, *, sync: Sync = "full") -> None:
+        if sync not in ("full", "normal"):
+            raise ValueError(f"SqliteJournal(sync=) is 'full' or 'normal', not {sync!r}")
+        if not isinstance(path, str | Path) or not str(path):
+            raise ValueError(f"SqliteJournal takes the path of a file, such as 'runs.db', not {path!r}")
+        from importlib.metadata import version  # slow to import
+
+        self.database = Database(path, sync, version("kairo-team"))
+        self._owner: Owner | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.database.path
+
+    def close(self) -> None:
+        """Write what is left, and give up the ownership of runs; the journal may be used again."""
+        self.database.close()
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.close()
+
+    # ------------------------------------------------------------------ what is recorded
+
+    def runs(self, *, state: str | None = None, team: str | None = None) -> tuple[RecordedRun, ...]:
+        """Return the recorded runs, the newest first, those inside others left out; of one state or team, if given."""
+        with self.database.reading() as connection:
+            rows = connection.execute("SELECT * FROM run WHERE parent IS NULL ORDER BY started_at DESC, run_id")
+            found = [self._recorded(connection, row) for row in rows]
+        return tuple(one for one in found if state in (None, one.state) and team in (None, one.team))
+
+    def show(self, run_id: str) -> RecordedRun:
+        """Return one recorded run; raises `RunNotFound`."""
+        with self.database.reading() as connection:
+            return self._recorded(connection, self._row(connection, run_id))
+
+    def result(self, run_id: str) -> TeamResult | None:
+        """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
+        with self.database.reading() as connection:
+            row = self._row(connection, run_id)
+        return None if row["result"] is None else cast("TeamResult", decode(row["result"]))
+
+    def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
+        """Return every try of a call of a run, and of those inside it, in the order they were sent."""
+        with self.database.reading() as connection:
+            self._row(connection, run_id)
+            return tuple(map(_call_of, recovery.calls_of(connection, run_id)))
+
+    def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
+        """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
+        with self.database.reading() as connection:
+            row = self._row(connection, run_id)
+            live = row["epoch"] if self._state(connection, row) == "running" else None
+            rows = [one for one in recovery.calls_of(connection, run_id) if one["state"] == "sent"]
+        return tuple(_call_of(one) for one in rows if one["epoch"] != live)
+
+    def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
+        """Delete a run with all that is inside it, or every ended run not touched for `older_than` seconds.
+
+        Returns how many were deleted. Raises `RunNotFound`, and `Misuse` for a run that a living process has.
+        """
+        if (run_id is None) == (older_than is None):
+            raise ValueError("forget takes a run's id, or older_than= in seconds")
+        with self.database.writing() as connection:
+            if run_id is not None:
+                row = self._row(connection, run_id)
+                if self._state(connection, row) == "running":
+                    raise Misuse(f"run {run_id!r} is running: cancel it first")
+                chosen = [run_id]
+            else:
+                sql = "SELECT run_id, state FROM run WHERE parent IS NULL AND updated_at < ?"
+                rows = connection.execute(sql, (time.time() - cast("float", older_than),)).fetchall()
+                chosen = [row["run_id"] for row in rows if row["state"] in ENDED]
+            for one in chosen:
+                recovery.delete_run(connection, one)
+        return len(chosen)
+
+    # ------------------------------------------------------------------ questions
+
+    def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
+        """Return the questions that wait for an answer, of one run and those inside it or of all, oldest first."""
+        with self.database.reading() as connection:
+            names = None if run_id is None else {self._row(connection, run_id)["run_id"]}
+            if names is not None:
+                names.update(recovery.runs_inside(connection, cast("str", run_id)))
+            rows = connection.execute("SELECT run_id, body FROM question WHERE decision IS NULL ORDER BY asked_at, id")
+            return tuple(
+                cast("HumanRequest", decode(row["body"])) for row in rows if not names or row["run_id"] in names
+            )
+
+    def answer(self, question_id: str, decision: HumanDecision, *, by: str = "") -> None:
+        """Answer a question, from any process; the same answer twice is one.
+
+        Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
+        """
+        if decision.action == "defer":
+            raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
+        with self.database.writing() as connection:
+            row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
+            if row is None:
+                open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
+                raise NoQuestion(question_id, [one["id"] for one in open_ids])
+            given = None if row["decision"] is None else cast("HumanDecision", decode(row["decision"]))
+            if given is not None and given != decision:
+                raise Misuse(f"the question {question_id!r} was answered already: {given.action}")
+            connection.execute(
+                "UPDATE question SET decision = ?, answered_by = ?, answered_at = ? WHERE id = ? AND decision IS NULL",
+                (encode(decision), by, time.time(), question_id),
+            )
+
+    # ------------------------------------------------------------------ sessions
+
+    def begin(
+        self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Place | None
+    ) -> RunJournal:
+        """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
+        try:
+            written = encode(request)
+        except NotRecordable as error:
+            raise Misuse(f"the request cannot be recorded: {error}") from None
+        now = time.time()
+        with self._owned() as (connection, owner):
+            if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
+                raise RunExists(request.run_id)
+            within = place or (None, None, None)
+            connection.execute(
+                "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, state, request, digests,"
+                " owner, epoch, started_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, 1, ?, ?)",
+                (request.run_id, *within, team, request.goal, written, json.dumps(dict(digests)), owner, now, now),
+            )
+        return RunJournal(self.database, Writing(request.run_id, 1), {})
+
+    def digests(self, run_id: str) -> Mapping[str, str]:
+        """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
+        with self.database.reading() as connection:
+            found: dict[str, str] = json.loads(self._row(connection, run_id)["digests"])
+        return found
+
+    def recover(self, run_id: str, *, take_over: bool = False) -> tuple[RecoveredRun, ...]:
+        """Take a run that nobody runs, and return what it, and each run inside it, goes on from.
+
+        Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set:
+        that process can record and send nothing more.
+        """
+        with self._owned() as (connection, owner):
+            row = self._row(connection, run_id)
+            if row["state"] in ENDED:
+                raise RunFinished(run_id)
+            if not take_over and self._state(connection, row) == "running":
+                host = connection.execute("SELECT * FROM owner WHERE id = ?", (row["owner"],)).fetchone()
+                where = f"process {host['pid']} on {host['host']}" if host else "another process"
+                raise Misuse(f"run {run_id!r} is running in {where}: cancel it there, or resume it with take_over=True")
+            names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
+            return tuple(self._take(connection, self._row(connection, one), owner) for one in names)
+
+    def _take(self, connection: sqlite3.Connection, row: Any, owner: str) -> RecoveredRun:
+        """Begin a session of a run, and return what it goes on from."""
+        run_id, epoch = row["run_id"], row["epoch"] + 1
+        sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running' WHERE run_id = ?"
+        connection.execute(sql, (owner, epoch, run_id))
+        steps = {key: decode(value) for key, value in recovery.steps_of(connection, run_id)}
+        session = Writing(run_id, epoch, (row["active"], row["seq"]))
+        journal = RunJournal(self.database, session, steps)
+        journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
+        return RecoveredRun(recovery.suspension_of(connection, row, journal), row["parent"])
+
+    @contextmanager
+    def _owned(self) -> Generator[tuple[sqlite3.Connection, str]]:
+        """Change the file as the owner of runs."""
+        new = self._owner is None
+        if self._owner is None:
+            self._owner = Owner(self.path)
+        owner = self._owner
+        with self.database.writing() as connection:
+            if new:
+                values = (owner.id, owner.pid, HOST, time.time())
+                connection.execute("INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)", values)
+            yield connection, owner.id
+
+    def _row(self, connection: sqlite3.Connection, run_id: str) -> Any:
+        row = connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise RunNotFound(run_id)
+        return row
+
+    def _state(self, connection: sqlite3.Connection, row: Any) -> str:
+        """Return a run's state: one that is marked as running by a process that is gone is interrupted."""
+        if row["state"] != "running":
+            return str(row["state"])
+        owner = connection.execute("SELECT host FROM owner WHERE id = ?", (row["owner"],)).fetchone()
+        alive = owner is not None and is_alive(self.path, row["owner"], owner["host"])
+        return "running" if alive else "interrupted"
+
+    def _recorded(self, connection: sqlite3.Connection, row: Any) -> RecordedRun:
+        spent = recovery.usage_of(connection, row["run_id"])
+        state = self._state(connection, row)
+        times = (row["active"], row["started_at"], row["updated_at"])
+        return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], spent, *times)
+
+    def __repr__(self) -> str:
+        return f"SqliteJournal({str(self.path)!r})"
+
+
+class RunJournal:
+    """The recorded steps of one session of a run, kept on disk; fulfils `contracts.Journal`."""
+
+    durable: ClassVar[bool] = True
+
+    def __init__(self, database: Database, session: Writing, records: dict[str, object]) -> None:
+        self._database = database
+        self._session = session
+        self._records = records
+        self._sent = 0
+        self.in_doubt: Collection[str] = ()
+        """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+        self.progress: Callable[[], tuple[float, int]] = lambda: session.progress
+        """Returns the seconds the run has worked, and the number of its last event."""
+
+    @property
+    def records(self) -> Mapping[str, object]:
+        """A live, read-only view: key to value."""
+        return MappingProxyType(self._records)
+
+    def get(self, key: str, default: object, /) -> object:
+        """Return the value recorded under `key`, else `default`."""
+        return self._records.get(key, default)
+
+    def put(self, key: str, value: object, /) -> None:
+        """Record `value` under `key`; what cannot be written is kept for this session alone."""
+        self._put(*self._step(key, value))
+
+    def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
+        """Record the answer of a call under a key, and in the same step the end of the call."""
+        self._put(*self._step(key, value), self._end(number, "answered", usage))
+
+    def _step(self, key: str, value: object) -> list[Statement]:
+        self._records[key] = value
+        if value is None:  # a call is about to be made: its own row says more
+            return []
+        try:
+            written = encode(value)
+        except NotRecordable as error:
+            _logger.warning("step %r of run %r is not recorded: %s", key, self._session.run_id, error)
+            return []
+        sql = (
+            "INSERT INTO step (run_id, key, value, epoch) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value, epoch = excluded.epoch"
+        )
+        return [(sql, (self._session.run_id, key, written, self._session.epoch))]
+
+    async def sent(
+        self,
+        what: str,
+        name: str,
+        held: Usage,
+        *,
+        step: str,
+        key: str,
+        task_id: str | None,
+        member: str | None,
+        side_effect: str | None,
+        loops: int,
+    ) -> int:
+        """Record that a call is about to be sent, and wait until that is on disk; return its number.
+
+        `held` is what the call may use at most, `loops` the iterations of its attempt so far.
+        """
+        self._sent += 1
+        session, number = self._session, self._sent
+        picos = to_picodollars(held.dollars)
+        sql = (
+            "INSERT INTO call (run_id, number, epoch, step, key, what, name, task_id, member, side_effect, loops,"
+            " held_tokens, held_picos, state, sent_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?)"
+        )
+        values = (session.run_id, number, session.epoch, step, key, what, name, task_id, member, side_effect, loops)
+        self._put((sql, (*values, held.tokens, picos, time.time())), sync=True)
+        try:
+            await self.written()
+        except BaseException:
+            self.ended(number, "unsent", _NOTHING)
+            raise
+        return number
+
+    def ended(self, number: int, state: str, usage: Usage) -> None:
+        """Record how a call ended, and what is charged for it."""
+        self._put(self._end(number, state, usage))
+
+    def _end(self, number: int, state: str, usage: Usage) -> Statement:
+        sql = (
+            "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?"
+            " WHERE run_id = ? AND epoch = ? AND number = ?"
+        )
+        charged = (usage.prompt_tokens, usage.completion_tokens, to_picodollars(usage.dollars))
+        return (sql, (state, *charged, time.time(), self._session.run_id, self._session.epoch, number))
+
+    async def written(self) -> None:
+        """Wait until all that was recorded is on disk; raises `JournalError` when it cannot be."""
+        await self._database.written(self._session)
+
+    def keep_open(self, question: HumanRequest) -> None:
+        """Record a question that was put off."""
+        sql = "INSERT OR IGNORE INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?)"
+        values = (question.id, self._session.run_id, question.digest, encode(question), time.time())
+        self._put((sql, values))
+
+    def close_question(self, question_id: str) -> None:
+        """Record that the answer to a question was taken."""
+        self._put(("DELETE FROM question WHERE id = ?", (question_id,)))
+
+    def end(self, result: TeamResult) -> None:
+        """Record how the session ended."""
+        try:
+            written: str | None = encode(result)
+        except NotRecordable as error:
+            _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
+            written = None
+        sql = "UPDATE run SET state = ?, result = ? WHERE run_id = ?"
+        self._put((sql, (result.status.value, written, self._session.run_id)), sync=True)
+
+    def _put(self, *statements: Statement, sync: bool = False) -> None:
+        if statements:
+            self._session.progress = self.progress()
+            self._database.put(self._session, statements, sync=sync)
+
+
+def _call_of(row: Any) -> RecordedCall:
+    charged = recovery.charge_of(row)
+    return RecordedCall(row["what"], row["name"], row["task_id"], row["member"], row["state"], charged, row["sent_at"])

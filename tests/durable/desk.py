@@ -1,0 +1,131 @@
+"""A team that does everything that is paid for, with a provider that keeps its own account."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import kairo_team as kt
+from kairo_team.agents import TeamAgent
+from kairo_team.durable.database import Database
+from kairo_team.testing import FunctionModel
+
+RUN = "desk-1"
+
+
+class Provider:
+    """Answers by the request's words alone, and writes down every call."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.mailed: list[str] = []
+        self.model = FunctionModel(self.answer, name="test:provider")
+
+    def answer(self, request: kt.ModelRequest) -> str | kt.ModelResponse:
+        asked = "\n".join(f"{one.role}: {one.text}" for one in request.messages)
+        self.asked[asked] += 1
+        last = request.messages[-1].text
+        if request.tools and not any(one.role == "tool" for one in request.messages):
+            call = kt.ToolCall("call-1", "mail", {"text": last[:5]})
+            return kt.ModelResponse("", tool_calls=[call])
+        return f"answer {len(asked)}"
+
+    def tool(self, *, idempotent: bool) -> Any:
+        @kt.tool(side_effect="write", idempotent=idempotent)
+        def mail(text: str) -> str:
+            """Send a mail."""
+            self.mailed.append(text)
+            return "sent"
+
+        return mail
+
+
+def desk(provider: Provider, *, idempotent: bool = True) -> kt.Team:
+    """Three kinds of members: a function, a mini agent with a tool, and a team."""
+
+    async def clerk(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        number = await context.recorded("number", lambda: secrets.randbelow(10**9))
+        model = context.model("m:x")
+        first = await model.complete(_ask(f"{assignment.task.id} {number} {assignment.attempt}"))
+        second = await model.complete(_ask(f"{assignment.task.id} {first.text}"))
+        return f"{second.text} {number}"
+
+    async def inner(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        return (await context.model("m:x").complete(_ask(f"inner {assignment.task.id}"))).text
+
+    inside = kt.TaskGraph([kt.Task("a", "Do a."), kt.Task("b", "Do b.", depends_on=["a"])])
+    members = [
+        kt.Member("clerk", clerk),
+        kt.Member("writer", kt.MiniAgent("m:x", tools=[provider.tool(idempotent=idempotent)])),
+        kt.Member("group", TeamAgent(kt.Team("inner", [kt.Member("hand", inner)]), plan=inside)),
+    ]
+    return kt.Team("desk", members, evaluators={"ed": Editor()})
+
+
+class Editor:
+    """Sends each first artifact back, after it asked the model."""
+
+    models = ("m:x",)
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        assert context.context is not None
+        said = await context.context.model("m:x").complete(_ask(f"judge {context.artifact.text}"))
+        if context.attempt == 1:
+            return kt.EvaluationVerdict.revise(f"again: {said.text}")
+        return kt.EvaluationVerdict.passed()
+
+
+def _ask(text: str) -> kt.ModelRequest:
+    return kt.ModelRequest([kt.Message.user(text)], max_tokens=50)
+
+
+PLAN = kt.TaskGraph(
+    [
+        kt.Task("one", "Do one.", member="clerk", evaluator="ed"),
+        kt.Task("two", "Do two.", member="writer", depends_on=["one"]),
+        kt.Task("three", "Do three.", member="group"),
+        kt.Task("four", "Do four.", member="clerk", depends_on=["two", "three"]),
+    ]
+)
+
+
+async def begin(path: Path, provider: Provider, *, idempotent: bool = True) -> kt.TeamResult:
+    """Run the desk from the start."""
+    journal = kt.SqliteJournal(path, sync="normal")
+    try:
+        async with kt.Runtime(models={"m:x": provider.model}, journal=journal) as runtime:
+            request = kt.TeamExecutionRequest("Do it.", plan=PLAN, run_id=RUN)
+            return await kt.run(desk(provider, idempotent=idempotent), request, runtime=runtime)
+    finally:
+        journal.close()
+
+
+async def go_on(path: Path, provider: Provider, *, idempotent: bool = True, **options: Any) -> kt.TeamResult:
+    """Go on with the desk's run."""
+    journal = kt.SqliteJournal(path, sync="normal")
+    try:
+        async with kt.Runtime(models={"m:x": provider.model}, journal=journal, **options) as runtime:
+            return await runtime.resume(RUN, desk(provider, idempotent=idempotent))
+    finally:
+        journal.close()
+
+
+class Images:
+    """Copies a journal's file after every commit: what is there after a power failure at that moment."""
+
+    def __init__(self, folder: Path, monkeypatch: Any) -> None:
+        self.paths: list[Path] = []
+        write = Database._write
+
+        def copying(database: Database, connection: sqlite3.Connection, entries: Any) -> None:
+            write(database, connection, entries)
+            path = folder / f"image-{len(self.paths)}.db"
+            with closing(sqlite3.connect(path)) as copy:
+                connection.backup(copy)
+            self.paths.append(path)
+
+        monkeypatch.setattr(Database, "_write", copying)

@@ -1,0 +1,265 @@
+"""Who has a run, what is asked about calls in doubt, and what happens when the disk does not play along."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import kairo_team as kt
+from kairo_team.durable.database import Database
+from kairo_team.errors import JournalError, Misuse, PlanMismatch
+from kairo_team.gates import CallbackGate
+from kairo_team.testing import FunctionModel
+from tests.durable.desk import PLAN, RUN, Images, Provider, begin, desk, go_on
+
+pytestmark = pytest.mark.real_time
+
+
+async def image_with_a_mail_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the journal of a run that was cut while a mail was sent."""
+    images = Images(tmp_path, monkeypatch)
+    await begin(tmp_path / "runs.db", Provider(), idempotent=False)
+    monkeypatch.undo()
+    return next(
+        path for path in images.paths if any(one.what == "tool" for one in kt.SqliteJournal(path).in_doubt(RUN))
+    )
+
+
+async def test_a_tool_that_changes_something_is_not_called_again_without_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await image_with_a_mail_in_doubt(tmp_path, monkeypatch)
+    provider = Provider()
+    result = await go_on(path, provider, idempotent=False)
+    assert result.status == "completed"
+    assert provider.mailed == []
+    assert any("nobody knows whether it was done" in asked for asked in provider.asked)
+
+
+async def test_a_person_decides_whether_a_tool_in_doubt_is_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await image_with_a_mail_in_doubt(tmp_path, monkeypatch)
+    provider = Provider()
+    asked: list[str] = []
+
+    def decide(question: kt.HumanRequest) -> kt.HumanDecision:
+        asked.append(question.text)
+        return kt.HumanDecision.approve()
+
+    result = await go_on(path, provider, idempotent=False, gate=CallbackGate(decide))
+    assert result.status == "completed"
+    assert len(provider.mailed) == 1
+    assert "nobody knows whether it was done" in asked[0]
+
+
+async def test_a_read_or_idempotent_tool_in_doubt_is_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await image_with_a_mail_in_doubt(tmp_path, monkeypatch)
+    provider = Provider()
+    assert (await go_on(path, provider)).status == "completed"
+    assert len(provider.mailed) == 1
+
+
+async def test_a_run_id_is_used_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await begin(path, Provider())
+    with pytest.raises(kt.RunExists):
+        await begin(path, Provider())
+    with pytest.raises(kt.RunFinished):
+        await go_on(path, Provider())
+    with pytest.raises(kt.RunNotFound):
+        async with kt.Runtime(journal=kt.SqliteJournal(path)) as runtime:
+            await runtime.resume("another", desk(Provider()))
+
+
+async def test_kf_g14_what_shapes_a_run_must_not_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = Images(tmp_path, monkeypatch)
+    await begin(tmp_path / "runs.db", Provider())
+    monkeypatch.undo()
+    provider = Provider()
+    changed = kt.Team("desk", [kt.Member(kt.Role("clerk", "Be brief."), desk(provider).members[0].agent),
+                               *desk(provider).members[1:]], evaluators=desk(provider).evaluators)  # fmt: skip
+    async with kt.Runtime(models={"m:x": provider.model}, journal=kt.SqliteJournal(images.paths[5])) as runtime:
+        with pytest.raises(PlanMismatch, match="instructions of role 'clerk'"):
+            await runtime.resume(RUN, changed)
+        result = await runtime.resume(RUN, changed, allow_changes=["instructions of role 'clerk'"])
+    assert result.status == "completed"
+
+
+ANSWER = """
+import sys
+import kairo_team as kt
+kt.SqliteJournal(sys.argv[1]).answer(sys.argv[2], kt.HumanDecision.approve())
+"""
+SLEEPER = """
+import sys, time, anyio
+import kairo_team as kt
+
+async def slow(assignment, context):
+    print("working", flush=True)
+    await anyio.sleep(600)
+
+async def main():
+    journal = kt.SqliteJournal(sys.argv[1])
+    team = kt.Team("desk", [kt.Member("clerk", slow)])
+    plan = kt.TaskGraph([kt.Task("one", "Do one.")])
+    request = kt.TeamExecutionRequest("Do it.", plan=plan, run_id="r")
+    await kt.run(team, request, runtime=kt.Runtime(journal=journal))
+
+anyio.run(main)
+"""
+
+
+async def test_a_run_has_one_owner_and_a_dead_one_is_known_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    child = await anyio.open_process([sys.executable, "-c", SLEEPER, str(path)])
+    assert child.stdout is not None
+
+    async def quick(assignment: kt.Assignment) -> str:
+        return "done"
+
+    team = kt.Team("desk", [kt.Member("clerk", quick)])
+    try:
+        await child.stdout.receive()
+        journal = kt.SqliteJournal(path)
+        assert journal.show("r").state == "running"
+        with pytest.raises(Misuse, match=f"process {child.pid}"):
+            await kt.Runtime(journal=journal).resume("r", team)
+    finally:
+        child.kill()
+        await child.wait()
+        await child.aclose()
+    assert journal.show("r").state == "interrupted"
+    result = await kt.Runtime(journal=journal).resume("r", team)
+    assert result.output == "done"
+    journal.close()
+
+
+async def test_an_owner_that_was_only_asleep_can_send_nothing_after_a_take_over(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    sent: list[kt.ModelRequest] = []
+
+    async def take_over(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        if assignment.task.id == "one":
+            with closing(sqlite3.connect(path)) as other, other:
+                other.execute("UPDATE run SET epoch = epoch + 1")
+        return (await context.model("m:x").complete(kt.ModelRequest([kt.Message.user("go")]))).text
+
+    def reply(request: kt.ModelRequest) -> str:
+        sent.append(request)
+        return "done"
+
+    team = kt.Team("desk", [kt.Member("clerk", take_over)])
+    plan = kt.TaskGraph([kt.Task("one", "Do one."), kt.Task("two", "Do two.", depends_on=["one"])])
+    runtime = kt.Runtime(models={"m:x": FunctionModel(reply)}, journal=kt.SqliteJournal(path))
+    result = await kt.run(team, kt.TeamExecutionRequest("Do it.", plan=plan, run_id="r"), runtime=runtime)
+    assert result.status == "failed"
+    assert "another process has taken the run over" in (result.error or "")
+    assert sent == []
+
+
+async def test_a_disk_that_fails_ends_the_run_and_what_is_there_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, provider, written = tmp_path / "runs.db", Provider(), 0
+    write = Database._write
+
+    def failing(database: Database, connection: sqlite3.Connection, entries: Any) -> None:
+        nonlocal written
+        written += 1
+        if written > 8:
+            raise sqlite3.OperationalError("database or disk is full")
+        write(database, connection, entries)
+
+    monkeypatch.setattr(Database, "_write", failing)
+    result = await begin(path, provider)
+    assert result.status == "failed"
+    assert "disk is full" in (result.error or "")
+    monkeypatch.undo()
+    done = sum(call.state == "answered" and call.what == "model" for call in kt.SqliteJournal(path).calls(RUN))
+    again, whole = Provider(), Provider()
+    assert (await go_on(path, again)).status == "completed"
+    await begin(tmp_path / "whole.db", whole)
+    assert sum(again.asked.values()) == sum(whole.asked.values()) - done
+
+
+@pytest.mark.parametrize("content", [b"no database at all, just a text that is long enough", b""])
+def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.db"
+    path.write_bytes(content)
+    if content:
+        with pytest.raises(JournalError, match=r"runs\.db"):
+            kt.SqliteJournal(path)
+    else:
+        assert kt.SqliteJournal(path).runs() == ()
+
+
+def test_files_of_others_and_of_newer_versions_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("CREATE TABLE mine (x)")
+    with pytest.raises(JournalError, match="another program"):
+        kt.SqliteJournal(other)
+    newer = tmp_path / "newer.db"
+    kt.SqliteJournal(newer)
+    with closing(sqlite3.connect(newer)) as connection, connection:
+        connection.execute("PRAGMA user_version = 99")
+        connection.execute("UPDATE about SET value = '9.9.9'")
+    with pytest.raises(JournalError, match=r"kairo-team 9\.9\.9"):
+        kt.SqliteJournal(newer)
+    with pytest.raises(JournalError, match="no directory"):
+        kt.SqliteJournal(tmp_path / "nowhere" / "runs.db")
+
+
+async def test_questions_are_answered_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+
+    async def write(assignment: kt.Assignment) -> str:
+        return "a text"
+
+    team = kt.Team("desk", [kt.Member("clerk", write)], evaluators={"boss": Boss()})
+    plan = kt.TaskGraph([kt.Task("one", "Do one.", evaluator="boss")])
+    first = kt.SqliteJournal(path)
+    runtime = kt.Runtime(journal=first, gate=kt.DeferGate())
+    result = await kt.run(team, kt.TeamExecutionRequest("Do it.", plan=plan, run_id="r"), runtime=runtime)
+    assert result.status == "suspended"
+    first.close()
+    journal = kt.SqliteJournal(path)
+    assert journal.show("r").state == "suspended"
+    [question] = journal.pending("r")
+    await anyio.run_process([sys.executable, "-c", ANSWER, str(path), question.id])
+    assert journal.pending("r") == ()
+    with pytest.raises(Misuse, match="answered already"):
+        journal.answer(question.id, kt.HumanDecision.reject("no"))
+    result = await kt.Runtime(journal=journal, gate=kt.DeferGate()).resume("r", team)
+    assert result.status == "completed"
+    journal.close()
+
+
+class Boss:
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "ask")
+
+
+async def test_forgotten_runs_are_gone_whole(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await begin(path, Provider())
+    journal = kt.SqliteJournal(path)
+    assert journal.forget(RUN) == 1
+    assert journal.runs() == ()
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("run", "step", "call", "question"):
+            count = connection.execute(f"SELECT count(*) FROM {table}")  # noqa: S608 - a name from above
+            assert count.fetchone() == (0,)
+    with pytest.raises(kt.RunNotFound):
+        journal.forget(RUN)
+    assert journal.forget(older_than=0.0) == 0
+    assert len(PLAN.tasks) == 4
