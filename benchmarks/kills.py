@@ -129,13 +129,12 @@ async def child(folder: Path) -> None:
     journal = kt.SqliteJournal(folder / "runs.db")
     models = {"m:x": Provider(folder / "account").model}
     async with kt.Runtime(journal=journal, models=models, model_retry=kt.ModelRetry(backoff=0.01)) as runtime:
-        if journal.runs():
-            result = await runtime.resume(RUN, team())
-        else:
+        if not journal.runs():
             request = kt.TeamExecutionRequest("Do it.", plan=plan(), run_id=RUN)
-            result = await kt.run(team(), request, runtime=runtime)
+            await kt.run(team(), request, runtime=runtime)
+        elif journal.result(RUN) is None:  # else it was killed after its end
+            await runtime.resume(RUN, team())
     journal.close()
-    result.check()
 
 
 def killed_until_complete(folder: Path, chance: random.Random, most: int) -> int:

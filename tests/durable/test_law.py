@@ -1,0 +1,194 @@
+"""The law: whatever a run does, and wherever it is cut, going on gives the end of the run that was never cut."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kairo_team as kt
+from kairo_team.agents import TeamAgent
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.durable.database import Database
+from kairo_team.testing import FunctionModel, virtual_time_backends
+
+RUN = "r"
+KINDS = ("silent", "asks", "asks twice", "fails", "keeps and fails", "books", "uses a tool", "team", "chance")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run."""
+
+    tasks: tuple[kt.Task, ...]
+    kinds: tuple[str, ...]
+    budgets: tuple[kt.Budget | None, ...]
+    parallel: int | None
+    retries: int
+    expert: bool
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
+    tasks: list[kt.Task] = []
+    for number in range(len(kinds)):
+        before = draw(st.lists(st.sampled_from([t.id for t in tasks]), unique=True, max_size=2)) if tasks else []
+        needs: Any = draw(st.sampled_from(["all", min(1, len(before))]))
+        evaluator = draw(st.sampled_from([None, "editor", "judge"]))
+        tasks.append(
+            kt.Task(f"t{number}", "do", member=f"m{number}", depends_on=before, needs=needs, evaluator=evaluator)
+        )
+    budgets = draw(st.lists(st.sampled_from([None, kt.Budget(tokens=50_000)]), min_size=5, max_size=5))
+    return Scenario(
+        tuple(tasks),
+        tuple(kinds),
+        tuple(budgets),
+        draw(st.sampled_from([None, 1, 2])),
+        draw(st.integers(0, 2)),
+        draw(st.booleans()),
+    )
+
+
+class World:
+    """The members of one session, and what they did in it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.used = 0
+        self.model = FunctionModel(self.answer, name="test:m")
+
+    def answer(self, request: kt.ModelRequest) -> str:
+        self.asked.append(request.messages[-1].text)
+        return f"answer to {request.messages[-1].text}"[:60]
+
+    def agent(self, kind: str) -> Any:
+        if kind == "team":
+            plan = kt.TaskGraph([kt.Task("a", "Do a."), kt.Task("b", "Do b.", depends_on=["a"])])
+            return TeamAgent(kt.Team("inner", [kt.Member("hand", self.agent("asks"))]), plan=plan)
+
+        async def act(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            await anyio.sleep(0.001)
+            return await self.act(kind, assignment, context)
+
+        return act
+
+    async def act(self, kind: str, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        name = f"{assignment.task.id} {assignment.attempt}"
+        said = "nothing"
+        for turn in range({"silent": 0, "asks twice": 2}.get(kind, 1)):
+            said = (await context.model("m:x").complete(_ask(f"{name} {turn}"))).text
+        if kind == "books":
+            context.governor.record_usage(prompt_tokens=11)
+        elif kind == "uses a tool":
+            said += (await context.tool(self.count)(text=name)).text
+        elif kind == "chance":
+            said += str(await context.recorded("chance", lambda: id(object()) % 10_000))
+        elif kind in {"fails", "keeps and fails"}:
+            if kind != "fails":
+                context.keep("so far")
+            raise ValueError("cannot")
+        return f"made {said}"
+
+    @kt.tool(side_effect="read")
+    def count(self, text: str) -> str:
+        """Count the characters of a text."""
+        self.used += 1
+        return str(len(text))
+
+
+def _ask(text: str) -> kt.ModelRequest:
+    return kt.ModelRequest([kt.Message.user(text)], max_tokens=30)
+
+
+class Editor:
+    """Sends each first artifact back; as a judge it asks the model."""
+
+    def __init__(self, *models: str) -> None:
+        self.models = models
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        if self.models:
+            assert context.context is not None
+            await context.context.model("m:x").complete(_ask(f"judge {context.task.id} {context.attempt}"))
+        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
+
+
+async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool) -> kt.TeamResult:
+    """Run the scenario, or go on with it."""
+    members = [
+        kt.Member(f"m{number}", world.agent(kind), budget=scenario.budgets[number])
+        for number, kind in enumerate(scenario.kinds)
+    ]
+    policy = FailurePolicy(retries=scenario.retries, backoff=0.001)
+    coordinator = (ExpertTeamCoordinator if scenario.expert else TaskDispatchCoordinator)(failure_policy=policy)
+    team = kt.Team("team", members, evaluators={"editor": Editor(), "judge": Editor("m:x")}, coordinator=coordinator)
+    config = kt.TeamConfig(max_parallel_tasks=scenario.parallel, risk_profile=kt.RiskProfile.LOW)
+    request = kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(scenario.tasks), config=config, run_id=RUN)
+    journal = kt.SqliteJournal(path, sync="normal")
+    try:
+        async with kt.Runtime(models={"m:x": world.model}, journal=journal) as runtime:
+            with anyio.fail_after(60):
+                return await (runtime.resume(RUN, team) if go_on else kt.run(team, request, runtime=runtime))
+    finally:
+        journal.close()
+
+
+@contextmanager
+def images(folder: Path) -> Iterator[list[Path]]:
+    """Copy the journal after every commit of the block."""
+    paths: list[Path] = []
+    write = Database._write
+
+    def copying(database: Database, connection: sqlite3.Connection, entries: Any) -> None:
+        write(database, connection, entries)
+        paths.append(folder / f"image-{len(paths)}.db")
+        with closing(sqlite3.connect(paths[-1])) as copy:
+            connection.backup(copy)
+
+    Database._write = copying  # type: ignore[method-assign]  # what hypothesis draws cannot use monkeypatch
+    try:
+        yield paths
+    finally:
+        Database._write = write  # type: ignore[method-assign]  # the same
+
+
+def comparable(result: kt.TeamResult) -> list[Any]:
+    return [
+        (one.task_id, one.status, one.attempts, one.member, one.artifact and one.artifact.text, one.error)
+        for one in result.outcomes
+    ]
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+@settings(max_examples=max(5, settings().max_examples // 4))
+@given(scenario=scenarios(), cuts=st.lists(st.floats(0, 0.999), min_size=1, max_size=3))
+def test_resume_equals_run(backend: str, scenario: Scenario, cuts: list[float]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        first = World()
+        with images(folder) as paths:
+            whole = anyio.run(lambda: play(scenario, folder / "runs.db", first, go_on=False), backend=backend)
+        for path in {paths[int(cut * len(paths))] for cut in cuts}:
+            journal = kt.SqliteJournal(path)
+            if journal.show(RUN).state != "interrupted":
+                continue
+            answered = sum(one.state == "answered" and one.what == "model" for one in journal.calls(RUN))
+            doubt = sum((one.usage for one in journal.in_doubt(RUN)), kt.Usage())
+            again = World()
+            result = anyio.run(lambda path=path, again=again: play(scenario, path, again, go_on=True), backend=backend)
+            assert result.status is whole.status
+            if "chance" not in scenario.kinds:
+                assert comparable(result) == comparable(whole)
+            assert len(again.asked) == len(first.asked) - answered
+            assert result.usage.tokens == whole.usage.tokens + doubt.tokens
+            assert (result.usage.loops, result.usage.dollars) == (whole.usage.loops, whole.usage.dollars)
