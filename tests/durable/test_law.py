@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.durable.database import Database
 from kairo_team.testing import FunctionModel, virtual_time_backends
+from tests.durable.desk import Images
 
 RUN = "r"
 KINDS = ("silent", "asks", "asks twice", "fails", "keeps and fails", "books", "uses a tool", "team", "chance")
@@ -143,25 +141,6 @@ async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool) -> 
         journal.close()
 
 
-@contextmanager
-def images(folder: Path) -> Iterator[list[Path]]:
-    """Copy the journal after every commit of the block."""
-    paths: list[Path] = []
-    write = Database._write
-
-    def copying(database: Database, connection: sqlite3.Connection, entries: Any) -> None:
-        write(database, connection, entries)
-        paths.append(folder / f"image-{len(paths)}.db")
-        with closing(sqlite3.connect(paths[-1])) as copy:
-            connection.backup(copy)
-
-    Database._write = copying  # type: ignore[method-assign]  # what hypothesis draws cannot use monkeypatch
-    try:
-        yield paths
-    finally:
-        Database._write = write  # type: ignore[method-assign]  # the same
-
-
 def comparable(result: kt.TeamResult) -> list[Any]:
     return [
         (one.task_id, one.status, one.attempts, one.member, one.artifact and one.artifact.text, one.error)
@@ -176,8 +155,9 @@ def test_resume_equals_run(backend: str, scenario: Scenario, cuts: list[float]) 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first = World()
-        with images(folder) as paths:
-            whole = anyio.run(lambda: play(scenario, folder / "runs.db", first, go_on=False), backend=backend)
+        with pytest.MonkeyPatch.context() as patch:
+            paths = Images(folder, patch).paths
+            whole = anyio.run(partial(play, scenario, folder / "runs.db", first, go_on=False), backend=backend)
         for path in {paths[int(cut * len(paths))] for cut in cuts}:
             journal = kt.SqliteJournal(path)
             if journal.show(RUN).state != "interrupted":
@@ -185,7 +165,7 @@ def test_resume_equals_run(backend: str, scenario: Scenario, cuts: list[float]) 
             answered = sum(one.state == "answered" and one.what == "model" for one in journal.calls(RUN))
             doubt = sum((one.usage for one in journal.in_doubt(RUN)), kt.Usage())
             again = World()
-            result = anyio.run(lambda path=path, again=again: play(scenario, path, again, go_on=True), backend=backend)
+            result = anyio.run(partial(play, scenario, path, again, go_on=True), backend=backend)
             assert result.status is whole.status
             if "chance" not in scenario.kinds:
                 assert comparable(result) == comparable(whole)
