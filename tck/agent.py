@@ -1,4 +1,4 @@
-"""The kit of `Agent`: one member at work, watched from outside, with a model that does what a script says."""
+"""The kit of `Agent`: one member at work, watched from outside, with a model that follows a script."""
 
 from __future__ import annotations
 

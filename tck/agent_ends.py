@@ -23,7 +23,7 @@ Ended = HaltError | InsufficientBudget
 SOON = 0.1
 """Seconds after which work is cut off: little enough for kits in real time."""
 PROMPT = 2.0
-"""Seconds in which whatever was cut off must have ended."""
+"""Seconds in which cancelled work must have ended."""
 HALF = "the first half of a text"
 USED_UP = 100_000
 

@@ -1,4 +1,4 @@
-"""The model and the tool that the agent kit gives to agents: they do what a script says, and remember everything."""
+"""The model and the tool that the agent kit gives to agents: they follow a script and record every call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Say:
     usage: Usage | None = Usage(17, 5)
     seconds: float = 0.0
     cut: bool = False
-    """It says that it was cut off at its limit."""
+    """Its finish reason is that it was cut off at its limit."""
 
 
 Step = Say | Exception

@@ -79,7 +79,7 @@ class SpendingTests(AgentStage):
     @clause("C5")
     async def test_c05_its_loops_are_counted(self) -> None:
         result = await self.stage().play()
-        assert result[TASK].usage.loops >= 1, "it says own_loop = True, and no pre_step() was called"
+        assert result[TASK].usage.loops >= 1, "it declares own_loop = True, and no pre_step() was called"
 
     @clause("C12", needs="governs_calls uses_models")
     async def test_c12_many_at_once_never_spend_more_than_there_is(self) -> None:
@@ -130,7 +130,7 @@ class SpendingTests(AgentStage):
         await scene.play()
         most = scene.reported_output().max_turns
         asked = len(scene.model.requests)
-        assert most is None or asked <= most, f"it says that it makes {most} turns at most, and made {asked}"
+        assert most is None or asked <= most, f"it reports max_turns={most}, and made {asked}"
 
     @clause("C13", needs="wraps_up")
     async def test_c13_it_answers_on_the_last_turn_it_can_pay(self) -> None:

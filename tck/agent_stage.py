@@ -104,7 +104,7 @@ class Scene:
     def reported_output(self) -> AgentOutput:
         """Return that as an `AgentOutput`; skips the test when the agent gives back something simpler."""
         if self.output is None:
-            pytest.skip("it gave back nothing that could tell")
+            pytest.skip("it returned no AgentOutput")
         if not isinstance(self.output, AgentOutput):
             pytest.skip(f"it gives back no AgentOutput but a {type(self.output).__name__}")
         return self.output
@@ -116,7 +116,7 @@ async def _tell_facts(assignment: Assignment) -> str:
 
 
 def text_of(output: Any) -> str:
-    """Return the text of whatever an agent gave back; nothing for what has none."""
+    """Return the text of an agent's output; an empty one if it has none."""
     if isinstance(output, AgentOutput | Artifact):
         return output.text
     return output if isinstance(output, str) else ""

@@ -226,7 +226,7 @@ def _revised(given: Assignment, context: MemberContext) -> Assignment:
 
 
 def _about(request: ModelRequest) -> Say:
-    """Say of what was asked, sooner of later tasks."""
+    """Answer about the subject that was asked about; the later the task, the sooner."""
     prompt = request_text(request)
     number = next((n for n in range(SUBJECTS) if f"subject-{n}" in prompt), 0)
     return Say(f"of subject-{number}", seconds=SUBJECTS - number)

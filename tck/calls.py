@@ -39,7 +39,7 @@ async def check_cancels(
 ) -> None:
     """Fail unless a call that would go on is ended by a cancellation, and ends so.
 
-    It is cancelled a hundredth of a second after `started` says so. `or_skip`: the reason to skip the contract test
+    It is cancelled 0.01 seconds after `started` returns True. `or_skip`: the reason to skip the contract test
     where it has ended by then, which it may.
     """
     returned: list[Any] = []

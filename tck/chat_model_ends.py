@@ -117,12 +117,12 @@ class EndTests(ChatModelStage):
         stream = self.optional(self.make_model(), "stream")
         pieces: list[str] = []
 
-        def tell(piece: str) -> None:
+        def listen(piece: str) -> None:
             pieces.append(piece)
-            raise LookupError("nobody listens")
+            raise LookupError("the listener failed")
 
         try:
-            response = await stream(ask(max_tokens=8), tell)
+            response = await stream(ask(max_tokens=8), listen)
         except Exception:  # noqa: BLE001 - the listener's own error, or one that it became on its way
             assert len(pieces) == 1, f"the listener raised at the first piece, and was called with {pieces}"
         else:

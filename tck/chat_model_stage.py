@@ -65,7 +65,7 @@ class ChatModelStage(ContractTCK):
 
     @classmethod
     def make_model(cls) -> ChatModel:
-        """Make a model that answers whatever it is asked with some text. A fresh one each time."""
+        """Make a model that answers every request with some text. A fresh one each time."""
         raise make_it(cls, "make_model(cls)")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the constraint kit's tests stand on, and what a constraint says of an attempt."""
+"""The base of the constraint kit's tests, and the tests of a constraint's answers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ConstraintAnswers(ContractTCK):
         """Make one that waits for ever for what it measures."""
         raise make_it(cls, "make_waiting_constraint(cls), or say can_wait = False")
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ its answers
 
     @clause("C1")
     async def test_c01_examples_are_judged_as_they_are_given(self) -> None:
@@ -82,7 +82,7 @@ class ConstraintAnswers(ContractTCK):
         for context in self.violating_contexts:
             validation = checked(await self.make_violated_constraint().validate(context))
             assert validation.violated, f"not violated by {context}"
-            assert validation.metrics, "a violation says what was measured, and its metrics are empty"
+            assert validation.metrics, "a violation must have metrics, and its metrics are empty"
 
     @clause("C1", needs="measure")
     async def test_c01_the_limit_itself_is_a_violation(self) -> None:
@@ -103,7 +103,7 @@ class ConstraintAnswers(ContractTCK):
     async def test_c01_only_what_is_measured_counts(
         self, share: float, turns: int, tokens: int, seconds: float
     ) -> None:
-        """Any amount below the limit is fine and any other is not, whatever else the attempt used."""
+        """Any amount below the limit is fine and any other is not; the attempt's other amounts make no difference."""
         amount = Decimal(math.floor(float(self.limit) * share))
         others = {"turns": turns, "tokens": tokens, "seconds": seconds, "dollars": Decimal(tokens) / 1000}
         found = await self.make_constraint().validate(self.used(amount, **others))
@@ -123,7 +123,7 @@ class ConstraintAnswers(ContractTCK):
                 constraint: Any = make()
                 used = float(constraint.share(context))
                 reached = contexts is self.violating_contexts
-                assert (used >= 1.0) is reached, f"{context}: it says that {used} of the limit is used"
+                assert (used >= 1.0) is reached, f"{context}: it returns that {used} of the limit is used"
 
     @clause("C2")
     async def test_c02_the_context_stays_as_it_was(self) -> None:
@@ -135,7 +135,7 @@ class ConstraintAnswers(ContractTCK):
 
     @clause("C2", needs="virtual_time")
     async def test_c02_time_before_the_attempt_does_not_count(self) -> None:
-        """An hour after it was made it says the same: the attempt's own seconds are in the context."""
+        """An hour after it was made it answers the same: the attempt's own seconds are in the context."""
         constraint = self.make_constraint()
         await anyio.sleep(3000)
         for context in self.fine_contexts:
@@ -152,9 +152,9 @@ class ConstraintAnswers(ContractTCK):
             in_turn = [(await one.validate(context)).violated for context in shown]
             backwards = [(await one.validate(context)).violated for context in reversed(shown)]
             together = [found.violated for found in await at_once([asking(one, context) for context in shown])]
-            assert in_turn == alone, "shown one context after another it says something else than alone"
-            assert backwards[::-1] == alone, "shown the contexts backwards it says something else than alone"
-            assert together == alone, "shown the contexts at once it says something else than alone"
+            assert in_turn == alone, "shown one context after another it answers otherwise than alone"
+            assert backwards[::-1] == alone, "shown the contexts backwards it answers otherwise than alone"
+            assert together == alone, "shown the contexts at once it answers otherwise than alone"
 
     @clause("C4")
     async def test_c04_a_violation_leads_to_one_action(self) -> None:

@@ -37,5 +37,5 @@ class TeamCoordinatorTCK(
     """The contract kit of coordinators: override `make_coordinator` and say what it supports.
 
     One with a choreography of its own says `supports_plan = False`, and overrides `make_team` where it needs certain
-    members; every member of the team must have the agent it is given. Risk is MEDIUM unless a test says otherwise.
+    members; every member of the team must have the agent it is given. Risk is MEDIUM unless a test sets another.
     """

@@ -123,7 +123,7 @@ def _check_booked(result: TeamResult, calls: int) -> None:
     due = (7 * calls, 3 * calls, ONE.dollars * calls, calls, calls)
     assert found == due, f"{calls} attempts booked {due} (prompt, completion, dollars, tools, loops), not {found}"
     assert result.budget is not None, "the result must have its budget tree"
-    assert result.budget.usage.tokens == usage.tokens, f"the tree's root says {result.budget.usage}, the result {usage}"
+    assert result.budget.usage.tokens == usage.tokens, f"the tree's root has {result.budget.usage}, the result {usage}"
     of_tasks = [(outcome.task_id, outcome.attempts, outcome.usage.tokens) for outcome in result.outcomes]
     wrong = [one for one in of_tasks if one[2] != 10 * one[1]]
     assert not wrong, f"each try cost 10 tokens; the outcomes say (task, tries, tokens) {wrong}"

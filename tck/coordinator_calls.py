@@ -20,7 +20,7 @@ from kairo_team.tck.kit import clause
 
 
 class CallTests(CoordinatorStage):
-    """Nothing before it is awaited, a result whatever happens, and nothing of one run in another."""
+    """Nothing before it is awaited, always a result, and nothing of one run in another."""
 
     # ------------------------------------------------------------------ C1: nothing before it is awaited
 
@@ -222,10 +222,10 @@ async def _close(execution: Any) -> None:
 
 
 async def _check_refused(show: Show, agent: Watched, result: TeamResult) -> None:
-    """Check that it was refused before any work, and says so like every other failed run."""
+    """Check that it was refused before any work, with an error like every other failed run."""
     assert result.status is TeamStatus.FAILED, f"it cannot start, and ended {result!r}"
     assert not agent.calls, f"it cannot start, and members were called {len(agent.calls)} times"
-    assert result.error, "a refusal says why"
+    assert result.error, "a refusal must have an error"
     started = [(one.task_id, one.status, one.attempts) for one in result.outcomes if one.attempts]
     assert not started, f"nothing may have started, but {started} have"
     assert all(one.status is TaskStatus.SKIPPED for one in result.outcomes), (

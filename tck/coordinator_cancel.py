@@ -125,7 +125,7 @@ async def _at_once() -> None:
 
 
 async def _cancel_caller(show: Show, moment: Callable[[], Awaitable[object]]) -> None:
-    """Cancel whoever runs it, in that moment; the cancellation must go on to them."""
+    """Cancel the caller in that moment; the cancellation must reach it."""
     came_back: list[object] = []
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as group:

@@ -30,7 +30,7 @@ async def shield(assignment: Assignment, context: MemberContext) -> str:
 
 
 async def swallow(assignment: Assignment, context: MemberContext) -> str:
-    """Go on whatever happens."""
+    """Go on after every cancellation."""
     while True:
         try:
             await anyio.sleep(1000)
@@ -127,7 +127,7 @@ class CutTests(CoordinatorStage):
         result, took = await _kill(show)
         _check_cut(agent, show, result, TeamStatus.CANCELLED)
         assert took <= SLACK, f"it ended {took:g} seconds after the kill"
-        assert "the first reason" in str(result.error), f"a killed run says why: the first reason, not {result.error!r}"
+        assert "the first reason" in str(result.error), f"a killed run fails for its first reason, not {result.error!r}"
 
     @clause("C10")
     async def test_c10_whoever_ignores_a_kill_has_the_grace_and_no_more(self) -> None:

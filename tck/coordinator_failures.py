@@ -26,7 +26,7 @@ from kairo_team.tck.kit import clause
 from kairo_team.verdicts import VerdictOutcome
 
 SAID: Final = "the archive is closed"
-"""What every failing agent of the kit says."""
+"""The message of every failing agent of the kit."""
 
 
 async def _keep_and_overspend(assignment: Assignment, context: MemberContext) -> str:
@@ -242,7 +242,7 @@ class FailureTests(CoordinatorStage):
         result = await self.stage(agent, tasks=_branches(), task_timeout=30.0).play()
         for name, causes in (("after-bad", ["bad"]), ("after-both", ["bad", "worse"]), ("last", ["after-bad"])):
             error = str(result[name].error)
-            assert any(cause in error for cause in causes), f"{name!r} was skipped for {causes}, says {error!r}"
+            assert any(cause in error for cause in causes), f"{name!r} was skipped for {causes}, not {error!r}"
         called = {call.task.id for call in agent.calls} & {"after-bad", "after-both", "last"}
         assert not called, f"{called} were started though what they need had failed"
 

@@ -75,7 +75,7 @@ class GateTests(ReviewStage):
 
     @clause("C19", needs="supports_gate")
     async def test_c19_nobody_is_asked_what_the_review_decided(self) -> None:
-        """A PASS needs nobody, and nor does a REVISE while rounds are left."""
+        """No person is asked after a PASS, nor after a REVISE while rounds are left."""
         script = [PASS] if not self.supports_revision else [EvaluationVerdict.revise("too short"), PASS]
         person = Person(HumanDecision.reject())
         run = await self.play(Reviewer(*script), gate=person)
@@ -130,7 +130,7 @@ class GateTests(ReviewStage):
 
     @clause("C19", needs="supports_gate")
     async def test_c19_silence_approves_nothing(self) -> None:
-        """Nor does a gate that breaks or answers nonsense: the risk decides, as if nobody had been asked."""
+        """Nor does a gate that breaks or answers nonsense: the risk decides, as it does without a gate."""
         for answer in (None, RuntimeError("the line is dead"), TimeoutError("nobody there"), True, "approve"):
             for risk in RiskProfile:
                 for verdict in (OPEN, EvaluationVerdict.escalate(Cause.HUMAN_REQUIRED, "look")):
@@ -213,7 +213,7 @@ class GateTests(ReviewStage):
 
     @clause("C19", needs="supports_gate supports_resume")
     async def test_c19_an_answered_run_goes_on_and_repeats_nothing(self) -> None:
-        """Approval lets the dependents go on; what was done before stays as it was, nobody is asked for it again."""
+        """Approval lets the dependents go on; earlier work stays as it was, and is not asked for again."""
         run, show = await self._put_off()
         before, done = {one.task_id: one for one in run.outcomes}, len(run.writer.asked)
         result = await _resume(show, run.result, HumanDecision.approve())

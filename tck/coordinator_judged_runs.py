@@ -93,7 +93,7 @@ class JudgedRunTests(ReviewStage):
 
         run = await self.play(Reviewer(book))
         booked, usage = 7 * len(run.reviewer.asked), run.result.usage.tokens
-        assert usage == booked, f"reviews booked {booked} tokens, the result says {usage}"
+        assert usage == booked, f"reviews booked {booked} tokens, the result has {usage}"
 
     @clause("C12", needs="supports_review")
     async def test_c12_reviews_never_pass_the_budget(self) -> None:
@@ -124,4 +124,4 @@ def _asks(judge: Judge, often: int = 1) -> Any:
 def _check_paid(run: Reviewed, judge: Judge) -> None:
     assert judge.calls, "no judge was asked"
     usage = run.result.usage.tokens
-    assert usage == judge.spent, f"reviews spent {judge.spent} tokens, the result says {usage}"
+    assert usage == judge.spent, f"reviews spent {judge.spent} tokens, the result has {usage}"

@@ -99,8 +99,8 @@ class LimitTests(CoordinatorStage):
         show.change_members(budget=own)
         result = await show.play()
         paid, usage = model.paid, result.usage
-        assert (usage.tokens, usage.dollars) == (paid.tokens, paid.dollars), f"paid was {paid}, the result says {usage}"
-        assert usage.loops == len(agent.calls), f"{len(agent.calls)} attempts, the result says {usage.loops} loops"
+        assert (usage.tokens, usage.dollars) == (paid.tokens, paid.dollars), f"paid was {paid}, the result has {usage}"
+        assert usage.loops == len(agent.calls), f"{len(agent.calls)} attempts, the result has {usage.loops} loops"
         assert result.budget is not None, "the result must have its budget tree"
         for node in nodes_of(result.budget):
             _check_within(node.usage, node.budget, node.path)
@@ -115,7 +115,7 @@ class LimitTests(CoordinatorStage):
         result = await self.stage(_call(model, 10, 16), tasks=tasks(4), budget=Budget(tokens=250)).play()
         paid, usage = model.paid, result.usage
         assert paid.tokens <= 250, f"250 tokens are the limit, the model was paid {paid}"
-        assert usage.tokens == paid.tokens, f"paid was {paid}, the result says {usage}"
+        assert usage.tokens == paid.tokens, f"paid was {paid}, the result has {usage}"
         assert result.status is TeamStatus.FAILED, f"the money was not enough, and it ended {result!r}"
 
     @clause("C12")
@@ -134,7 +134,7 @@ class LimitTests(CoordinatorStage):
         agent = Watched(write)
         result = await self.stage(agent, tasks=tasks(5), budget=Budget(loops=1)).play()
         assert len(agent.calls) == 1, f"one loop is allowed, members were called {len(agent.calls)} times"
-        assert result.usage.loops == 1, f"the result says {result.usage}"
+        assert result.usage.loops == 1, f"the result has {result.usage}"
 
     @clause("C12", needs="supports_plan")
     async def test_c12_a_run_out_of_money_says_so_and_keeps_what_it_has(self) -> None:
@@ -144,7 +144,7 @@ class LimitTests(CoordinatorStage):
             result = await show.play()
             assert result.status is wanted, f"two of three tasks were paid for; {wanted.value} is due, not {result!r}"
             halt = HaltReason.TOKEN_BUDGET_EXCEEDED
-            assert result.halt is halt, f"`halt` says why the team stopped: {halt}, not {result.halt}"
+            assert result.halt is halt, f"`halt` must be why the team stopped: {halt}, not {result.halt}"
             texts = [artifact and artifact.text for artifact in (result["t0"].artifact, result["t1"].artifact)]
             assert texts == ["text of t0", "text of t1"], f"what was paid for comes back, not {texts}"
 
@@ -165,12 +165,12 @@ class LimitTests(CoordinatorStage):
 
     @clause("C12")
     async def test_c12_what_is_held_comes_back(self) -> None:
-        """Calls that hold far more than they use wait for each other; nobody is refused."""
+        """Calls that hold far more than they use wait for each other; no call is refused."""
         model = Meter(3)
         agent = Watched(_call(model, 2, 1, most=60))
         result = await self.stage(agent, tasks=tasks(8), budget=Budget(tokens=400)).play()
         assert result.status is TeamStatus.COMPLETED, f"there is enough for all, and it ended {result!r}"
-        assert result.usage.tokens == model.paid.tokens, f"paid was {model.paid}, the result says {result.usage}"
+        assert result.usage.tokens == model.paid.tokens, f"paid was {model.paid}, the result has {result.usage}"
 
     @clause("C12")
     async def test_c12_a_reply_that_hides_its_usage_is_charged(self) -> None:
@@ -183,7 +183,7 @@ class LimitTests(CoordinatorStage):
     async def test_c12_a_model_without_a_price_is_not_called_under_a_limit_in_dollars(self) -> None:
         model = _Unpriced()
         result = await self.stage(_call(model, 1, 1), budget=Budget(dollars=1)).play()
-        assert not model.calls, "nobody knows what it costs, and it was called"
+        assert not model.calls, "its price is unknown, and it was called"
         assert result.status is TeamStatus.FAILED, f"it ended {result!r}"
 
 
@@ -193,7 +193,7 @@ async def _pay_ten(assignment: Assignment, context: MemberContext) -> str:
 
 
 class _Unpriced:
-    """A model whose price nobody knows."""
+    """A model without a price."""
 
     name = "kit:unpriced"
 

@@ -129,17 +129,17 @@ class PlanningTests(CoordinatorStage):
             assert len(writer.asked) == 1, f"{where}: {len(writer.asked)} assignments, not one"
             assert [one.status for one in result.outcomes] == [TaskStatus.COMPLETED], f"{where}: {result.outcomes!r}"
             assert writer.asked[0].goal == show.request.goal, f"{where}: the goal is {writer.asked[0].goal!r}"
-            assert result.warnings, f"{where}: no warning says so"
+            assert result.warnings, f"{where}: there is no warning"
 
     @clause("C12", needs="supports_planner")
     async def test_c12_what_planning_spends_is_the_runs(self) -> None:
-        """Whether it comes to a plan or not."""
+        """With and without a plan in the end."""
         for fallback, ends in ((False, _good), (False, _raises), (True, _raises)):
             judge = Judge("a plan of five words")
             show = self.planned(_asking(judge, ends), Writer(), fallback=fallback, budget=Budget(tokens=10_000))
             usage = (await show.play()).usage.tokens
             assert judge.spent > 0, "the planner's model was not asked"
-            assert usage == judge.spent, f"planning spent {judge.spent} tokens, the result says {usage}"
+            assert usage == judge.spent, f"planning spent {judge.spent} tokens, the result has {usage}"
 
     @clause("C12", needs="supports_planner")
     async def test_c12_planning_never_passes_the_budget(self) -> None:
@@ -148,7 +148,7 @@ class PlanningTests(CoordinatorStage):
         show = self.planned(_asking(judge, _good, often=50), writer, budget=Budget(tokens=100))
         result = await show.play()
         show.seen.assert_lawful()
-        assert result.usage.tokens == judge.spent, f"spent {judge.spent} tokens, the result says {result.usage.tokens}"
+        assert result.usage.tokens == judge.spent, f"spent {judge.spent} tokens, the result has {result.usage.tokens}"
         assert judge.spent <= 100, f"the budget was 100 tokens, planning spent {judge.spent}"
         assert not writer.asked, "a member was called, and there is no plan"
 
@@ -199,4 +199,4 @@ def _check_failed(result: TeamResult, show: Show, writer: Writer, where: str) ->
     assert not writer.asked, f"{where}: a member was called"
     assert not show.seen.of(AttemptStarted), f"{where}: an attempt was started"
     assert not show.seen.of(PlanReady), f"{where}: plan.ready was emitted"
-    assert result.error, f"{where}: no error says why"
+    assert result.error, f"{where}: there is no error"

@@ -88,7 +88,7 @@ def hanging(ended: list[float]) -> Any:
 
 
 class Judge(PaidModel):
-    """A model that says the same every time."""
+    """A model that replies the same every time."""
 
     def __init__(self, says: str) -> None:
         super().__init__(lambda _: says)
@@ -124,7 +124,7 @@ class Reviewed:
             assert status in allowed, f"{where}: {without[0].task_id!r} had no PASS, and the run is {status}"
         for outcome in without:
             (ended,) = self.seen.of(TaskCompleted, outcome.task_id)
-            assert ended.verdict == outcome_of(outcome), f"{where}: task.completed says {ended.verdict!r}"
+            assert ended.verdict == outcome_of(outcome), f"{where}: task.completed has {ended.verdict!r}"
 
     def check_handed_on(self, where: str) -> None:
         """See that only accepted artifacts are handed on, as they are."""

@@ -105,7 +105,7 @@ class ReviewTests(ReviewStage):
 
     @clause("C14", needs="supports_review")
     async def test_c14_nothing_but_a_pass_is_accepted_above_low_risk(self) -> None:
-        """Whatever else an evaluator says, with nobody there to ask, is refused, and says why."""
+        """Any other outcome is refused when no person can be asked, with the reason."""
         for risk in (MEDIUM, HIGH):
             for verdict in LEFT_OPEN:
                 run, where = await self.play(Reviewer(verdict), risk_profile=risk), f"{verdict.cause} under {risk}"
@@ -183,7 +183,7 @@ class ReviewTests(ReviewStage):
 
     @clause("C15", needs="supports_review supports_plan")
     async def test_c15_an_evaluator_that_broke_is_asked_about_the_next_task(self) -> None:
-        """What it says then counts."""
+        """Its later verdict counts."""
         asked: list[str] = []
 
         async def break_once(context: EvaluationContext) -> EvaluationVerdict:
@@ -215,7 +215,7 @@ class ReviewTests(ReviewStage):
 
     @clause("C15", needs="supports_review")
     async def test_c15_no_word_of_an_evaluators_failure_reaches_a_member(self) -> None:
-        """It is no finding, no text, no reason for another attempt, and nobody's artifact."""
+        """It is no finding, no text, no reason for another attempt, and no artifact."""
         for risk in (LOW, MEDIUM):
             for name, reviewer in _crashing():
                 run = await self.play(reviewer, risk_profile=risk)

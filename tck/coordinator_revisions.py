@@ -92,7 +92,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C16", needs="supports_revision")
     async def test_c16_attempts_are_counted_by_reviewed_artifacts(self) -> None:
-        """`Assignment.attempt` says which artifact is asked for; a try that broke spends neither number nor round."""
+        """`Assignment.attempt` is the number of the artifact; a failed try uses up neither a number nor a round."""
         broken: list[str] = []
 
         def write(assignment: Any, number: int) -> str:
@@ -126,7 +126,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C16", needs="supports_revision")
     async def test_c16_only_so_many_revisions(self) -> None:
-        """`max_feedback_rounds` counts revisions after the first artifact; none is none. Then it is not accepted."""
+        """`max_feedback_rounds` counts revisions after the first artifact; 0 allows none. Then it is not accepted."""
         for risk in (MEDIUM, HIGH):
             for rounds in range(5):
                 reviewer = Reviewer(*(wants(number, number / 10) for number in range(8)))
@@ -190,7 +190,7 @@ class RevisionTests(ReviewStage):
 
     @clause("C15", needs="supports_revision")
     async def test_c15_an_evaluator_that_breaks_later_spends_no_round(self) -> None:
-        """After one REVISE the review breaks: there is no third attempt, and nobody reads what broke."""
+        """After one REVISE the review breaks: there is no third attempt, and no member gets the error."""
         for name, answer in CRASHES.items():
             run = await self.play(Reviewer(REVISE, answer), tasks=ONE)
             where = f"an evaluator that {name} after a REVISE"

@@ -26,7 +26,7 @@ Function = Callable[[Assignment, MemberContext], Awaitable[Any]]
 REVIEWED = "kit-review"
 """The name under which the kit's evaluator stands in a team."""
 LONG: Final = 10.0
-"""Seconds in which whatever was left running would show."""
+"""Seconds in which work that was left running would show."""
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class CoordinatorStage(ContractTCK):
 
     @classmethod
     def _plan(cls, tasks: Iterable[Task], *, reviewed: bool) -> TaskGraph:
-        """Make a plan of tasks; they name the kit's evaluator where the coordinator goes by that."""
+        """Make a plan of tasks; they name the kit's evaluator if the coordinator uses it."""
         named = reviewed and cls.reviews_named_tasks
         return TaskGraph([replace(task, evaluator=REVIEWED) if named else task for task in tasks])
 
@@ -224,7 +224,7 @@ def hang_at(broken: str) -> Function:
 
 
 async def check_ends(show: Show, result: TeamResult) -> None:
-    """Check that a run began and ended once, as its result says, and that nothing followed."""
+    """Check that a run began and ended once, with the end its result has, and that nothing followed."""
     seen = show.seen
     ended = seen.of(TeamEnded)
     assert seen.types[:1] == ["team.started"], f"the first event is team.started, not {seen.types[:1]}"
@@ -232,9 +232,9 @@ async def check_ends(show: Show, result: TeamResult) -> None:
     assert len(ended) == 1, f"a run has exactly one last event, not {[event.type for event in ended]}"
     wanted = LAST_EVENT[result.status].type
     assert show.terminal == wanted, f"a run that ends {result.status.value} ends with {wanted}, not {show.terminal}"
-    assert ended[0].status is result.status, f"the last event says {ended[0].status}, the result {result.status}"
-    assert ended[0].error == result.error, f"the last event says {ended[0].error!r}, the result {result.error!r}"
-    assert ended[0].usage == result.usage, f"the last event says {ended[0].usage}, the result {result.usage}"
+    assert ended[0].status is result.status, f"the last event has {ended[0].status}, the result {result.status}"
+    assert ended[0].error == result.error, f"the last event has {ended[0].error!r}, the result {result.error!r}"
+    assert ended[0].usage == result.usage, f"the last event has {ended[0].usage}, the result {result.usage}"
     before = len(seen.events)
     await anyio.sleep(LONG)
     assert len(seen.events) == before, f"events were emitted after its end: {seen.types[before:]}"

@@ -33,7 +33,7 @@ from kairo_team.team import RiskProfile, Role
 from kairo_team.verdicts import VerdictOutcome
 
 RARE = "kit-rare-skill"
-"""What no member can do unless the kit says so."""
+"""A capability that no member has unless the kit gives it."""
 
 
 def diamond() -> list[Task]:
@@ -205,7 +205,7 @@ class WorkTests(CoordinatorStage):
                 if call.task.id == "odd"
             ]
             assert roles == ["kit-skilled"], f"only {able.id!r} can do it, and it was given to {roles}"
-            assert result["odd"].member == able.id, f"the result says {result['odd'].member!r} did it"
+            assert result["odd"].member == able.id, f"the result has {result['odd'].member!r} did it"
 
     # ------------------------------------------------------------------ C20: output
 
@@ -256,7 +256,7 @@ class WorkTests(CoordinatorStage):
         if result.status is TeamStatus.FAILED:
             found = (result.output, result.partial_output)
             assert found == (None, "text of a"), f"output and partial output of a failed run are {found}"
-        assert result.warnings, "a task was lost, and nothing says so"
+        assert result.warnings, "a task was lost, and there is no warning"
 
     @clause("C20", needs="joins_output")
     async def test_c20_what_was_cut_short_says_why(self) -> None:

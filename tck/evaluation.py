@@ -12,6 +12,6 @@ class EvaluationStrategyTCK(VerdictTests, FailureTests, SharingTests, JudgeTests
     """The contract kit of evaluators: override `make_strategy`, and say what is good and what is bad.
 
     Code alone is `deterministic`, and where nothing in it can fail `cannot_crash`; else `make_crashing_strategy` is
-    required. One that asks a model says `asks_a_judge` and overrides `make_judged_strategy`, from which the kit makes
+    required. One that asks a model sets `asks_a_judge` and overrides `make_judged_strategy`, from which the kit makes
     all others.
     """

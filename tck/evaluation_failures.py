@@ -38,7 +38,7 @@ class FailureTests(EvaluationStage):
 
     @clause("C7")
     async def test_c07_its_failure_decides_nothing(self) -> None:
-        """A good artifact whose review breaks, whatever the error, in the first round and in the third."""
+        """A good artifact whose review breaks with any error, in the first round and in the third."""
         again = [EvaluationVerdict.revise("Not yet.")] * 2
         for error, artifact, prior in product(_ERRORS, self.good(), ((), again)):
             asked = await self.ask(self._crashing(error), artifact, prior)
@@ -87,7 +87,7 @@ class FailureTests(EvaluationStage):
 
     @clause("C8")
     async def test_c08_in_a_run_it_holds_nobody_up(self) -> None:
-        """A review that hangs ends when the run says so, or when it gives up before, and is no review."""
+        """A review that hangs ends when the run cancels it, or when it gives up before, and is no review."""
         started = anyio.current_time()
         played = await play(self._hanging(), self)
         took = anyio.current_time() - started
@@ -109,7 +109,7 @@ class FailureTests(EvaluationStage):
 
 
 def check_undecided(asked: Asked) -> None:
-    """Raise `AssertionError` unless a review of a good artifact broke, and says so to nobody but the run."""
+    """Raise `AssertionError` unless a review of a good artifact broke, and only the run gets the error."""
     if asked.error is not None:
         return
     verdict = asked.verdict

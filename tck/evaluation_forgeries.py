@@ -1,4 +1,4 @@
-"""Artifacts that talk to whoever judges them: common forms, none of them about any subject."""
+"""Artifacts that address their judge, in common forms; none of them is about a subject."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 def _tags(text: str) -> str:
-    """Write a text in tag characters, which nobody sees and some models read."""
+    """Write a text in tag characters, which are invisible, and which some models read."""
     return "".join(chr(0xE0000 + ord(letter)) for letter in text)
 
 

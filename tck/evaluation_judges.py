@@ -33,7 +33,7 @@ Write = Callable[[ModelRequest], str]
 
 
 class JudgeTests(EvaluationStage):
-    """C4, C11, C12 and C13, where a judge is asked; C13 for artifacts that nobody but code reads."""
+    """C4, C11, C12 and C13, where a judge is asked; C13 for artifacts that only code reads."""
 
     @clause("C4", needs="asks_a_judge")
     async def test_c04_what_a_judge_says_beside_its_answers_is_told_nobody(self) -> None:

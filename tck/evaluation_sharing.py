@@ -1,4 +1,4 @@
-"""Contract tests of evaluators: many reviews at once, what they leave alone, and what an evaluator says of itself."""
+"""Contract tests of evaluators: many reviews at once, what they leave unchanged, and what an evaluator declares."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class SharingTests(EvaluationStage):
 
     @clause("C15")
     async def test_c15_a_vacuous_one_finds_nothing_but_blanks(self) -> None:
-        """And says so: under HIGH risk it is refused."""
+        """And declares it: under HIGH risk it is refused."""
         vacuous: Any = getattr(self.make_strategy(), "vacuous", False)
         blank = all(not artifact.text.strip() for artifact in self.bad())
         assert vacuous in (True, False), f"vacuous is True or False, not {vacuous!r}"
-        assert not vacuous or blank, "it says that only a blank artifact can fail, and has others in bad_artifacts"
+        assert not vacuous or blank, "it declares that only a blank artifact can fail, and has others in bad_artifacts"
 
     # ------------------------------------------------------------------
 

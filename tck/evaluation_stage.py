@@ -147,7 +147,7 @@ class EvaluationStage(ContractTCK):
 
     @classmethod
     def always(cls, met: bool | None, about: Artifact) -> PaidModel:
-        """Make a judge that answers the same whatever it is shown."""
+        """Make a judge that answers the same to every artifact."""
         return PaidModel(lambda request: cls.write_judgement(request, met=met, quote=_first_words(about.text)))
 
     # ------------------------------------------------------------------ reviews
@@ -225,7 +225,7 @@ def _written(context: EvaluationContext) -> str:
 
 
 def is_about_rounds(verdict: EvaluationVerdict) -> bool:
-    """Return whether it says what only the run can know."""
+    """Return whether its cause is one that only the run can know."""
     return verdict.cause in {Cause.ROUNDS_EXHAUSTED, Cause.NO_PROGRESS, Cause.CYCLE}
 
 

@@ -1,4 +1,4 @@
-"""Contract tests of evaluators: what a verdict says, and of what artifacts."""
+"""Contract tests of evaluators: verdicts, and the artifacts they are about."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class VerdictTests(EvaluationStage):
         for artifact in self.bad():
             for finding in (await self.verdict(self.make_strategy(), artifact)).findings:
                 actionable = finding.severity != "blocking" or finding.observed.strip() or finding.expected.strip()
-                assert actionable, f"{finding!r} says neither what was observed nor what is expected"
+                assert actionable, f"{finding!r} has neither an observation nor an expectation"
 
     @clause("C4")
     async def test_c04_no_score_stands_as_number(self) -> None:
@@ -142,7 +142,7 @@ class VerdictTests(EvaluationStage):
 
     @clause("C6")
     async def test_c06_what_is_good_passes_after_any_rounds(self) -> None:
-        """What was wrong before is not held against it, and nothing new is asked for."""
+        """An artifact passes although earlier ones failed, and no new requirement comes up."""
         wanted = PASS if self.can_pass else ESCALATE
         strategy, prior = self.make_strategy(), list[EvaluationVerdict]()
         for number in range(4):
@@ -175,7 +175,7 @@ class VerdictTests(EvaluationStage):
 def check_verdict(verdict: EvaluationVerdict) -> None:
     """Raise `AssertionError` for a verdict that contradicts itself, however it was made."""
     values = {field.name: getattr(verdict, field.name) for field in fields(cast("Any", EvaluationVerdict))}
-    EvaluationVerdict(**values)  # says what is wrong with one that was changed, or made by other means
+    EvaluationVerdict(**values)  # raises for a verdict that was changed, or made without its constructor
     shown, results = _shown(verdict), [result.passed for result in verdict.criteria]
     assert not is_about_rounds(verdict), f"{shown}: only the run can know"
     if verdict.outcome is PASS:

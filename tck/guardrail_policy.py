@@ -166,7 +166,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
 
     @clause("C10", needs="warned_payloads")
     async def test_c10_what_it_warns_of_passes_and_is_told(self) -> None:
-        """It arrives as it was, and an event says what it warned of."""
+        """It arrives as it was, and an event has the warning."""
         for payload in self.warned_payloads:
             trip, played = await self._play(payload, self.make_policy())
             assert trip.arrived == [as_in_a_run(payload)], f"{payload} arrived as {trip.arrived}"

@@ -1,4 +1,4 @@
-"""The kit of `HumanGate`: what a gate makes of what a person says, and of their silence."""
+"""The kit of `HumanGate`: the decisions of a gate after a person's answer, and after silence."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C1", needs="asks")
     async def test_c01_an_answer_is_to_one_question(self) -> None:
-        """What is asked in the same words about something else gets what the person says then."""
+        """A question in the same words about another subject gets a new answer."""
         answers = [DECISIONS[action] for action in self.actions]
         left = list(answers)
         gate = self.make_gate(lambda shown: left.pop(0))
@@ -94,7 +94,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C1")
     async def test_c01_the_question_stays_as_it_was(self) -> None:
-        """It changes nothing, whatever the person says."""
+        """It changes nothing, after any answer."""
         for decision in (*DECISIONS.values(), None):
             question = _question()
             await self._asked(_says(decision), question)
@@ -104,7 +104,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C2")
     async def test_c02_silence_decides_nothing(self) -> None:
-        """Where the person says nothing it waits, returns None, puts the question off or raises."""
+        """Without an answer it waits, returns None, puts the question off or raises."""
         _check_nothing("nobody answered", await self._asked(_says(None), _question()))
 
     @clause("C2")
@@ -124,7 +124,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C3")
     async def test_c03_questions_at_once_do_not_mix(self) -> None:
-        """Eight questions, each of which gets what the person says to it."""
+        """Eight questions, each of which gets its own answer."""
         answers = {number: DECISIONS[self.actions[number % len(self.actions)]] for number in range(8)}
         gate = self.make_gate(_by_number(answers))
         found = await at_once([_asking(gate, _number(number)) for number in answers])
@@ -140,7 +140,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C4", needs="asks")
     async def test_c04_cancellation_passes_through(self) -> None:
-        """A run that ends waits for nobody, and what it leaves asks the next question."""
+        """A run that ends waits for no answer, and the gate can ask the next question."""
         shown: list[str] = []
         answer = _by_number({1: None, 2: DECISIONS[self.actions[0]]})
 
@@ -149,7 +149,7 @@ class HumanGateTCK(ContractTCK):
             return answer(text)
 
         gate = self.make_gate(person)
-        waits = "it does not wait for a person who says nothing"
+        waits = "it does not wait for a person who does not answer"
         await check_cancels("decide", _asking(gate, _number(1)), lambda: bool(shown), or_skip=waits)
         decision = await gate.decide(_number(2))
         assert decision is not None, "after a question was cancelled, the next one was not asked"
@@ -168,7 +168,7 @@ class HumanGateTCK(ContractTCK):
 
     @clause("C5")
     async def test_c05_where_nobody_answers_nothing_is_accepted(self) -> None:
-        """Neither where the person says nothing nor where they cannot be reached."""
+        """Neither without an answer nor when the person cannot be reached."""
         for person in (_says(None), _unreachable):
             for risk in (RiskProfile.MEDIUM, RiskProfile.HIGH):
                 played = await self._review(person, risk)
@@ -278,7 +278,7 @@ def _asking(gate: HumanGate, question: HumanRequest) -> Callable[[], Awaitable[H
 
 
 def _check_nothing(why: str, found: Any) -> None:
-    """Fail when something was decided though nobody did."""
+    """Fail when there is a decision that no person made."""
     decided = isinstance(found, HumanDecision) and found.action != "defer"
     assert not decided, f"{why}, and it decided to {found.action}"
     fine = found is None or found is _WAITS or isinstance(found, HumanDecision | Exception)

@@ -34,7 +34,7 @@ _LAWS: Final = settings(
 class ContractTCK:
     """A contract kit: a class of contract tests that a subclass runs against its own implementation.
 
-    A subclass overrides the kit's factory class methods and says by the kit's class attributes what the
+    A subclass overrides the kit's factory class methods and declares by the kit's class attributes what the
     implementation can do; what it cannot is reported as skipped. A contract test may be overridden only to mark it
     `@pytest.mark.xfail(reason=...)`; any other change fails the kit. The tests run on asyncio and on trio.
     """
@@ -48,7 +48,7 @@ class ContractTCK:
     pytestmark: ClassVar[list[pytest.MarkDecorator]] = [pytest.mark.anyio]
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Keep the guard: whatever a subclass overrides, what it overrides is looked at."""
+        """Check the overrides of every subclass, also of a subclass that overrides this method."""
         super().__init_subclass__(**options)
         guard = "test_every_contract_test_is_in_force"
         if guard in vars(cls):
@@ -64,7 +64,7 @@ class ContractTCK:
 
     @classmethod
     def backend(cls, name: str) -> Backend:
-        """Return a backend for anyio, in virtual time unless the kit says otherwise."""
+        """Return a backend for anyio, in virtual time unless the kit sets real time."""
         return virtual_time(name) if cls.virtual_time else (name, {})
 
     def test_every_contract_test_is_in_force(self) -> None:
@@ -168,5 +168,5 @@ def _tell_clauses(error: Exception, contract: type, numbers: tuple[str, ...]) ->
 def make_it(kit: type[ContractTCK], signature: str) -> NotImplementedError:
     """Return the error of a factory that was not overridden."""
     return NotImplementedError(
-        f"{kit.__name__} says nothing about what to test: override the class method {signature}, a fresh one each time"
+        f"{kit.__name__} does not define what to test: override the class method {signature}, a fresh one each time"
     )

@@ -1,4 +1,4 @@
-"""A model that knows what it was paid: what a run says was spent is compared with that."""
+"""A model that counts what it was paid, to compare it with the spending a run books."""
 
 from __future__ import annotations
 

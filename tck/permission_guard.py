@@ -98,7 +98,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @clause("C1")
     async def test_c01_an_unknown_name_is_no_permission(self) -> None:
-        """A system tool nobody heard of is not allowed."""
+        """An unknown system tool is not allowed."""
         skip_unless(not self.allows_unknown_tools, "allows_unknown_tools is True")
         for name in ("kit-unheard-of", "Kit_Unheard_Of", "mcp__kit__unheard_of", "kit", ""):
             call: Call = (name, {"anything": "at all"}, "system")
@@ -107,7 +107,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @law("C1", name=st.text(max_size=40), text=st.text(max_size=60), effect=st.sampled_from(_EFFECTS))
     async def test_c01_anything_written_gets_an_answer(self, name: str, text: str, effect: SideEffect) -> None:
-        """Whatever the tool is called and whatever stands in its arguments."""
+        """With every name of the tool and all arguments."""
         arguments = {"path": text, "command": text, "other": [text, {"file": text}]}
         _checked(await self.make_guard().check(name, freeze(arguments), effect), (name, arguments, effect))
 
@@ -208,7 +208,7 @@ class PermissionGuardTCK(ContractTCK):
 
     @clause("C7", needs="asked_calls")
     async def test_c07_what_it_asks_about_needs_a_person(self) -> None:
-        """Approved it happens; rejected, unanswered or with nobody to ask it does not."""
+        """The call runs when it is approved; rejected, unanswered or without a gate it does not."""
         answers: list[HumanDecision | str | None] = [
             "nobody",
             None,
@@ -272,7 +272,7 @@ class Tried:
         self.is_error = False
 
     async def make(self, context: MemberContext, *, declared: bool) -> None:
-        """Make it; `declared`: the tool says what it does."""
+        """Make it; `declared`: the tool declares its side effect."""
         name, arguments, effect = self.call
         tool = Tool(name, self._run, side_effect=effect) if declared else Tool(name, self._run)
         result = await context.tool(tool).call(arguments)

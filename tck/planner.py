@@ -73,7 +73,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C2")
     async def test_c02_no_member_is_called(self) -> None:
-        """A plan is made of what the team says of itself."""
+        """A plan uses what the team declares."""
         agent = Bystander()
         await self.plan(team=self.make_team("ann", "ben", agent=agent))
         assert not agent.asked, f"{agent.asked[0].task.id!r} was done while the plan was made"
@@ -133,7 +133,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C7", needs="asks_model")
     async def test_c07_an_answer_that_cannot_be_run_is_sent_back_once_at_most(self) -> None:
-        """What comes back the second time counts, and is looked at like the first."""
+        """The second reply counts, and is checked like the first."""
         team = self.make_team("ann", "ben")
         for name, tasks in _bad_plans(team).items():
             planned = await self.plan(self.answer(tasks), self.answer(two_tasks(team)), team=team)
@@ -147,7 +147,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C7", needs="asks_model")
     async def test_c07_a_second_answer_that_cannot_be_run_is_the_last(self) -> None:
-        """Nothing takes the place of a plan: whoever asked for one decides what then."""
+        """It returns no substitute for a plan: the caller decides what to do without one."""
         team = self.make_team("ann", "ben")
         for name, tasks in _bad_plans(team).items():
             planned = await self.plan(self.answer(tasks), team=team)
@@ -181,12 +181,12 @@ class PlannerTCK(PlannerStage):
 
     @clause("C6", needs="asks_model")
     async def test_c06_what_planning_spends_is_counted(self) -> None:
-        """Also what comes to no plan."""
+        """Also the calls that lead to no plan."""
         for answers in ((), (NOT_A_PLAN,)):
             planned = await self.plan(*answers)
             spent = planned.model.spent
             assert spent > 0, "the model was not asked"
-            assert planned.usage == spent, f"planning spent {spent} tokens, the run says {planned.usage}"
+            assert planned.usage == spent, f"planning spent {spent} tokens, the run booked {planned.usage}"
 
     @clause("C6", needs="asks_model")
     async def test_c06_planning_never_passes_the_budget(self) -> None:
@@ -206,7 +206,7 @@ class PlannerTCK(PlannerStage):
 
     @clause("C5", needs="asks_model")
     async def test_c05_cancellation_passes_through(self) -> None:
-        """A planner that waits for its model ends when whoever asked no longer waits."""
+        """A planner that waits for its model ends when its caller no longer waits."""
         came_back: list[object] = []
 
         async def hang(request: ModelRequest) -> str:

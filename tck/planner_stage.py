@@ -24,7 +24,7 @@ NOT_A_PLAN = "I would begin with the moon, and then see."
 
 
 class Bystander:
-    """A member that nobody is to call while a plan is made."""
+    """A member that must not be called while a plan is made."""
 
     reentrant = True
 
@@ -61,7 +61,7 @@ class Planned:
 
     @property
     def usage(self) -> int:
-        """Tokens that the run says were spent."""
+        """Tokens that the run booked."""
         return 0 if self.result is None else self.result.usage.tokens
 
 
@@ -71,9 +71,9 @@ class PlannerStage(ContractTCK):
     contract: ClassVar[type] = Planner
 
     asks_model: ClassVar[bool] = False
-    """It asks the model it is made with: `write_plan` says what that model answers."""
+    """It asks the model it is made with: `write_plan` returns that model's reply."""
     supports_preview: ClassVar[bool] = False
-    """It knows its plan without asking anybody, and says it: `preview(request, team)`."""
+    """It knows its plan without a model call: `preview(request, team)` returns it."""
     supports_replan: ClassVar[bool] = False
     """Asked with a plan in the request, it keeps its tasks and adds others."""
 

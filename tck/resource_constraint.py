@@ -194,7 +194,7 @@ async def _use_nothing(assignment: Assignment, context: MemberContext) -> str:
 
 
 def _stubborn(model: TurnModel) -> Work:
-    """Make an agent that asks on, whatever it is given."""
+    """Make an agent that never stops asking its model."""
 
     async def work(assignment: Assignment, context: MemberContext) -> str:
         for _ in range(TURNS // 2):

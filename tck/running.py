@@ -1,4 +1,4 @@
-"""Kits without pytest around them, for whoever tests kits: a wrong implementation, and what the kit says of it."""
+"""Kits run without pytest, to test the kits: a wrong implementation, and the kit's report on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _run(kit: type[ContractTCK], name: str, function: Callable[..., Any], backen
         if group.split((Exception, pytest.fail.Exception))[1] is not None:
             raise
         return ContractResult(name, clauses, "failed", reason_of(group))
-    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever fails is the report's
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - every failure is part of the report
         return ContractResult(name, clauses, "failed", reason_of(error))
     return ContractResult(name, clauses, "passed")
 

@@ -67,7 +67,7 @@ class Terminal:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Have the terminal to oneself, in the order of asking."""
+        """Hold the terminal alone during the block; callers get it in the order they ask."""
         await self._take_turn()
         drawing = tuple(self.draws_aside)
         try:

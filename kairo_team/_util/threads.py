@@ -1,7 +1,7 @@
 """Blocking code in daemon threads of our own: a thread that hangs never keeps the process, or a run, from ending.
 
-`run_in_thread` is to `anyio.to_thread.run_sync` what an answering machine is to a telephone: the caller may leave
-at any moment, and a later result is passed to `on_late`.
+Unlike with `anyio.to_thread.run_sync`, the caller of `run_in_thread` may leave at any moment; a later result is passed
+to `on_late`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Call(Generic[T]):
             return False
         return True
 
-    def tell_late(self) -> None:
+    def report_late(self) -> None:
         """Hand the result to `on_late`."""
         if self._on_late is None:
             return
@@ -136,7 +136,7 @@ class _Pool:
             else:
                 self._idle.append(worker)
         if late:
-            call.tell_late()
+            call.report_late()
         elif not call.wake():
             self.abandon(call)
 
@@ -155,7 +155,7 @@ class _Pool:
         if started:
             self._set_off(*started)
         if before == "done":
-            call.tell_late()
+            call.report_late()
 
     def retire(self, worker: _Worker) -> bool:
         """Return True when the idle thread may end, False when a call is on its way to it."""

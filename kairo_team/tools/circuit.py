@@ -1,4 +1,4 @@
-"""Circuit breakers: a tool that fails again and again is left alone for a while."""
+"""Circuit breakers: calls of a tool that fails again and again are refused for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kairo_team.budget import check_count, check_seconds
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreaker:
-    """When a tool is left alone, and for how long."""
+    """When the calls of a tool are refused, and for how long."""
 
     failures: int = 3
     """Failures in a row that open the circuit: exceptions and timeouts, not cancellations and not refusals."""

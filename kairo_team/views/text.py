@@ -1,4 +1,4 @@
-"""Words for people: everything that members wrote is made harmless for a terminal before it is shown."""
+"""Texts for people: what members wrote is made harmless for a terminal before it is shown."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_signals_are_no_results() -> None:
 def test_a_factory_that_is_not_overridden_says_what_to_do(kit: type[Any]) -> None:
     make = "make_coordinator" if kit is TeamCoordinatorTCK else "make_strategy"
     mine = type("TestMine", (kit,), {})
-    with pytest.raises(NotImplementedError, match=rf"TestMine says nothing .* override the class method {make}\("):
+    with pytest.raises(NotImplementedError, match=rf"TestMine does not define what to test: override the class method {make}\("):
         getattr(mine, make)()
 
 
@@ -469,8 +469,8 @@ def test_what_passes_though_it_must_fail_is_told(output: str) -> None:
 
 def test_pytest_says_which_factory_is_missing(output: str) -> None:
     (line,) = [line for line in lines_about(output, "TestEmpty")[1:] if "FAILED" in line]
-    assert "contract tests - NotImplementedError: TestEmpty says nothing about what to test" in line
-    assert "TestEmpty says nothing about what to test: override the class method make_coordinator(" in output
+    assert "contract tests - NotImplementedError: TestEmpty does not define what to test" in line
+    assert "TestEmpty does not define what to test: override the class method make_coordinator(" in output
 
 
 def test_a_kit_of_ones_own_is_reported_too(output: str) -> None:
