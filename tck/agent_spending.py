@@ -94,7 +94,7 @@ class SpendingTests(AgentStage):
     async def test_c06_an_output_tells_what_was_used(self) -> None:
         scene = self.stage()
         await scene.play()
-        _check_told(scene)
+        _check_reported_usage(scene)
 
     @clause("C6")
     async def test_c06_an_output_tells_turns_and_tool_calls(self) -> None:
@@ -102,7 +102,7 @@ class SpendingTests(AgentStage):
         scene = self.stage([Say("a", ["x", "y"]), Say("b", ["z"]), Say("done")], tool=looking(calls))
         await scene.play()
         output = scene.reported_output()
-        _check_told(scene)
+        _check_reported_usage(scene)
         seen = (output.turns_completed, output.tool_calls_executed)
         assert seen == (3, 3), f"3 turns and 3 tool calls were made, and it reports {seen}"
 
@@ -151,7 +151,7 @@ def _check_booked(scene: Scene, result: TeamResult) -> None:
     )
 
 
-def _check_told(scene: Scene) -> None:
+def _check_reported_usage(scene: Scene) -> None:
     usage, turns = scene.reported_output().usage, len(scene.model.replies)
     reported = (usage.prompt_tokens, usage.completion_tokens)
     assert reported == scene.model.used, (

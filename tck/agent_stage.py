@@ -89,7 +89,7 @@ class Scene:
     async def play(self, **config: Any) -> TeamResult:
         """Let the member do its tasks, each after two that bring it facts; `config` are fields of `TeamConfig`."""
         runtime = Runtime(subscribers=[self.seen])
-        members = [Member("source", _tell_facts), self.member]
+        members = [Member("source", _write_facts), self.member]
         team = Team("kit", members, runtime=runtime, **self.team)
         sources = [Task(one, "Bring the facts.", role="source") for task in self.tasks for one in task.depends_on]
         plan = TaskGraph([*sources, *self.tasks])
@@ -110,7 +110,7 @@ class Scene:
         return self.output
 
 
-async def _tell_facts(assignment: Assignment) -> str:
+async def _write_facts(assignment: Assignment) -> str:
     number = assignment.task.id.rpartition("-")[2]
     return f"Facts of subject-{number}: the moon pulls the sea."
 

@@ -98,15 +98,15 @@ class EndTests(CoordinatorStage):
 
     @clause("C5")
     async def test_c05_events_are_numbered_without_gaps(self) -> None:
-        for function in (write, fail, _tell):
+        for function in (write, fail, _emit_progress):
             show = self.stage(function, tasks=[Task(f"t{number}", "Do it.") for number in range(12)])
             await show.play()
             _check_numbers(show.seen.events, show.request.run_id)
 
     @clause("C5")
     async def test_c05_runs_side_by_side_are_numbered_each_by_itself(self) -> None:
-        show = self.stage(_tell)
-        requests = [self.stage(_tell, goal=f"Goal {number}.").request for number in range(10)]
+        show = self.stage(_emit_progress)
+        requests = [self.stage(_emit_progress, goal=f"Goal {number}.").request for number in range(10)]
         async with anyio.create_task_group() as group:
             for request in requests:
                 group.start_soon(show.coordinator.execute, request, show.team)
@@ -119,7 +119,7 @@ class EndTests(CoordinatorStage):
 
     @clause("C5")
     async def test_c05_whoever_watches_a_run_sees_what_subscribers_see(self) -> None:
-        show = self.stage(_tell)
+        show = self.stage(_emit_progress)
         async with show.live() as run:
             watched = [event async for event in run.events()]
         assert watched == show.seen.events, (
@@ -127,7 +127,7 @@ class EndTests(CoordinatorStage):
         )
 
 
-async def _tell(assignment: Assignment, context: MemberContext) -> str:
+async def _emit_progress(assignment: Assignment, context: MemberContext) -> str:
     for number in range(3):
         context.emit(f"step {number}")
         await anyio.sleep(0.01)

@@ -55,12 +55,12 @@ class WorkTests(CoordinatorStage):
     async def test_c06_every_task_has_one_terminal_event_that_says_what_the_result_says(self) -> None:
         for function in (write, sleep, fail, fail_at("left"), _waver):
             show = self.stage(function, tasks=diamond())
-            _check_told(show, await show.play())
+            _check_events(show, await show.play())
 
     @clause("C6")
     async def test_c06_it_is_so_out_of_time_too(self) -> None:
         show = self.stage(hang, tasks=diamond(), team_timeout=5.0, task_timeout=None)
-        _check_told(show, await show.play())
+        _check_events(show, await show.play())
 
     @clause("C6")
     async def test_c06_it_is_so_when_killed_too(self) -> None:
@@ -69,12 +69,12 @@ class WorkTests(CoordinatorStage):
             await anyio.sleep(1)
             run.cancel("enough")
             result = await run.result()
-        _check_told(show, result)
+        _check_events(show, result)
 
     @clause("C6")
     async def test_c06_events_of_a_task_come_in_their_order(self) -> None:
         """Assigned; every try started and finished, counted from 1; its end."""
-        for function in (write, fail, _waver, _say_progress):
+        for function in (write, fail, _waver, _emit_progress):
             show = self.stage(function, tasks=diamond())
             await show.play()
             show.seen.assert_lawful()
@@ -186,7 +186,7 @@ class WorkTests(CoordinatorStage):
             assert found == wanted, f"every planned task is skipped: {wanted}, not {found}"
             started = show.seen.of(TaskAssigned)
             assert not started, f"tasks were handed out: {started}"
-            _check_told(show, result)
+            _check_events(show, result)
 
     @clause("C17", needs="supports_plan")
     async def test_c17_a_task_goes_to_whoever_can_do_it(self) -> None:
@@ -274,7 +274,7 @@ async def _waver(assignment: Assignment, context: MemberContext) -> str:
     return await fail(assignment, context)
 
 
-async def _say_progress(assignment: Assignment, context: MemberContext) -> str:
+async def _emit_progress(assignment: Assignment, context: MemberContext) -> str:
     context.emit("half way", share=0.5)
     return await sleep(assignment, context)
 
@@ -289,7 +289,7 @@ async def _run_out_of_turns(assignment: Assignment, context: MemberContext) -> A
     return AgentOutput(Artifact("a beginning"), AgentStatus.TURN_LIMIT_REACHED, 3, 3)
 
 
-def _check_told(show: Show, result: TeamResult) -> None:
+def _check_events(show: Show, result: TeamResult) -> None:
     """Check that the events of the tasks agree with the result."""
     show.seen.assert_lawful()
     planned = [outcome.task_id for outcome in result.outcomes]

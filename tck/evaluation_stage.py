@@ -198,7 +198,7 @@ class EvaluationStage(ContractTCK):
 @asynccontextmanager
 async def _run(budget: Budget | None, models: Mapping[str, ChatModel] | None) -> AsyncGenerator[TeamRun]:
     request = TeamExecutionRequest(GOAL, config=TeamConfig(budget=budget or Budget()))
-    team = Team("kit", [Member("writer", _nobody)], runtime=Runtime(models={"*": refusing(), **(models or {})}))
+    team = Team("kit", [Member("writer", _unused_agent)], runtime=Runtime(models={"*": refusing(), **(models or {})}))
     async with TeamRun.open(request, team) as run:
         yield run
 
@@ -272,5 +272,5 @@ async def _silent(_: ModelRequest) -> str:
     raise AssertionError("unreachable")
 
 
-async def _nobody(_: Assignment) -> str:
+async def _unused_agent(_: Assignment) -> str:
     raise AssertionError("the kit's runs have no tasks")

@@ -130,7 +130,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
             for where in ("member", "team"):
                 trip, played = await self._play(payload, self.make_policy(), where, self.denies_at)
                 assert trip.refused, f"as a {where}'s guardrail it let pass what it denies: {payload}"
-                assert self._told(played, "deny"), "no event of its denial was emitted"
+                assert self._events(played, "deny"), "no event of its denial was emitted"
                 _check_denied(trip, played)
 
     @clause("C9", needs="denied_payloads")
@@ -162,7 +162,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
             made = (await self.decided(as_in_a_run(payload), MODIFY)).payload
             trip, played = await self._play(payload, self.make_policy())
             assert trip.arrived == [made], f"{trip.arrived} arrived in place of {made}"
-            assert self._told(played, "modify"), "no event of its modification was emitted"
+            assert self._events(played, "modify"), "no event of its modification was emitted"
 
     @clause("C10", needs="warned_payloads")
     async def test_c10_what_it_warns_of_passes_and_is_told(self) -> None:
@@ -170,7 +170,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
         for payload in self.warned_payloads:
             trip, played = await self._play(payload, self.make_policy())
             assert trip.arrived == [as_in_a_run(payload)], f"{payload} arrived as {trip.arrived}"
-            assert self._told(played, "warn"), "no event of its warning was emitted"
+            assert self._events(played, "warn"), "no event of its warning was emitted"
 
     async def _play(
         self,
@@ -190,7 +190,7 @@ class GuardrailPolicyTCK(GuardrailDecisions):
             return trip, await play(trip.make, member={"guardrails": [policy]}, permissions=permissions)
         return trip, await play(trip.make, guardrails=[policy], permissions=permissions)
 
-    def _told(self, played: Played, action: str) -> list[GuardrailDecided]:
+    def _events(self, played: Played, action: str) -> list[GuardrailDecided]:
         return [event for event in played.seen.of(GuardrailDecided) if event.action == action and event.reason]
 
 

@@ -93,7 +93,7 @@ def clause(*numbers: str, needs: str | None = None) -> Callable[[ContractTest[K,
                 if patience.cancelled_caught:
                     raise TimeoutError(f"something hangs: it was not over after {PATIENCE:g} seconds")
             except Exception as error:
-                _tell_clauses(error, self.contract, numbers)
+                _add_clauses(error, self.contract, numbers)
                 raise
 
         cast("Any", contract_test).clauses = numbers
@@ -160,7 +160,7 @@ def _check_capability(kit: type[ContractTCK], needs: str | None) -> None:
             pytest.skip(f"{name} is {getattr(kit, name)!r}")
 
 
-def _tell_clauses(error: Exception, contract: type, numbers: tuple[str, ...]) -> None:
+def _add_clauses(error: Exception, contract: type, numbers: tuple[str, ...]) -> None:
     for number in numbers:
         error.add_note(f"{contract.__name__} {number}. {clauses_of(contract)[number]}")
 

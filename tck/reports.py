@@ -70,10 +70,10 @@ class KitReport:
         for result in broken:
             by_reason.setdefault((result.outcome, result.reason or result.test), []).append(result)
         for results in by_reason.values():
-            yield _told_once(results)
+            yield _joined(results)
 
 
-def _told_once(results: Sequence[ContractResult]) -> str:
+def _joined(results: Sequence[ContractResult]) -> str:
     """Return the line of contract tests that are broken for one reason, such as a factory that is missing."""
     tests = [*dict.fromkeys(result.test for result in results)]
     numbers = " ".join(_in_order(result.clauses for result in results))

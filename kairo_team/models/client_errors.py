@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.errors import ModelCallError
-from kairo_team.models.provider_errors import REFUSALS, kind_of_status, said_by
+from kairo_team.models.provider_errors import REFUSALS, kind_of_status, message_of
 
 if TYPE_CHECKING:
     from kairo_team.errors import ModelErrorKind
@@ -29,7 +29,7 @@ _NEVER_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "ConnectionRef
 
 def call_error(model: str, error: Exception) -> ModelCallError | None:
     """Convert the error of a failed call; None for an error that is not the provider's."""
-    why = said_by(error)
+    why = message_of(error)
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         retry_after = _retry_after(error)

@@ -34,13 +34,13 @@ def call_error(model: str, error: Exception) -> ModelCallError | None:
     if isinstance(error, ModelAPIError):
         return _of_provider(model, error)
     if isinstance(error, UnexpectedModelBehavior):
-        return ModelCallError(_of_reply(error), model, said_by(error))
+        return ModelCallError(_of_reply(error), model, message_of(error))
     if isinstance(error, TimeoutError):
-        return ModelCallError("timeout", model, said_by(error))
+        return ModelCallError("timeout", model, message_of(error))
     if isinstance(error, ConnectionError):
-        return ModelCallError("connection", model, said_by(error), unspent=isinstance(error, ConnectionRefusedError))
+        return ModelCallError("connection", model, message_of(error), unspent=isinstance(error, ConnectionRefusedError))
     if isinstance(error, LookupError | AttributeError | TypeError | ValueError):
-        return ModelCallError("unknown", model, f"its reply cannot be read: {said_by(error)}")
+        return ModelCallError("unknown", model, f"its reply cannot be read: {message_of(error)}")
     return None
 
 
@@ -50,7 +50,7 @@ def _of_provider(model: str, error: Any) -> ModelCallError:
     never_sent = getattr(error, "phase", None) in {"pool", "connect"}
     unspent = not begun and (never_sent or status in REFUSALS)
     retry_after: float | None = getattr(error, "retry_after", None)
-    return ModelCallError(_kind(error, status), model, said_by(error), retry_after=retry_after, unspent=unspent)
+    return ModelCallError(_kind(error, status), model, message_of(error), retry_after=retry_after, unspent=unspent)
 
 
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
@@ -93,7 +93,7 @@ def _of_reply(error: Exception) -> ModelErrorKind:
     return "content_filter" if isinstance(error, ContentFilterError) else "unknown"
 
 
-def said_by(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return the message, cut to a readable length."""
     message = str(error).strip() or type(error).__name__
     return message if len(message) <= _MOST_WORDS else f"{message[:_MOST_WORDS]}..."

@@ -94,7 +94,7 @@ class StdioTransport:
             encoding_error_handler="replace",
         )
         async with AsyncExitStack() as stack:
-            errors = await stack.enter_async_context(_heard(server, notes))
+            errors = await stack.enter_async_context(_logged_stderr(server, notes))
             yield await stack.enter_async_context(stdio_client(parameters, errors))
 
 
@@ -203,7 +203,7 @@ async def _unless_closed(pump: Any, stream: Any) -> None:
 
 
 @asynccontextmanager
-async def _heard(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
+async def _logged_stderr(server: str, notes: Notes) -> AsyncGenerator[TextIO]:
     """Yield the stream for the server's error output: each line is logged, and the last one is kept in the notes."""
     if sys.platform == "win32":  # no pipe can be awaited there
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - the null device never blocks
