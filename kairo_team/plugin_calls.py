@@ -68,9 +68,7 @@ class PluginCall:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> None:
         if raised is None or isinstance(raised, Exception):
             return
         failure = self._failure_of(raised)

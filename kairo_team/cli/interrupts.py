@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self
 
 from kairo_team.engine.runtime import Runtime
@@ -55,9 +55,7 @@ class Interrupts:
                 signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.exit_code is not None:
             _set_alarm(0)
         if self._reason is None:

@@ -20,8 +20,6 @@ from kairo_team.views.progress import RowState, RunProgress, describe_last
 from kairo_team.views.text import clock, describe_verdict, one_line
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console, RenderableType
 
     from kairo_team.events import Event
@@ -91,10 +89,8 @@ class LiveView:
         self._aside.__enter__()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self._aside.__exit__(exc_type, exc, tb)
+    def __exit__(self, *_: object) -> None:
+        self._aside.__exit__(None, None, None)
         self._over.set()
         self._painter.join()
         with suppress(OSError):  # the terminal is gone

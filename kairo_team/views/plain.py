@@ -12,7 +12,6 @@ from kairo_team.views.text import count, describe_findings, describe_verdict, on
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from types import TracebackType
 
     from kairo_team.events import Event
 
@@ -43,10 +42,8 @@ class PlainView:
         self._aside.__enter__()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self._aside.__exit__(exc_type, exc, tb)
+    def __exit__(self, *_: object) -> None:
+        self._aside.__exit__(None, None, None)
 
     def __call__(self, event: Event) -> None:
         """Print the events that need a line."""
