@@ -316,7 +316,6 @@ class Review:
 
         Equals are in the rubric's order.
         """
-        short = score_range.below(self._standing.upper, self._standing, self.threshold)
         wrong: list[tuple[Finding, float]] = []
         closed: list[Finding] = []
         for criterion, item in zip(self.criteria, self.items, strict=True):
@@ -324,6 +323,7 @@ class Review:
             if ruling is None:
                 continue
             if ruling.finding is not None:
+                short = score_range.below(self._standing.upper, self._standing, self.threshold)
                 wrong.append((self._told(criterion, ruling, ruling.finding, short=short), _lost(item, ruling)))
             elif ruling.level is not None and criterion.id in self.history.wanting:
                 closed.append(Finding(criterion.id, criterion.id, "info", expected=criterion.text, status="closed"))
@@ -338,15 +338,15 @@ class Review:
         return replace(finding, severity="blocking" if blocks else "info", status=status)
 
     def _results(self) -> list[CriterionResult]:
-        return [self._result(criterion) for criterion in self.criteria]
+        return [self._result(criterion, item) for criterion, item in zip(self.criteria, self.items, strict=True)]
 
-    def _result(self, criterion: Criterion) -> CriterionResult:
+    def _result(self, criterion: Criterion, item: Item) -> CriterionResult:
         ruling = self.rulings.get(criterion.id)
         if ruling is None or ruling.level is None:
             level = UNKNOWN if ruling is None or ruling.applies else NOT_APPLICABLE
             why = self._why(criterion)
             return CriterionResult(criterion.id, level, None, why, text=criterion.text, by=criterion.by)
-        passed = ruling.level == criterion.top
+        passed = ruling.level == item.top
         reason = ruling.reason if ruling.finding is None else ruling.finding.observed
         level = criterion.levels[ruling.level]
         return CriterionResult(criterion.id, level, passed, reason, ruling.quote, criterion.text, criterion.by)

@@ -74,12 +74,12 @@ class Rubric:
     async def review(self, context: EvaluationContext) -> Review:
         """Run every check and return what is known then, for a strategy that can ask a judge for more."""
         rulings = await self._not_applicable(context) if self._scopes else dict[str, Ruling]()
-        for criterion in self.criteria:
+        for criterion, item in zip(self.criteria, self._items, strict=True):
             asker = self._askers.get(criterion.id)
             if asker is None or criterion.id in rulings:
                 continue
             answer = await asker.ask(context)
-            plain = answer is True and criterion.top == 1
+            plain = answer is True and item.top == 1
             rulings[criterion.id] = MET if plain else rule(criterion, as_answer(criterion, answer), context.artifact)
         history = history_of(context.prior_verdicts)
         return Review(self.criteria, self._items, self._threshold, context.artifact, rulings, history)

@@ -171,13 +171,13 @@ class GovernedModel:
         tariff = self._tariff(model, request)
         gate = self._rules.limits.gate(model.name)
         if gate is None:
-            return await self._hold(model, request, tariff, sender, Turn())
+            return await self._hold(model, request, tariff, sender, None)
         most = await _count(model, request) + _wanted(model, request) if gate.counts_tokens else 0
         async with gate.turn(most) as turn:
             return await self._hold(model, request, tariff, sender, turn)
 
     async def _hold(
-        self, model: ChatModel, request: ModelRequest, tariff: Tariff, sender: _PieceSender | None, turn: Turn
+        self, model: ChatModel, request: ModelRequest, tariff: Tariff, sender: _PieceSender | None, turn: Turn | None
     ) -> ModelResponse:
         """Hold the most the call can use, make it no larger than that, and settle."""
         prompt = await _count(model, request)
@@ -191,15 +191,16 @@ class GovernedModel:
                 most = _affordable(tariff, prompt, most, hold.dollars)
             if most < wanted:  # a call whose outcome stays unknown is charged what it can use now
                 hold.reduce(prompt + most, tariff.most(prompt, most) if dollars else 0)
-            turn.tokens = hold.tokens
+            if turn is not None:
+                turn.tokens = hold.tokens
             capped = request if most == request.max_tokens else replace(request, max_tokens=most)
             number, response = await self._call(model, capped, hold, sender, turn)
-            if response.usage is not None:
+            if turn is not None and response.usage is not None:
                 turn.tokens = response.usage.tokens
             return self._settle(model, hold, number, response, tariff)
 
     async def _call(
-        self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _PieceSender | None, turn: Turn
+        self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _PieceSender | None, turn: Turn | None
     ) -> tuple[int, ModelResponse]:
         """Record the call and make it; return its number in the record, and the reply."""
         number = await self._record_intent(model, hold)
@@ -208,17 +209,15 @@ class GovernedModel:
                 return number, await sender.stream(model, request)
             return number, _checked(model, await model.complete(request))
         except (ModelUnavailable, MissingExtra):
-            hold.release()
-            turn.tokens = 0
+            _release(hold, turn)
             self._record_end(number, "unsent", _NOTHING)
             raise
         except BaseException as raised:  # noqa: BLE001 - all of it is raised
             error = failure_of(raised)
             spent = _all_of(hold)
             if isinstance(error, ModelCallError) and error.unspent:
-                hold.release()
+                _release(hold, turn)
                 spent = _NOTHING
-                turn.tokens = 0
             self._record_end(number, "unknown" if error is None else "failed", spent)
             self._report(model.name, "unknown" if error is None else "error", hold.tokens, spent)
             raise error or raised  # noqa: B904 - it has its cause already
@@ -246,13 +245,13 @@ class GovernedModel:
             usage = _all_of(hold)  # leaving the reservation unsettled charges all of it
             self._report(model.name, "unknown", hold.tokens, usage)
         else:
-            if not usage.dollars:
-                usage = replace(usage, dollars=tariff.cost(usage, response.billing))
+            if not usage.dollars and (dollars := tariff.cost(usage, response.billing)):
+                usage = replace(usage, dollars=dollars)
             hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
             if hold.overshoot and self._report_overshoot is not None:
                 self._report_overshoot(model.name, Usage(hold.tokens, dollars=hold.dollars), usage)
             self._report(model.name, "ok", hold.tokens, usage)
-            response = replace(response, usage=usage)
+            response = response if usage is response.usage else replace(response, usage=usage)
         if self._calls is not None:
             self._calls.answered(number, response, usage)
         return response
@@ -328,6 +327,13 @@ def _wanted(model: ChatModel, request: ModelRequest) -> int:
 def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:
     """Return how long the reply may get, from 1 up to `most` tokens, to cost no more than `dollars` in any case."""
     return 1 + bisect_right(range(2, most + 1), dollars, key=lambda completion: tariff.most(prompt, completion))
+
+
+def _release(hold: Reservation, turn: Turn | None) -> None:
+    """Give back what was held for a call that was never answered; it counts nothing at its limit either."""
+    hold.release()
+    if turn is not None:
+        turn.tokens = 0
 
 
 def _all_of(hold: Reservation) -> Usage:

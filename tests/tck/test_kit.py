@@ -241,7 +241,9 @@ def test_signals_are_no_results() -> None:
 def test_a_factory_that_is_not_overridden_says_what_to_do(kit: type[Any]) -> None:
     make = "make_coordinator" if kit is TeamCoordinatorTCK else "make_strategy"
     mine = type("TestMine", (kit,), {})
-    with pytest.raises(NotImplementedError, match=rf"TestMine does not define what to test: override the class method {make}\("):
+    with pytest.raises(
+        NotImplementedError, match=rf"TestMine does not define what to test: override the class method {make}\("
+    ):
         getattr(mine, make)()
 
 
