@@ -19,12 +19,13 @@ from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.owners import HOST, Owner, is_alive
 from kairo_team.engine.suspension import Place, RecoveredRun
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
+from kairo_team.human import HumanDecision
 
 if TYPE_CHECKING:
     import sqlite3
 
     from kairo_team.durable.database import Statement, Sync
-    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.human import HumanRequest
     from kairo_team.results import TeamResult
     from kairo_team.team import TeamExecutionRequest
 
@@ -130,10 +131,10 @@ class SqliteJournal:
     def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
         with self.database.reading() as connection:
-            row = self._row(connection, run_id)
-            live = row["epoch"] if self._state(connection, row) == "running" else None
+            live = self._state(connection, self._row(connection, run_id)) == "running"
+            epochs = dict(connection.execute("SELECT run_id, epoch FROM run").fetchall()) if live else {}
             rows = [one for one in recovery.calls_of(connection, run_id) if one["state"] == "sent"]
-        return tuple(_call_of(one) for one in rows if one["epoch"] != live)
+        return tuple(_call_of(one) for one in rows if one["epoch"] != epochs.get(one["run_id"]))
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
         """Delete a run with all that is inside it, or every ended run not touched for `older_than` seconds.
@@ -174,7 +175,7 @@ class SqliteJournal:
 
         Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
         """
-        if decision.action == "defer":
+        if not isinstance(decision, HumanDecision) or decision.action == "defer":
             raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
         with self.database.writing() as connection:
             row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
@@ -248,14 +249,10 @@ class SqliteJournal:
     @contextmanager
     def _owned(self) -> Generator[tuple[sqlite3.Connection, str]]:
         """Change the file as the owner of runs."""
-        new = self._owner is None
-        if self._owner is None:
-            self._owner = Owner(self.path)
-        owner = self._owner
+        owner = self._owner = self._owner or Owner(self.path)
         with self.database.writing() as connection:
-            if new:
-                values = (owner.id, owner.pid, HOST, time.time())
-                connection.execute("INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)", values)
+            values = (owner.id, owner.pid, HOST, time.time())
+            connection.execute("INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)", values)
             yield connection, owner.id
 
     def _row(self, connection: sqlite3.Connection, run_id: str) -> Any:
@@ -316,7 +313,7 @@ class RunJournal:
 
     def _step(self, key: str, value: object) -> list[Statement]:
         self._records[key] = value
-        if value is None:  # a call is about to be made: its own row says more
+        if value is None and key.startswith("call:"):  # a call is about to be made: its own row says more
             return []
         try:
             written = encode(value)

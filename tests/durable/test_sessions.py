@@ -249,6 +249,52 @@ class Boss:
         return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "ask")
 
 
+async def test_what_was_recorded_once_stays_also_when_it_is_nothing(tmp_path: Path) -> None:
+    path, made = tmp_path / "runs.db", 0
+
+    def make() -> None:
+        nonlocal made
+        made += 1
+
+    async def agent(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        await context.recorded("nothing", make)
+        await context.model("m:x").complete(kt.ModelRequest([kt.Message.user("go")]))
+        if made == 1 and not going_on:
+            journal.database.problem = "the process dies here"
+            await context.model("m:x").complete(kt.ModelRequest([kt.Message.user("go on")]))
+        return "done"
+
+    team, models = kt.Team("desk", [kt.Member("clerk", agent)]), {"m:x": FunctionModel(lambda _: "yes")}
+    plan, going_on = kt.TaskGraph([kt.Task("one", "Do one.")]), False
+    journal = kt.SqliteJournal(path)
+    request = kt.TeamExecutionRequest("Do it.", plan=plan, run_id="r")
+    assert (await kt.run(team, request, runtime=kt.Runtime(journal=journal, models=models))).status == "failed"
+    journal.close()
+    going_on, again = True, kt.SqliteJournal(path)
+    result = await kt.Runtime(journal=again, models=models).resume("r", team)
+    again.close()
+    assert (result.output, made) == ("done", 1)
+
+
+async def test_a_run_after_one_that_was_refused_has_its_owner_too(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await begin(path, Provider())
+    journal = kt.SqliteJournal(path)
+    seen: list[str] = []
+
+    async def look(assignment: kt.Assignment) -> str:
+        seen.append(journal.show("another").state)
+        return "done"
+
+    runtime, team = kt.Runtime(journal=journal), kt.Team("desk", [kt.Member("clerk", look)])
+    with pytest.raises(kt.RunExists):
+        await kt.run(team, kt.TeamExecutionRequest("Do it.", plan=PLAN, run_id=RUN), runtime=runtime)
+    plan = kt.TaskGraph([kt.Task("one", "Do one.")])
+    await kt.run(team, kt.TeamExecutionRequest("Do it.", plan=plan, run_id="another"), runtime=runtime)
+    journal.close()
+    assert seen == ["running"]
+
+
 async def test_forgotten_runs_are_gone_whole(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await begin(path, Provider())
