@@ -152,6 +152,7 @@ def test_audit_g27_a_run_that_is_to_end_still_gives_the_document(team_file: Team
     assert (document["status"], document["exit_code"], document["error"]) == ("cancelled", 143, "terminated")
 
 
+@pytest.mark.exhaustive  # it waits as long as a service manager does
 def test_audit_g27_a_run_that_does_not_end_in_time_leaves(team_file: TeamFile) -> None:
     with started(team_file(STUBBORN)) as process:
         process.terminate()

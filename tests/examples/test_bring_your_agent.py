@@ -20,6 +20,7 @@ FILE = ROOT / "examples/bring_your_agent.py"
 
 missing = [name for name in ("pydantic_ai", "langgraph", "langchain_openai", "typer") if find_spec(name) is None]
 pytestmark = [
+    pytest.mark.exhaustive,
     pytest.mark.local_model,
     pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}"),
 ]

@@ -152,8 +152,9 @@ def test_the_file_serves_kairo_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert not hasattr(module, "plan")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.local_model
-@pytest.mark.parametrize("anyio_backend", [("asyncio", {}), pytest.param(("trio", {}), marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {}), ("trio", {})])
 async def test_on_the_real_model_nothing_untrue_is_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     team, request, coordinator, _ = build()
