@@ -31,6 +31,8 @@ async def blocks(assignment):
 team = kt.Team("t", [kt.Member("a", blocks)])
 plan = kt.TaskGraph([kt.Task("slow", "x")])
 """
+HASTY = "from kairo_team.cli import interrupts; interrupts.PATIENCE = 0.1"
+"""In a team's file: its run is given up sooner."""
 NOTICE = "stopping ... press Ctrl-C again to exit at once\n"
 
 
@@ -152,9 +154,11 @@ def test_audit_g27_a_run_that_is_to_end_still_gives_the_document(team_file: Team
     assert (document["status"], document["exit_code"], document["error"]) == ("cancelled", 143, "terminated")
 
 
-@pytest.mark.exhaustive  # it waits as long as a service manager does
-def test_audit_g27_a_run_that_does_not_end_in_time_leaves(team_file: TeamFile) -> None:
-    with started(team_file(STUBBORN)) as process:
+@pytest.mark.parametrize(
+    "patience", [HASTY, pytest.param("", marks=pytest.mark.exhaustive)], ids=["a short time", "the whole time"]
+)
+def test_audit_g27_a_run_that_does_not_end_in_time_leaves(team_file: TeamFile, patience: str) -> None:
+    with started(team_file(patience + STUBBORN)) as process:
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode == 143

@@ -20,7 +20,6 @@ FILE = ROOT / "examples/bring_your_agent.py"
 
 missing = [name for name in ("pydantic_ai", "langgraph", "langchain_openai", "typer") if find_spec(name) is None]
 pytestmark = [
-    pytest.mark.exhaustive,
     pytest.mark.local_model,
     pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}"),
 ]
@@ -94,6 +93,7 @@ def runs() -> dict[str, Ran]:
     return {told["name"]: Ran(told) for told in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.exhaustive
 def test_four_kinds_of_agents_make_one_notice(runs: dict[str, Ran]) -> None:
     result = runs["enough"].result
     assert result["status"] == "completed", result["warnings"]
@@ -102,6 +102,7 @@ def test_four_kinds_of_agents_make_one_notice(runs: dict[str, Ran]) -> None:
     assert runs["enough"].tasks["read"]["artifact"]["data"] == {"time": "14:20", "metres": 6.8}
 
 
+@pytest.mark.exhaustive
 def test_every_model_call_of_every_library_is_held_and_booked(runs: dict[str, Ran]) -> None:
     ran = runs["enough"]
     assert {(call.member, call.outcome) for call in ran.models} == {
@@ -114,12 +115,14 @@ def test_every_model_call_of_every_library_is_held_and_booked(runs: dict[str, Ra
     assert {call.model for call in ran.models} == {"openai:smollm2", "local:smollm2"}
 
 
+@pytest.mark.exhaustive
 def test_the_tool_call_of_the_graph_is_one_of_the_budget(runs: dict[str, Ran]) -> None:
     ran = runs["enough"]
     assert [(call.member, call.tool, call.outcome) for call in ran.tools] == [("writer", "bathing_rule", "ok")]
     assert ran.result["usage"]["tool_calls"] == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in BUDGETS if name.startswith("tokens-")])
 def test_a_budget_too_small_holds_whoever_asks(runs: dict[str, Ran], name: str) -> None:
     ran = runs[name]
@@ -128,6 +131,7 @@ def test_a_budget_too_small_holds_whoever_asks(runs: dict[str, Ran], name: str) 
     assert "token" in ran.result["error"]
 
 
+@pytest.mark.exhaustive
 def test_without_tool_calls_the_graph_reads_a_refusal(runs: dict[str, Ran]) -> None:
     ran = runs["no-tools"]
     assert [(call.outcome, call.refused_by) for call in ran.tools] == [("refused", "budget")]
