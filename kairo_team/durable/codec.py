@@ -1,64 +1,74 @@
 """Values as JSON text and back, exactly: what the engine records, and users' dataclasses, enums and pydantic models.
 
-Nothing is pickled, and reading a text calls no constructor: fields are set as they were. A class of a user is found by
-its module and name, and must be a value class.
+Nothing is pickled, and reading a text calls no constructor of a dataclass or model: fields are set as they were. A
+class of a user is found by its module and name, and must be a value class.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Enum
-from functools import cache
-from importlib import import_module
-from types import MappingProxyType, ModuleType
+from enum import Enum, Flag
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, cast
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
+from pydantic_core import PydanticUndefined
 
-from kairo_team._util.frozen import FrozenDict
+from kairo_team._util.frozen import FrozenDict, with_article
 from kairo_team.budget import ReadLater
+from kairo_team.durable.value_classes import (
+    CorruptRecord,
+    Refusal,
+    described,
+    foreign,
+    is_named_tuple,
+    library,
+    name_of,
+)
 from kairo_team.errors import GuardrailDenied
+
+__all__ = ["CorruptRecord", "NotRecordable", "decode", "encode"]
 
 _TAG: Final = "~"
 """The key that marks an object as something else than a dict with words for keys."""
 _VALUE: Final = "v"
+_MORE: Final = "+"
+"""Beside a dataclass's fields: what else it holds. No field has this name."""
+_LONG: Final = 10**600
+"""Python refuses to write integers of more digits in decimal; the limit can be set to 640 and no less."""
 
 _ALLOWED: Final = (
     "recorded are JSON values, bytes, decimals, dates, enums, tuples, sets, and dataclasses, named tuples and pydantic "
     "models that can be imported"
 )
 
-_LIBRARY: Final = (
-    "budget", "engine.planning", "engine.questions", "engine.records.replay", "engine.run_services", "human",
-    "messages", "results", "tasks", "team", "tools.result", "verdicts",
-)  # fmt: skip
-"""Modules whose value classes are written by their name alone: it stays when a class moves."""
-
 
 class NotRecordable(ValueError):
     """A value that cannot be written down; the message names the place in it."""
 
 
-class CorruptRecord(ValueError):
-    """A text that this codec did not write."""
-
-
 def encode(value: object) -> str:
     """Return a value as JSON; raises `NotRecordable` for what cannot be read back as it was."""
-    return json.dumps(_plain(value, "value"), separators=(",", ":"), check_circular=False)
+    try:
+        return _ENCODER.encode(_plain(value))
+    except Refusal as refusal:
+        raise NotRecordable(f"value{''.join(reversed(refusal.path))}: {refusal.problem}") from None
+    except RecursionError:
+        raise NotRecordable("value: it contains itself, or is nested too deeply to be recorded") from None
 
 
 def decode(text: str) -> Any:
     """Return the value that `encode` made the text of; raises `CorruptRecord` for any other text."""
     try:
-        return _value(json.loads(text))
+        return _DECODER.decode(text)
     except CorruptRecord:
         raise
     except Exception as error:
@@ -68,85 +78,225 @@ def decode(text: str) -> Any:
 # ---------------------------------------------------------------------- writing
 
 
-def _plain(value: Any, where: str) -> Any:
-    """Return a value as JSON values; `where` is its place in the whole."""
-    kind = value.__class__
+def _plain(value: Any) -> Any:
+    """Return a value as JSON values."""
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # the class of anything
     if kind is str:
-        return value if value.isascii() or not _SURROGATE.search(value) else {_TAG: "text", _VALUE: _bytes(value)}
+        return value if value.isascii() or _is_whole(value) else {_TAG: "text", _VALUE: _bytes(value)}
     if kind in _AS_THEY_ARE:
         return value
     write = _WRITERS.get(kind)
     if write is None:
-        write = _WRITERS[kind] = _writer_of(kind, where)
-    return write(value, where)
+        write = _WRITERS[kind] = _writer_of(kind)
+    return write(value)
 
 
-def _writer_of(kind: type[Any], where: str) -> Callable[[Any, str], Any]:
+def _is_whole(text: str) -> bool:
+    """Whether a text has no lone surrogates; asking the encoder is faster than a search."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _writer_of(kind: type[Any]) -> Callable[[Any], Any]:
     """Return the function that writes values of a class."""
     if issubclass(kind, Enum):
-        name = _name_of(kind, where)
-        return lambda value, _: {_TAG: name, _VALUE: value.name}
-    if _is_named_tuple(kind):
-        name = _name_of(kind, where)
-        return lambda value, at: {_TAG: name, _VALUE: _items(value, at)}
+        return _enum_writer(kind, name_of(kind))
+    if is_named_tuple(kind):
+        return _tagged(name_of(kind), _items)
     if issubclass(kind, BaseModel):
-        name = _name_of(kind, where)
-        return lambda value, at: {_TAG: name, _VALUE: _mapping(_state_of_model(value), at)}
+        return _tagged(name_of(kind), _state_of_model)
     if is_dataclass(kind):
-        return _dataclass_writer(kind, _name_of(kind, where))
-    raise NotRecordable(f"{where}: {_described(kind)} cannot be recorded; {_ALLOWED}")
+        name = name_of(kind)
+        return _own_writer(kind, name) if name in library() else _foreign_writer(kind, name)
+    raise Refusal(f"{described(kind)} cannot be recorded; {_ALLOWED}")
 
 
-def _dataclass_writer(kind: type[Any], name: str) -> Callable[[Any, str], Any]:
-    """Return the function that writes dataclasses of a class: the fields that differ from their default.
+def _enum_writer(kind: type[Enum], name: str) -> Callable[[Any], Any]:
+    """Return the function that writes members of an enum by name, and combined flags by their number."""
+
+    def write(value: Any) -> Any:
+        word: Any = value.name
+        member: object = kind.__members__.get(word)
+        if member is value:
+            return {_TAG: name, _VALUE: word}
+        if issubclass(kind, Flag):
+            return {_TAG: name, _VALUE: value.value}
+        raise Refusal(f"{value!r:.80} is no member of {kind.__qualname__} and cannot be recorded")
+
+    return write
+
+
+def _own_writer(kind: type[Any], name: str) -> Callable[[Any], Any]:
+    """Return the function that writes dataclasses of the library: the fields that differ from their default.
 
     An exception is left out: with its traceback it belongs to this process.
     """
     names = [(field.name, field.default) for field in fields(cast("Any", kind))]
 
-    def write(value: Any, where: str) -> Any:
+    def write(value: Any) -> Any:
         written: dict[str, Any] = {}
-        for field, default in names:
-            content = getattr(value, field)
-            if content is not default and not isinstance(content, BaseException):
-                written[field] = _plain(content, f"{where}.{field}")
+        field = ""
+        try:
+            for field, default in names:
+                content = getattr(value, field)
+                if content is not default and not isinstance(content, BaseException):
+                    written[field] = _plain(content)
+        except Refusal as refusal:
+            refusal.path.append(f".{field}")
+            raise
         return {_TAG: name, _VALUE: written}
 
     return write
 
 
-def _state_of_model(value: Any) -> dict[str, Any]:
-    state = {"fields": dict(value.__dict__), "set": sorted(value.model_fields_set)}
+def _foreign_writer(kind: type[Any], name: str) -> Callable[[Any], Any]:
+    """Return the function that writes dataclasses of a user: all that they hold, also outside their fields."""
+    try:
+        object.__new__(kind)
+    except TypeError:
+        raise Refusal(f"{described(kind)} is more than a dataclass and cannot be recorded; {_ALLOWED}") from None
+    defaults = {field.name: field.default for field in fields(cast("Any", kind))}
+
+    def write(value: Any) -> Any:
+        held = _held_by(value)
+        for field, default in defaults.items():
+            if field not in held and default is MISSING:
+                raise Refusal("this field is not set", f".{field}")
+        written: dict[str, Any] = {}
+        more: dict[str, Any] = {}
+        for field, content in held.items():
+            if field not in defaults:
+                more[field] = content
+            elif content is not defaults[field]:
+                written[field] = _within(field, content)
+        if more:
+            written[_MORE] = _mapping(more)
+        return {_TAG: name, _VALUE: written}
+
+    return write
+
+
+def _held_by(value: Any) -> dict[str, Any]:
+    """Return the attributes of a user's dataclass, without what a `cached_property` makes again when it is read."""
+    state: Any = object.__getstate__(value)
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # the class of anything
+    parts = cast("tuple[dict[str, Any] | None, ...]", state if isinstance(state, tuple) else (state,))
+    return {
+        name: content
+        for part in parts
+        if part is not None
+        for name, content in part.items()
+        if not name.startswith("__") and not isinstance(getattr(kind, name, None), cached_property)
+    }
+
+
+def _state_of_model(value: BaseModel) -> Any:
+    kind = type(value)
+    held = value.__dict__
+    for name in kind.model_fields:
+        if name not in held:
+            raise Refusal("this field is not set", f".{name}")
+    state: dict[str, Any] = {
+        "fields": _mapping({name: held[name] for name in kind.model_fields}),
+        "set": sorted(value.model_fields_set),
+    }
     for name in ("extra", "private"):
         more = getattr(value, f"__pydantic_{name}__")
         if more:
-            state[name] = dict(more)
+            state[name] = _mapping(more)
     return state
 
 
-def _items(values: Iterable[Any], where: str) -> list[Any]:
-    return [_plain(one, f"{where}[{number}]") for number, one in enumerate(values)]
+def _within(name: str, content: Any) -> Any:
+    """Write an attribute; a refusal names it."""
+    try:
+        return _plain(content)
+    except Refusal as refusal:
+        refusal.path.append(f".{name}")
+        raise
 
 
-def _mapping(value: Mapping[Any, Any], where: str) -> Any:
+def _items(values: Iterable[Any]) -> list[Any]:
+    written: list[Any] = []
+    try:
+        for one in values:
+            written.append(_plain(one))  # noqa: PERF401 - a refusal counts what was written
+    except Refusal as refusal:
+        refusal.path.append(f"[{len(written)}]")
+        raise
+    return written
+
+
+def _mapping(value: Mapping[Any, Any]) -> Any:
     """Write a mapping: as an object where all its keys are words, else as pairs."""
-    if _TAG not in value and all(key.__class__ is str and not _SURROGATE.search(key) for key in value):
-        return {key: _plain(one, f"{where}.{key}") for key, one in value.items()}
-    pairs = [[_plain(key, f"{where}: a key"), _plain(one, f"{where}[{key!r:.40}]")] for key, one in value.items()]
-    return {_TAG: "dict", _VALUE: pairs}
+    if _TAG in value or not all(type(key) is str and (key.isascii() or _is_whole(key)) for key in value):
+        return {_TAG: "dict", _VALUE: [_pair(key, one) for key, one in value.items()]}
+    written: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, one in value.items():
+            written[key] = _plain(one)
+    except Refusal as refusal:
+        refusal.path.append(f".{key}")
+        raise
+    return written
 
 
-def _set(value: Iterable[Any], where: str) -> list[Any]:
+def _pair(key: Any, value: Any) -> list[Any]:
+    try:
+        written = _plain(key)
+    except Refusal as refusal:
+        refusal.path = [f"[a key, {key!r:.40}]"]
+        raise
+    try:
+        return [written, _plain(value)]
+    except Refusal as refusal:
+        refusal.path.append(f"[{key!r:.40}]")
+        raise
+
+
+def _set(value: Iterable[Any]) -> list[Any]:
     """Write the members of a set, in an order that does not depend on their hashes."""
-    return sorted(_items(value, where), key=json.dumps)
+    return sorted(_items(value), key=json.dumps)
 
 
-def _tagged(tag: str, write: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    return lambda value, where: {_TAG: tag, _VALUE: write(value, where)}
+def _integer(value: int) -> Any:
+    return value if -_LONG < value < _LONG else {_TAG: "int", _VALUE: hex(value)}
 
 
-def _described(kind: type[Any]) -> str:
-    return f"a value of class {kind.__module__}.{kind.__qualname__}"
+def _moment(value: Any) -> Any:
+    """Write a date with a time, or a time: as ISO text where that says all, else with its fold and its zone.
+
+    An unnamed zone is in the text, unless it has parts of a second: `fromisoformat` loses some of those.
+    """
+    zone: Any = value.tzinfo
+    if not value.fold and (zone is None or (type(zone) is timezone and _is_unnamed_and_whole(*_arguments(zone)))):
+        return value.isoformat()
+    return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, _within("tzinfo", zone)]
+
+
+def _is_unnamed_and_whole(offset: timedelta, *name: str) -> bool:
+    return not name and not offset.microseconds
+
+
+def _arguments(zone: Any) -> tuple[Any, ...]:
+    """Return the difference to UTC of a zone, and its name if it was given one."""
+    arguments: tuple[Any, ...] = zone.__getinitargs__()
+    return arguments
+
+
+def _zone(value: ZoneInfo) -> str:
+    key = cast("str | None", value.key)  # None where `ZoneInfo.from_file` was given none
+    if key is None:
+        raise Refusal("a time zone that was read from a file has no name and cannot be recorded")
+    return key
+
+
+def _tagged(tag: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: {_TAG: tag, _VALUE: write(value)}
 
 
 def _bytes(text: str) -> str:
@@ -154,10 +304,10 @@ def _bytes(text: str) -> str:
     return base64.b85encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_AS_THEY_ARE: Final = frozenset({type(None), bool, int, float})
+_AS_THEY_ARE: Final = frozenset({type(None), bool, float})
 
-_WRITERS: Final[dict[type, Callable[[Any, str], Any]]] = {
+_WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
+    int: _integer,
     list: _items,
     dict: _mapping,
     tuple: _tagged("tuple", _items),
@@ -166,112 +316,102 @@ _WRITERS: Final[dict[type, Callable[[Any, str], Any]]] = {
     MappingProxyType: _tagged("proxy", _mapping),
     set: _tagged("set", _set),
     frozenset: _tagged("frozenset", _set),
-    bytes: _tagged("bytes", lambda value, _: base64.b85encode(value).decode("ascii")),
-    Decimal: _tagged("decimal", lambda value, _: str(value)),
-    datetime: _tagged("datetime", lambda value, _: value.isoformat()),
-    date: _tagged("date", lambda value, _: value.isoformat()),
-    time: _tagged("time", lambda value, _: value.isoformat()),
-    timedelta: _tagged("timedelta", lambda value, _: [value.days, value.seconds, value.microseconds]),
-    UUID: _tagged("uuid", lambda value, _: str(value)),
-    GuardrailDenied: _tagged("denied", lambda value, at: _items((value.policy, value.phase, value.reason), at)),
+    bytes: _tagged("bytes", lambda value: base64.b85encode(value).decode("ascii")),
+    Decimal: _tagged("decimal", str),
+    datetime: _tagged("datetime", _moment),
+    date: _tagged("date", date.isoformat),
+    time: _tagged("time", _moment),
+    timedelta: _tagged("timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    timezone: _tagged("timezone", lambda value: _items(_arguments(value))),
+    ZoneInfo: _tagged("zone", _zone),
+    UUID: _tagged("uuid", str),
+    GuardrailDenied: _tagged("denied", lambda value: _items((value.policy, value.phase, value.reason))),
 }
-
-
-# ---------------------------------------------------------------------- classes
-
-
-@cache
-def _library() -> Mapping[str, type]:
-    """Return the library's value classes by name."""
-    modules = [import_module(f"kairo_team.{name}") for name in _LIBRARY]
-    return {name: member for module in modules for name, member in vars(module).items() if _is_own(member, module)}
-
-
-def _is_own(member: object, module: ModuleType) -> bool:
-    return isinstance(member, type) and member.__module__ == module.__name__ and _is_value_class(member)
-
-
-def _is_value_class(kind: type[Any]) -> bool:
-    return is_dataclass(kind) or issubclass(kind, Enum | BaseModel) or _is_named_tuple(kind)
-
-
-def _is_named_tuple(kind: type[Any]) -> bool:
-    return hasattr(kind, "_make") and issubclass(kind, tuple)
-
-
-def _name_of(kind: type[Any], where: str) -> str:
-    """Return the name by which a class is found again."""
-    if _library().get(kind.__name__) is kind:
-        return kind.__name__
-    name = f"{kind.__module__}:{kind.__qualname__}"
-    try:
-        if _foreign(name) is kind:
-            return name
-    except CorruptRecord:
-        pass
-    raise NotRecordable(f"{where}: {_described(kind)} cannot be found again by its name: define it in a module")
-
-
-def _class_of(name: str) -> type:
-    kind = _library().get(name)
-    return _foreign(name) if kind is None else kind
-
-
-@cache
-def _foreign(name: str) -> type:
-    """Return a user's value class by module and name; `CorruptRecord` for anything else."""
-    module, _, path = name.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CorruptRecord(f"there is no class {name!r}: {error}") from error
-    if not isinstance(found, type) or not _is_value_class(found):
-        raise CorruptRecord(f"{name!r} is no dataclass, named tuple, enum or pydantic model")
-    return found
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 # ---------------------------------------------------------------------- reading
 
 
-def _value(plain: Any) -> Any:
-    kind = plain.__class__
-    if kind is list:
-        return [_value(one) for one in plain]
-    if kind is not dict:
+def _read(plain: dict[str, Any]) -> Any:
+    """Return the value that an object stands for; what is inside it has been read already."""
+    if _TAG not in plain:
         return plain
-    tag = plain.get(_TAG)
-    if tag is None:
-        return {key: _value(one) for key, one in plain.items()}
-    content = plain[_VALUE]
-    read = _READERS.get(tag)
-    return _made(_class_of(tag), content) if read is None else read(content)
+    if len(plain) != 2 or _VALUE not in plain:  # noqa: PLR2004 - the tag and the value
+        raise CorruptRecord(f"an object with {_TAG!r} has {_VALUE!r} beside it and nothing else, not {[*plain]!r:.200}")
+    tag, content = plain[_TAG], plain[_VALUE]
+    if type(tag) is not str:
+        raise CorruptRecord(f"a tag is a word, not {tag!r:.80}")
+    known = _READERS.get(tag)
+    if known is None:
+        own = library().get(tag)
+        return _made(foreign(tag), content, own=False) if own is None else _made(own, content, own=True)
+    written, read = known
+    return read(_checked(tag, content, *written))
 
 
-def _made(kind: type[Any], content: Any) -> Any:
+def _checked(what: str, content: Any, *kinds: type) -> Any:
+    """Return content that is of one of these kinds; `CorruptRecord` for any other."""
+    if type(content) not in kinds:
+        names = " or ".join(with_article(kind.__name__) for kind in kinds)
+        raise CorruptRecord(f"{what} is written as {names}, not as {content!r:.80}")
+    return content
+
+
+def _made(kind: type[Any], content: Any, *, own: bool) -> Any:
     """Make a value of a class of what was written of it."""
+    name = kind.__qualname__
     if issubclass(kind, Enum):
-        return kind[content]
+        if issubclass(kind, Flag) and type(content) is int:
+            return kind(content)
+        return kind[_checked(name, content, str)]
     if issubclass(kind, tuple):
-        return cast("Any", kind)._make(map(_value, content))
+        return cast("Any", kind)._make(_checked(name, content, list))
     if issubclass(kind, BaseModel):
-        state = _value(content)
-        model = kind.model_construct(set(state["set"]), **state["fields"])
-        object.__setattr__(model, "__dict__", state["fields"])
-        for name in ("extra", "private"):
-            if name in state:
-                object.__setattr__(model, f"__pydantic_{name}__", state[name])
-        return model
-    return _filled(kind, content)
+        return _model(kind, _checked(name, content, dict))
+    return _filled(kind, _checked(name, content, dict), own=own)
 
 
-def _filled(kind: type[Any], content: Mapping[str, Any]) -> Any:
+def _model(kind: type[BaseModel], state: Mapping[str, Any]) -> Any:
+    known = kind.model_fields
+    given: dict[str, Any] = dict(state["fields"])
+    _refuse_unknown(kind, given.keys() - known.keys())
+    held: dict[str, Any] = {}
+    for name, field in known.items():
+        if name not in given and field.is_required():
+            raise CorruptRecord(f"a {kind.__name__} without its {name!r}")
+        held[name] = given[name] if name in given else field.get_default(call_default_factory=True)
+    model = kind.__new__(kind)
+    object.__setattr__(model, "__dict__", held)
+    object.__setattr__(model, "__pydantic_fields_set__", set(state["set"]))
+    if not issubclass(kind, RootModel):
+        extra: Any = {} if kind.model_config.get("extra") == "allow" else None
+        object.__setattr__(model, "__pydantic_extra__", state.get("extra", extra))
+        object.__setattr__(model, "__pydantic_private__", _private_of(kind, state.get("private", {})))
+    return model
+
+
+def _private_of(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a model's private attributes: the given ones, and the defaults of others."""
+    known = kind.__private_attributes__
+    others = {name: known[name].get_default() for name in known if name not in given}
+    held = {name: one for name, one in others.items() if one is not PydanticUndefined} | dict(given)
+    return held if known or given else None
+
+
+def _refuse_unknown(kind: type, names: Iterable[str]) -> None:
+    unknown = sorted(names)
+    if unknown:
+        raise CorruptRecord(f"{kind.__name__} has no {', '.join(map(repr, unknown))}: a newer version wrote it")
+
+
+def _filled(kind: type[Any], content: Mapping[str, Any], *, own: bool) -> Any:
     made: Any = object.__new__(kind)
     given = dict(content)
+    more: Mapping[str, Any] = {} if own else _checked(_MORE, given.pop(_MORE, {}), dict)
     for field in fields(cast("Any", kind)):
         if field.name in given:
-            value = _value(given.pop(field.name))
+            value = given.pop(field.name)
         elif field.default is not MISSING:
             value = field.default
         elif field.default_factory is not MISSING:
@@ -279,27 +419,47 @@ def _filled(kind: type[Any], content: Mapping[str, Any]) -> Any:
         else:
             raise CorruptRecord(f"a {kind.__name__} without its {field.name!r}")
         object.__setattr__(made, field.name, value)
-    if given:
-        raise CorruptRecord(f"{kind.__name__} has no {', '.join(map(repr, given))}: a newer version wrote it")
-    if hasattr(kind, "__post_init__") and _library().get(kind.__name__) is kind:  # ours may be called again
+    _refuse_unknown(kind, given)
+    for name, value in more.items():
+        object.__setattr__(made, name, value)
+    if own and hasattr(kind, "__post_init__"):  # ours may be called again
         made.__post_init__()
     return made
 
 
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "dict": lambda content: {_value(key): _value(one) for key, one in content},
-    "tuple": lambda content: tuple(map(_value, content)),
-    "frozen": lambda content: FrozenDict(_value(content)),
-    "proxy": lambda content: MappingProxyType(_value(content)),
-    "set": lambda content: set(map(_value, content)),
-    "frozenset": lambda content: frozenset(map(_value, content)),
-    "bytes": base64.b85decode,
-    "text": lambda content: base64.b85decode(content).decode("utf-8", "surrogatepass"),
-    "decimal": Decimal,
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "time": time.fromisoformat,
-    "timedelta": lambda content: timedelta(*content),
-    "uuid": UUID,
-    "denied": lambda content: GuardrailDenied(*map(_value, content)),
+def _pairs(content: list[Any]) -> dict[Any, Any]:
+    return dict(_checked("a pair", pair, list) for pair in content)
+
+
+def _moment_reader(kind: Any) -> Callable[[Any], Any]:
+    def read(content: Any) -> Any:
+        if type(content) is str:
+            return kind.fromisoformat(content)
+        text, fold, zone = _checked(kind.__name__, content, list)
+        return kind.fromisoformat(text).replace(fold=fold, tzinfo=zone)
+
+    return read
+
+
+_READERS: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
+    "int": ((str,), lambda content: int(content, 16)),
+    "dict": ((list,), _pairs),
+    "tuple": ((list,), tuple),
+    "frozen": ((dict,), FrozenDict),
+    "proxy": ((dict,), MappingProxyType),
+    "set": ((list,), set),
+    "frozenset": ((list,), frozenset),
+    "bytes": ((str,), base64.b85decode),
+    "text": ((str,), lambda content: base64.b85decode(content).decode("utf-8", "surrogatepass")),
+    "decimal": ((str,), Decimal),
+    "datetime": ((str, list), _moment_reader(datetime)),
+    "date": ((str,), date.fromisoformat),
+    "time": ((str, list), _moment_reader(time)),
+    "timedelta": ((list,), lambda content: timedelta(*content)),
+    "timezone": ((list,), lambda content: timezone(*content)),
+    "zone": ((str,), ZoneInfo),
+    "uuid": ((str,), UUID),
+    "denied": ((list,), lambda content: GuardrailDenied(*content)),
 }
+"""What each tag's value is written as, and how it is read."""
+_DECODER: Final = json.JSONDecoder(object_hook=_read)

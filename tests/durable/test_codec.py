@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag, IntFlag, StrEnum
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+from unittest.mock import MagicMock
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, PrivateAttr, RootModel
 
 import kairo_team as kt
 from kairo_team._util.frozen import FrozenDict
 from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode
+from kairo_team.durable.value_classes import library
 from kairo_team.engine.planning import Replan
 from kairo_team.engine.questions import Decided
 from kairo_team.engine.records.replay import Added, Cancellation, CutShort, EarlyEnd, PlanFailed, Unpaid
@@ -30,6 +34,19 @@ from kairo_team.tools.result import ToolResult
 
 class Colour(Enum):
     RED = "red"
+
+
+class Access(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Bits(IntFlag):
+    LOW = 1
+
+
+class Level(StrEnum):
+    HIGH = "high"
 
 
 class Point(NamedTuple):
@@ -54,6 +71,77 @@ class Report(BaseModel, extra="allow"):
     _seen: int = PrivateAttr(default=0)
 
 
+class Numbers(RootModel[list[int]]):
+    """A model of one unnamed value."""
+
+
+class Watched(BaseModel):
+    title: str
+
+    def model_post_init(self, context: Any, /) -> None:
+        watched.append(self.title)
+
+
+watched: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    name: str
+    parts: tuple[int, ...] = ()
+
+
+@dataclass
+class Indexed:
+    """It holds more than its fields."""
+
+    words: list[str]
+
+    def __post_init__(self) -> None:
+        self.places = {word: place for place, word in enumerate(self.words)}
+
+    @cached_property
+    def first(self) -> object:
+        return object()
+
+
+Content = TypeVar("Content")
+
+
+@dataclass
+class Box(Generic[Content]):
+    content: Content
+
+
+class OwnGraph(kt.TaskGraph):
+    """A class of a user that is a graph of tasks."""
+
+
+@dataclass
+class Failure(Exception):
+    """An exception, and a dataclass too."""
+
+    code: int
+
+
+@dataclass
+class Unset:
+    name: str = field(init=False)
+
+
+class Elsewhere(tzinfo):
+    """A time zone that has no name to find it by."""
+
+    def utcoffset(self, at: datetime | None, /) -> timedelta:
+        return timedelta(0)
+
+    def dst(self, at: datetime | None, /) -> None:
+        return None
+
+    def tzname(self, at: datetime | None, /) -> str:
+        return "elsewhere"
+
+
 plain = (
     st.none()
     | st.booleans()
@@ -68,7 +156,11 @@ plain = (
     | st.datetimes(timezones=st.just(UTC))
     | st.timedeltas()
     | st.uuids()
+    | st.datetimes(timezones=st.timezones())
+    | st.times(timezones=st.timezones())
     | st.just(Colour.RED)
+    | st.sampled_from([Access.READ, Access.READ | Access.WRITE, Access(0), Bits(8), Level.HIGH])
+    | st.builds(Slotted, st.text(), st.lists(st.integers(), max_size=2).map(tuple))
 )
 keys = st.text(max_size=5) | st.just("~") | st.integers() | st.tuples(st.text(max_size=2), st.integers())
 values = st.recursive(
@@ -81,6 +173,10 @@ values = st.recursive(
         | st.builds(Point, st.integers(), inner)
         | st.builds(Report, title=st.text(), parts=st.lists(inner, max_size=2))
         | st.builds(Mutable, st.lists(st.integers(), max_size=3))
+        | st.builds(Indexed, st.lists(st.text(max_size=3), max_size=3))
+        | st.builds(Box[Any], inner)
+        | st.builds(Numbers, st.lists(st.integers(), max_size=3))
+        | st.frozensets(plain, max_size=3)
     ),
     max_leaves=12,
 )
@@ -91,6 +187,91 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     back = decode(encode(value))
     assert back == value
     assert type(back) is type(value)
+
+
+LONG = 10**5000
+
+
+@pytest.mark.parametrize("value", [LONG, -LONG, 10**600, 10**600 - 1, {"a": [LONG]}], ids=lambda _: "")
+def test_integers_of_any_length_come_back(value: Any) -> None:
+    assert decode(encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=UTC).replace(tzinfo=None),
+        datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
+        datetime(2026, 7, 1, tzinfo=ZoneInfo("Europe/Berlin")),
+        datetime(2026, 7, 1, tzinfo=timezone(timedelta(hours=1), "ours")),
+        datetime(2026, 7, 1, tzinfo=timezone(timedelta(seconds=-1, microseconds=5))),
+        time(2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
+        time(2, 30, tzinfo=UTC),
+    ],
+    ids=str,
+)
+def test_a_moment_keeps_its_zone_and_which_of_two_it_is(moment: Any) -> None:
+    back = decode(encode(moment))
+    assert (back, back.fold, repr(back.tzinfo)) == (moment, moment.fold, repr(moment.tzinfo))
+    assert decode(encode(moment.tzinfo)) == moment.tzinfo
+
+
+def test_a_dataclass_comes_back_with_what_it_holds_outside_its_fields() -> None:
+    indexed = Indexed(["a", "b"])
+    _ = indexed.first
+    back = decode(encode(indexed))
+    assert back.places == {"a": 0, "b": 1}
+    assert type(back.first) is object
+
+
+def test_a_subclass_of_a_graph_can_be_asked_for_its_tasks() -> None:
+    back = decode(encode(OwnGraph([kt.Task("a", "Do it.")])))
+    assert type(back) is OwnGraph
+    assert back["a"] == kt.Task("a", "Do it.")
+
+
+def test_reading_a_model_runs_nothing_of_it() -> None:
+    text = encode(Watched(title="x"))
+    watched.clear()
+    assert decode(text) == Watched.model_construct(title="x")
+    watched.clear()
+    decode(text)
+    assert watched == []
+
+
+def test_a_model_of_a_later_version_gets_the_defaults_of_its_new_fields() -> None:
+    name = f"{__name__}:Report"
+    back = decode(f'{{"~":"{name}","v":{{"fields":{{"title":"x"}},"set":["title"]}}}}')
+    assert back == Report(title="x")
+
+
+def test_a_class_that_was_defined_again_is_the_one_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = encode(Point(1))
+
+    class Again(NamedTuple):
+        x: int
+        y: Any = None
+
+    Again.__name__ = Again.__qualname__ = "Point"
+    monkeypatch.setitem(globals(), "Point", Again)
+    assert type(decode(text)) is Again
+    assert type(decode(encode(Again(1, 2)))) is Again
+
+
+def test_what_is_nested_as_deeply_as_can_be_written_can_be_read_from_a_deeper_call() -> None:
+    nested: Any = []
+    last = ""
+    while True:
+        try:
+            last = encode(nested)
+        except NotRecordable:
+            break
+        nested = [nested]
+
+    def deeper(calls: int) -> Any:
+        return decode(last) if calls == 0 else deeper(calls - 1)
+
+    assert encode(deeper(200)[0]) == last[1:-1]
 
 
 @pytest.mark.parametrize("value", [{1, 2}, {"b", "a"}, frozenset({(1, "x")}), set(), MappingProxyType({"a": (1,)})])
@@ -172,8 +353,29 @@ def test_a_graph_that_comes_back_can_be_asked_for_its_tasks() -> None:
     assert decode(encode(GRAPH))["t1"] == TASK
 
 
+NAMES = """Added AgentOutput AgentStatus Artifact Assignment Attempt Billing Budget BudgetNode BudgetPolicy Cancellation
+    Cause CriterionResult CutShort Decided EarlyEnd EvaluationContext EvaluationVerdict Finding HaltReason HumanDecision
+    HumanRequest Member Message ModelRequest ModelResponse PlanFailed PlannerFailureMode RecordedStart Replan
+    RiskProfile Role Task TaskGraph TaskOutcome TaskStatus Team TeamConfig TeamExecutionRequest TeamResult TeamStatus
+    ToolCall ToolResult ToolSpec Unpaid Usage VerdictOutcome _Overshoot"""
+
+
+def test_a_name_that_files_on_disk_may_hold_still_names_a_class() -> None:
+    assert {*NAMES.split()} <= library().keys()
+
+
+def test_what_a_run_records_is_written_by_the_name_of_its_class_alone() -> None:
+    assert not [value for value in RECORDED if "kairo_team." in encode(value)]
+
+
 class Handler:
     """No value class."""
+
+
+def looped() -> list[Any]:
+    within: list[Any] = []
+    within.append(within)
+    return within
 
 
 @pytest.mark.parametrize(
@@ -184,6 +386,18 @@ class Handler:
         (kt.Artifact("x", data={"h": object()}), r"value\.data\.h: "),
         (Counter("a"), "value: "),
         (iter([1]), "value: "),
+        (kt.Artifact("x", data={"handler": lambda: None}), r"value\.data\.handler: a function cannot be recorded"),
+        ({1: [Handler()]}, r"value\[1\]\[0\]: "),
+        ({Slotted("x", (Handler(),)): 1}, r"value\[a key, Slotted"),  # type: ignore[arg-type]  # a wrong member
+        (Point(1, Handler()), r"value\[1\]: "),
+        (Report(title="x", parts=[Handler()]), r"value\.parts\[0\]: "),
+        (cast("Any", Report).model_construct(), r"value\.title: this field is not set"),
+        (Box(ValueError("x")), r"value\.content: a ValueError cannot be recorded"),
+        (Failure(3), "value: .*Failure is more than a dataclass"),
+        (Unset(), r"value\.name: this field is not set"),
+        (looped(), "it contains itself"),
+        (datetime(2026, 1, 1, tzinfo=Elsewhere()), r"value\.tzinfo: "),
+        pytest.param(MagicMock(spec=str), "value: .*MagicMock", id="a double of a text"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused_with_its_place(value: Any, where: str) -> None:
@@ -215,6 +429,29 @@ def test_a_class_that_cannot_be_found_again_is_refused() -> None:
         '{"~":"HaltReason","v":"NOTHING"}',
         '{"~":"decimal","v":"x"}',
         '{"~":5,"v":1}',
+        '{"~":[],"v":1}',
+        '{"~":null}',
+        '{"~":"tuple","v":[1],"more":1}',
+        '{"~":"tuple","w":[1]}',
+        '{"~":"tuple","v":"abc"}',
+        '{"~":"dict","v":["ab"]}',
+        '{"~":"dict","v":[[[],1]]}',
+        '{"~":"frozen","v":[]}',
+        '{"~":"decimal","v":5.5}',
+        '{"~":"int","v":5}',
+        '{"~":"zone","v":"../../etc/passwd"}',
+        '{"~":"datetime","v":["2026-01-01T00:00:00",0]}',
+        '{"~":"datetime","v":["2026-01-01T00:00:00",0,"UTC"]}',
+        '{"~":"Usage","v":[]}',
+        '{"~":"Usage","v":{"prompt_tokens":"many"}}',
+        '{"~":"Usage","v":{"+":{"more":1}}}',
+        '{"~":"HaltReason","v":1}',
+        '{"~":"tests.durable.test_codec:Report","v":{"fields":{},"set":[]}}',
+        '{"~":"tests.durable.test_codec:Report","v":{"fields":{"title":"x","newer":1},"set":[]}}',
+        '{"~":"tests.durable.test_codec:Report","v":{}}',
+        '{"~":"tests.durable.test_codec:Slotted","v":{"name":"x","+":[]}}',
+        '{"~":"tests.durable.test_codec:plain.__class__","v":{}}',
+        "[" * 100_000,
     ],
 )
 def test_a_text_that_is_no_record_is_refused(text: str) -> None:

@@ -1,0 +1,89 @@
+"""The classes of recorded values: how a class is named in a text, and found again by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from kairo_team._util.frozen import with_article
+
+_LIBRARY: Final = (
+    "budget", "engine.planning", "engine.questions", "engine.records.replay", "engine.run_services", "human",
+    "messages", "results", "tasks", "team", "tools.result", "verdicts",
+)  # fmt: skip
+"""Modules whose value classes are written by their name alone: it stays when a class moves."""
+
+
+class CorruptRecord(ValueError):
+    """A text that the codec did not write."""
+
+
+class Refusal(Exception):
+    """Why a value is refused, and its place, innermost part first."""
+
+    def __init__(self, problem: str, *path: str) -> None:
+        super().__init__(problem)
+        self.problem, self.path = problem, [*path]
+
+
+@cache
+def library() -> Mapping[str, type]:
+    """Return the library's value classes by name."""
+    modules = [import_module(f"kairo_team.{name}") for name in _LIBRARY]
+    return {name: member for module in modules for name, member in vars(module).items() if _is_own(member, module)}
+
+
+def _is_own(member: object, module: ModuleType) -> bool:
+    return isinstance(member, type) and member.__module__ == module.__name__ and _is_value_class(member)
+
+
+def _is_value_class(kind: type[Any]) -> bool:
+    return is_dataclass(kind) or issubclass(kind, Enum | BaseModel) or is_named_tuple(kind)
+
+
+def is_named_tuple(kind: type[Any]) -> bool:
+    """Return whether a class is a named tuple's."""
+    return hasattr(kind, "_make") and issubclass(kind, tuple)
+
+
+def name_of(kind: type[Any]) -> str:
+    """Return the name by which a class is found again."""
+    if library().get(kind.__name__) is kind:
+        return kind.__name__
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    try:
+        if foreign(name) is kind:
+            return name
+    except CorruptRecord:
+        pass
+    raise Refusal(f"{described(kind)} cannot be found again by its name: define it in a module")
+
+
+def foreign(name: str) -> type:
+    """Return a user's value class by module and name; `CorruptRecord` for anything else."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for number, part in enumerate(path.split(".")):
+            if number and not isinstance(found, type):
+                break
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # what a module does when it is imported is its own
+        raise CorruptRecord(f"there is no class {name!r}: {error}") from error
+    if not isinstance(found, type) or not _is_value_class(found):
+        raise CorruptRecord(f"{name!r} is no dataclass, named tuple, enum or pydantic model")
+    return found
+
+
+def described(kind: type[Any]) -> str:
+    """Name a class: "a function", "a value of class package.module.Class"."""
+    if kind.__module__ == "builtins":
+        return with_article(kind.__qualname__)
+    return f"a value of class {kind.__module__}.{kind.__qualname__}"
