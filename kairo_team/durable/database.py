@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import anyio
 
 from kairo_team._util.threads import poster
+from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError
 
 Sync = Literal["full", "normal"]
@@ -158,7 +159,7 @@ class Database:
                 connection.row_factory = sqlite3.Row
                 connection.execute("BEGIN")
                 yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, CorruptRecord) as error:
             raise JournalError(self.path, f"it cannot be read: {error}") from error
 
     # ------------------------------------------------------------------ writes
@@ -173,6 +174,8 @@ class Database:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
+        except CorruptRecord as error:
+            raise JournalError(self.path, f"it cannot be read: {error}") from error
         except sqlite3.Error as error:
             raise JournalError(self.path, f"it cannot be written: {error}") from error
 

@@ -240,7 +240,7 @@ class SqliteJournal:
         run_id, epoch = row["run_id"], row["epoch"] + 1
         sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running' WHERE run_id = ?"
         connection.execute(sql, (owner, epoch, run_id))
-        steps = {key: decode(value) for key, value in recovery.steps_of(connection, run_id)}
+        steps = recovery.steps_of(connection, run_id)
         session = Writing(run_id, epoch, (row["active"], row["seq"]))
         journal = RunJournal(self.database, session, steps)
         journal.in_doubt = recovery.tools_in_doubt(connection, run_id)

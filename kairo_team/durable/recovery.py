@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, to_dollars
-from kairo_team.durable.codec import decode
+from kairo_team.durable.codec import CorruptRecord, decode
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.questions import Inbox
 from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort
@@ -39,10 +39,15 @@ class _Step(NamedTuple):
     number: int
 
 
-def steps_of(connection: sqlite3.Connection, run_id: str) -> Iterator[tuple[str, str]]:
-    """Return the keys and values of a run's recorded steps, in their order."""
+def steps_of(connection: sqlite3.Connection, run_id: str) -> dict[str, object]:
+    """Return the values of a run's recorded steps by key, in their order; `CorruptRecord` names one without sense."""
+    steps: dict[str, object] = {}
     for row in connection.execute("SELECT key, value FROM step WHERE run_id = ? ORDER BY id", (run_id,)):
-        yield row["key"], row["value"]
+        try:
+            steps[row["key"]] = decode(row["value"])
+        except CorruptRecord as error:
+            raise CorruptRecord(f"step {row['key']!r} of run {run_id!r} cannot be read: {error}") from error
+    return steps
 
 
 def calls_of(connection: sqlite3.Connection, run_id: str) -> list[Any]:
@@ -78,7 +83,7 @@ def charge_of(row: Any) -> Usage:
 
 def usage_of(connection: sqlite3.Connection, run_id: str) -> Usage:
     """Return what a run has spent, with the runs inside it."""
-    steps = {key: decode(value) for key, value in steps_of(connection, run_id)}
+    steps = steps_of(connection, run_id)
     row = connection.execute("SELECT active FROM run WHERE run_id = ?", (run_id,)).fetchone()
     return replace(_Account(connection, run_id, steps).total, seconds=row["active"])
 

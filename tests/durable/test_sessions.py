@@ -219,6 +219,19 @@ def test_files_of_others_and_of_newer_versions_are_refused(tmp_path: Path) -> No
         kt.SqliteJournal(tmp_path / "nowhere" / "runs.db")
 
 
+async def test_a_step_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = Images(tmp_path, monkeypatch)
+    await begin(tmp_path / "runs.db", Provider())
+    monkeypatch.undo()
+    path = images.paths[len(images.paths) // 2]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE step SET value = '{' WHERE key LIKE 'attempt:1:one:1'")
+    with pytest.raises(JournalError, match=r"step 'attempt:1:one:1' of run 'desk-1' cannot be read"):
+        await go_on(path, Provider())
+    with pytest.raises(JournalError, match="cannot be read"):
+        kt.SqliteJournal(path).show(RUN)
+
+
 async def test_questions_are_answered_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
 
