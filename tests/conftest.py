@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kairo_team.testing import virtual_time, virtual_time_backends
 from kairo_team.testing.clocks import Backend
@@ -41,9 +42,19 @@ def anyio_backend(request: pytest.FixtureRequest) -> Backend:
 
 
 def pytest_collection_finish() -> None:
-    """Take what was imported and collected out of the garbage collector's sight: it would look through it each time."""
+    """Take what was imported and collected out of the garbage collector's sight: it would look through it each time.
+
+    Before that hypothesis draws once. It registers its generator then, and asks the collector who refers to that.
+    """
+    _draw()
     gc.collect()
     gc.freeze()
+
+
+@settings(max_examples=1, database=None)
+@given(st.none())
+def _draw(_: None) -> None:
+    """Draw something."""
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
