@@ -558,7 +558,7 @@ class DurableJournal(Journal, Protocol):
 
 
 class RunStore(Protocol):
-    """Where the runs of a runtime are kept: an internal seam without a promise."""
+    """Where the runs of a runtime are kept. It is internal and may change."""
 
     def begin(self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Any) -> DurableJournal:
         """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""

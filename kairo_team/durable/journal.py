@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 
 from kairo_team._util.frozen import known_arguments
-from kairo_team.budget import Usage, to_picodollars
+from kairo_team.budget import Usage, picodollars
 from kairo_team.durable import recovery
 from kairo_team.durable.codec import NotRecordable, decode, encode
 from kairo_team.durable.database import Database, Writing
@@ -345,7 +345,7 @@ class RunJournal:
         """
         self._sent += 1
         session, number = self._session, self._sent
-        picos = to_picodollars(held.dollars)
+        picos = picodollars(held.dollars)
         sql = (
             "INSERT INTO call (run_id, number, epoch, step, key, what, name, task_id, member, side_effect, loops,"
             " held_tokens, held_picos, state, sent_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?)"
@@ -368,7 +368,7 @@ class RunJournal:
             "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?"
             " WHERE run_id = ? AND epoch = ? AND number = ?"
         )
-        charged = (usage.prompt_tokens, usage.completion_tokens, to_picodollars(usage.dollars))
+        charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
         return (sql, (state, *charged, time.time(), self._session.run_id, self._session.epoch, number))
 
     async def written(self) -> None:

@@ -231,8 +231,8 @@ class RunPlan:
 
     def _record_graph(self, graph: TaskGraph) -> None:
         """Record the plan as it stands, for a run that goes on in another process."""
-        if self._scope.journal.durable:
-            self._scope.journal.put("graph", graph)
+        if self._scope.kept is not None:
+            self._scope.kept.put("graph", graph)
 
     @property
     def grows_further(self) -> bool:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kairo_team.engine.records.replay import MISSING
 from kairo_team.errors import Misuse, NoQuestion
@@ -15,7 +15,7 @@ from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import failure_of
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import DurableJournal, HumanGate
+    from kairo_team.contracts import HumanGate
     from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.run_scope import RunScope
 
@@ -81,7 +81,7 @@ class Questions:
         self.gate = gate
         self.inbox = inbox
         self._journal = scope.journal
-        self._kept = cast("DurableJournal", scope.journal) if scope.journal.durable else None
+        self._kept = scope.kept
         self._supervisor = supervisor
         self._emit = scope.emit
 

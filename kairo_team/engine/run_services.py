@@ -26,7 +26,7 @@ from kairo_team.tools.permissions import ToolPermissions, joint_permissions
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import GuardrailPolicy, Journal, Models
+    from kairo_team.contracts import DurableJournal, GuardrailPolicy, Journal, Models
     from kairo_team.engine.questions import Questions
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
@@ -45,9 +45,9 @@ class RunServices:
 
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "clock",
-        "constraints", "journal", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions",
-        "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks",
-        "withheld",
+        "constraints", "journal", "kept", "models", "nest", "on_journal_error", "outer_attempt", "overshoots",
+        "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering",
+        "tracebacks", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,7 @@ class RunServices:
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
         questions: Questions | None = None,
         steering: Steering | None = None,
+        kept: DurableJournal | None = None,
     ) -> None:
         """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
 
@@ -80,6 +81,8 @@ class RunServices:
         self.rules = rules
         self.prompts = prompts
         self.journal = journal
+        self.kept = kept
+        """The journal, where it outlives the process."""
         self.clock = clock
         self.outer_attempt = outer_attempt
         self.permissions: ToolPermissions | None = (
@@ -209,6 +212,7 @@ def open_services(
         prices=runtime.prices.under(policy) if policy.allow_unpriced else runtime.prices,
         prompts=prompts,
         journal=scope.journal,
+        kept=scope.kept,
         clock=scope.clock,
         emit=scope.emit,
         rules=runtime.call_rules,

@@ -100,6 +100,7 @@ class TeamRun:
             self.config,
             self.governor,
             self.journal,
+            self._kept,
             self.clock.read,
             self.clock.read(),
             early_end,

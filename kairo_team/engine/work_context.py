@@ -148,8 +148,7 @@ class WorkContext:
         """A model may have written the goal or the task: another team's member asks, or a planner did."""
         self.step = step
         """Its recorded step, or its name in the run."""
-        journal: Any = services.journal
-        self.calls: CallLog | None = _CallLog(self, journal) if journal.durable else None
+        self.calls: CallLog | None = None if services.kept is None else _CallLog(self, services.kept)
         """Records its calls before they are sent; None where nothing outlives the process."""
         self._calls: dict[str, int] | None = None
         self._uses: dict[str, int] | None = None
@@ -421,7 +420,7 @@ class WorkContext:
                 recall=self.recall_tool if self.task_id is not None else None,
                 record=services.journal.put,
                 calls=self.calls,
-                doubted=cast("DurableJournal", services.journal).in_doubt if services.journal.durable else (),
+                doubted=() if services.kept is None else services.kept.in_doubt,
             )
         return self._pipeline
 

@@ -1,4 +1,4 @@
-"""Where in a run's recorded steps some work is done: it names what the work records, the same in every session."""
+"""The journal in memory, and where in a run's recorded steps some work is done: it names what the work records."""
 
 from __future__ import annotations
 
