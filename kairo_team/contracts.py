@@ -493,11 +493,11 @@ class CallLog(Protocol):
         ...
 
 
-class Journal(Protocol):
+class Records(Protocol):
     """Where a run's recorded steps are kept. It is internal and may change."""
 
     durable: ClassVar[bool]
-    """It outlives the process: then it is a `DurableJournal`."""
+    """It outlives the process: then it is a `RunJournal`."""
 
     def get(self, key: str, default: object, /) -> object:
         """Return the value recorded under `key`, else `default`."""
@@ -508,7 +508,7 @@ class Journal(Protocol):
         ...
 
 
-class DurableJournal(Journal, Protocol):
+class RunJournal(Records, Protocol):
     """A journal that outlives its process: it records calls before they are sent, and how the run stands."""
 
     progress: Callable[[], tuple[float, int]]
@@ -557,10 +557,10 @@ class DurableJournal(Journal, Protocol):
         ...
 
 
-class RunStore(Protocol):
+class Journal(Protocol):
     """Where the runs of a runtime are kept. It is internal and may change."""
 
-    def begin(self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Any) -> DurableJournal:
+    def begin(self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Any) -> RunJournal:
         """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
         ...
 

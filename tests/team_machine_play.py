@@ -15,7 +15,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.errors import InsufficientBudget, Misuse
 from kairo_team.events import Event
 from kairo_team.testing import EventRecorder
@@ -30,11 +30,11 @@ TOP_UP = kt.Budget(tokens=30, loops=3)
 class Recorded(kt.Runtime):
     """A runtime whose only run records into a journal of ours."""
 
-    def __init__(self, journal: MemoryJournal, **fields: Any) -> None:
+    def __init__(self, journal: MemoryRecords, **fields: Any) -> None:
         super().__init__(**fields)
         self.journal = journal
 
-    def journal_for(self, run_id: str) -> MemoryJournal:
+    def journal_for(self, run_id: str) -> MemoryRecords:
         return self.journal
 
 
@@ -118,7 +118,7 @@ def make_request(scenario: Scenario) -> kt.TeamExecutionRequest:
 async def play(scenario: Scenario) -> Played:
     """Run the scenario, answer what was put off and go on, until there is a last result."""
     world, recorder = World(scenario), EventRecorder()
-    runtime = Recorded(MemoryJournal(), subscribers=[recorder], budget=scenario.shared)
+    runtime = Recorded(MemoryRecords(), subscribers=[recorder], budget=scenario.shared)
     played = Played(scenario, world, recorder, runtime)
     with anyio.fail_after(100_000):  # a run that hangs fails, in no time
         if scenario.live:
@@ -241,7 +241,7 @@ async def replay(scenario: Scenario, records: Mapping[str, object], *, put_off: 
 
 async def run_again(scenario: Scenario, records: Mapping[str, object], dead: Dead | None = None) -> Again:
     """Run the same code on the records; without `dead` everybody is there to go on."""
-    world, journal = World(scenario), MemoryJournal(records)
+    world, journal = World(scenario), MemoryRecords(records)
     runtime = Recorded(journal, budget=scenario.shared)
     world.cancel_task = partial(cancel_task, runtime)
     team, coordinator = make_team(scenario, world, runtime, dead), make_coordinator(scenario, world, dead)

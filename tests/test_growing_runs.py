@@ -12,7 +12,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.errors import Misuse
 from kairo_team.evaluators import SimpleEvaluationStrategy
 from kairo_team.tck import TeamCoordinatorTCK
@@ -73,7 +73,7 @@ async def settle(run: kt.TeamRun, one: kt.Task) -> bool:
 
 async def play(coordinator: Any, **config: Any) -> kt.TeamResult:
     """Run it, check that its events are lawful, and that a replay of its records gives the same and calls nobody."""
-    journal, recorder = MemoryJournal(), EventRecorder()
+    journal, recorder = MemoryRecords(), EventRecorder()
     request = kt.TeamExecutionRequest("g", config=kt.TeamConfig(**config), run_id="r")
     runtime = Replay(journal, subscribers=[recorder])
     with anyio.fail_after(10_000):
@@ -85,7 +85,7 @@ async def play(coordinator: Any, **config: Any) -> kt.TeamResult:
         [outcome.task_id for outcome in first.outcomes] == [one.id for one in first.plan.tasks] if first.plan else True
     )
     broken: Any = Broken()
-    replayed, again = EventRecorder(), MemoryJournal(dict(journal.records))
+    replayed, again = EventRecorder(), MemoryRecords(dict(journal.records))
     member = kt.Member("a", broken, max_concurrency=99)
     with anyio.fail_after(10_000):
         second = await coordinator.execute(

@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 from tests.test_recorded_steps import Broken, Replay, comparable
 
@@ -164,7 +164,7 @@ class Worker:
 
 async def play(growing: Growing, records: dict[str, object] | None = None) -> tuple[kt.TeamResult, dict[str, object]]:
     """Run it, or replay its records, where nobody may be called; return the result and what is recorded."""
-    journal, recorder, broken = MemoryJournal(records or {}), EventRecorder(), Broken()
+    journal, recorder, broken = MemoryRecords(records or {}), EventRecorder(), Broken()
     worker: Any = Worker(growing) if records is None else broken
     broken.reentrant = True  # type: ignore[attr-defined]  # it is never called
     runtime = Replay(journal, subscribers=[recorder])

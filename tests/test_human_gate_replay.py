@@ -10,7 +10,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import FailurePolicy
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import ScriptedAgent, ScriptedModel
 from tests.human import APPROVE, REJECT, REVISE, AsksFirst, Gate, LeavesOpen, Office, statuses
 from tests.team_machine_checks import comparable
@@ -129,11 +129,11 @@ async def test_a_task_cancelled_before_it_got_a_recorded_decision_is_cancelled_a
     decision: kt.HumanDecision | None,
 ) -> None:
     """The decision comes after 1 second, and the task waits for its slot until it is cancelled at 5 seconds."""
-    journal, called = MemoryJournal(), list[str]()
+    journal, called = MemoryRecords(), list[str]()
     config: dict[str, Any] = {"risk_profile": kt.RiskProfile.LOW, "max_parallel_tasks": 1}
 
     class Recorded(kt.Runtime):
-        def journal_for(self, run_id: str) -> MemoryJournal:
+        def journal_for(self, run_id: str) -> MemoryRecords:
             return journal
 
     class Slow:

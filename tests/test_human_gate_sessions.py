@@ -11,7 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from tests.human import APPROVE, DEFER, REJECT, REVISE, AsksFirst, Gate, LeavesOpen, Office, statuses
 
 pytestmark = pytest.mark.anyio
@@ -194,10 +194,10 @@ class Till:
 
 async def test_a_task_cancelled_while_its_tool_call_waited_stays_cancelled() -> None:
     """Also when its question is answered later, and in a replay of the records."""
-    journal = MemoryJournal()
+    journal = MemoryRecords()
 
     class Recorded(kt.Runtime):
-        def journal_for(self, run_id: str) -> MemoryJournal:
+        def journal_for(self, run_id: str) -> MemoryRecords:
             return journal
 
     desk = Office({"m": Till()}, guard=AsksFirst("pay"))

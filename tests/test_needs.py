@@ -17,7 +17,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.engine.budget_split import Needs
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.governance import Governor
 from kairo_team.testing import EventRecorder, FunctionModel
 
@@ -208,10 +208,10 @@ async def test_the_last_ones_start_with_what_is_left() -> None:
 
 
 async def test_audit_g04_a_replay_of_a_tight_run_gives_the_same_result_and_calls_nobody() -> None:
-    journal = MemoryJournal()
+    journal = MemoryRecords()
 
     class Replay(kt.Runtime):
-        def journal_for(self, run_id: str) -> MemoryJournal:
+        def journal_for(self, run_id: str) -> MemoryRecords:
             return journal
 
     async def never(_: kt.Assignment) -> str:

@@ -11,7 +11,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import FunctionModel
 
 pytestmark = pytest.mark.anyio
@@ -96,10 +96,10 @@ async def test_planning_and_reviews_are_looked_at_too_and_so_is_a_team_inside_a_
 
 async def test_a_replay_says_the_same() -> None:
     class Kept(kt.Runtime):
-        def journal_for(self, run_id: str) -> MemoryJournal:
+        def journal_for(self, run_id: str) -> MemoryRecords:
             return journal
 
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     plan = kt.TaskGraph([kt.Task("t", "Ask.")])
     team = kt.Team("team", [kt.Member("member", ask)], coordinator=TaskDispatchCoordinator())
     results: list[kt.TeamResult] = []
@@ -109,7 +109,7 @@ async def test_a_replay_says_the_same() -> None:
             "Ask.", plan=plan, run_id="r", config=kt.TeamConfig(budget=kt.Budget(tokens=500))
         )
         results.append(await kt.run(team, request, runtime=Kept(models={"test:*": model})))
-        journal = MemoryJournal(journal.records)
+        journal = MemoryRecords(journal.records)
     first, second = results
     assert len(first.warnings) == 2
     assert first.warnings == second.warnings

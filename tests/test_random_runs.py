@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 from tests.team_machine_doubles import clean_up_slowly, swallow
 
@@ -207,11 +207,11 @@ class Played:
 class Recorded(kt.Runtime):
     """A runtime whose only run records into a journal of ours."""
 
-    def __init__(self, recorder: EventRecorder, journal: MemoryJournal) -> None:
+    def __init__(self, recorder: EventRecorder, journal: MemoryRecords) -> None:
         super().__init__(subscribers=[recorder])
         self.journal = journal
 
-    def journal_for(self, run_id: str) -> MemoryJournal:
+    def journal_for(self, run_id: str) -> MemoryRecords:
         return self.journal
 
 
@@ -230,7 +230,7 @@ class Dead:
 async def play(scenario: Scenario, records: Mapping[str, object] | None = None) -> Played:
     """Run the scenario; with `records` replay it, where nobody may be called."""
     world, recorder = World(scenario), EventRecorder()
-    runtime = Recorded(recorder, MemoryJournal(records or {}))
+    runtime = Recorded(recorder, MemoryRecords(records or {}))
     members = [
         kt.Member(f"m{n}", world.agent(f"m{n}") if records is None else Dead(), **fields)
         for n, fields in enumerate(scenario.members)

@@ -9,7 +9,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import TaskDispatchCoordinator
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.governance import MaxIterations, ResourceAction, WarnAt
 from kairo_team.results import Attempt
 from kairo_team.testing import FunctionModel, ScriptedModel
@@ -19,15 +19,15 @@ from tests.constrained import COMPLETED, EXIT, FAILED, ONCE, STOP, Rule, careles
 class Recording(kt.Runtime):
     """A runtime whose runs all record into one journal."""
 
-    def __init__(self, journal: MemoryJournal) -> None:
+    def __init__(self, journal: MemoryRecords) -> None:
         super().__init__(models={"test:m": FunctionModel(lambda request: cut("word ")[0])})
         self.journal = journal
 
-    def journal_for(self, run_id: str) -> MemoryJournal:
+    def journal_for(self, run_id: str) -> MemoryRecords:
         return self.journal
 
 
-async def run(journal: MemoryJournal, agent: Any, *constraints: Any) -> kt.TeamResult:
+async def run(journal: MemoryRecords, agent: Any, *constraints: Any) -> kt.TeamResult:
     team = kt.Team("team", [kt.Member("a", agent, constraints=constraints)], runtime=Recording(journal))
     request = kt.TeamExecutionRequest("goal", plan=kt.TaskGraph([kt.Task("t", "do")]), run_id="r")
     return await TaskDispatchCoordinator(failure_policy=ONCE).execute(request, team)
@@ -35,7 +35,7 @@ async def run(journal: MemoryJournal, agent: Any, *constraints: Any) -> kt.TeamR
 
 @pytest.mark.parametrize(("action", "status"), [(EXIT, COMPLETED), (STOP, FAILED)])
 async def test_a_replay_asks_no_constraint_and_decides_the_same(action: ResourceAction, status: kt.TaskStatus) -> None:
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     rule = Rule(lambda context: context.agent_state.turns_completed >= 2, action)
     results: list[kt.TeamResult] = []
     asked: list[int] = []
@@ -53,7 +53,7 @@ async def test_a_replay_asks_no_constraint_and_decides_the_same(action: Resource
 async def test_a_call_that_was_recorded_counts_as_a_turn_and_is_not_judged_again() -> None:
     """An attempt that is begun again on the records of its calls: the first is recorded, the second was cut off."""
 
-    class WithoutAttempts(MemoryJournal):
+    class WithoutAttempts(MemoryRecords):
         def put(self, key: str, value: object) -> None:
             if not key.startswith("attempt:"):
                 super().put(key, value)
@@ -77,7 +77,7 @@ async def test_a_call_that_was_recorded_counts_as_a_turn_and_is_not_judged_again
     ids=["mini", "foreign"],
 )
 async def test_the_record_says_how_the_attempt_ended(agent: Any, max_turns: int | None, usage: kt.Usage) -> None:
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     await run(journal, agent, MaxIterations(2))
     attempt: Any = journal.get("attempt:1:t:1", None)
     assert isinstance(attempt, Attempt)

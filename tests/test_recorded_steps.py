@@ -11,7 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.team_run import TeamRun
 from kairo_team.errors import ContractBreach
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric
@@ -21,11 +21,11 @@ from kairo_team.testing import ScriptedAgent, ScriptedModel
 class Replay(kt.Runtime):
     """A runtime whose runs all record into one journal."""
 
-    def __init__(self, journal: MemoryJournal, **fields: Any) -> None:
+    def __init__(self, journal: MemoryRecords, **fields: Any) -> None:
         super().__init__(**fields)
         self.journal = journal
 
-    def journal_for(self, run_id: str) -> MemoryJournal:
+    def journal_for(self, run_id: str) -> MemoryRecords:
         return self.journal
 
 
@@ -75,7 +75,7 @@ CONFIGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 async def test_replaying_a_runs_records_gives_the_same_result_and_calls_nobody(config: dict[str, Any]) -> None:
     """The law of recorded steps; duration and budget split aside."""
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     replies = ["one two bad", *["some words"] * 20]
     request = kt.TeamExecutionRequest("goal", config=kt.TeamConfig(**config), run_id="r")
     policy = FailurePolicy(retries=2, backoff=0.5)
@@ -85,7 +85,7 @@ async def test_replaying_a_runs_records_gives_the_same_result_and_calls_nobody(c
     records = dict(journal.records)
     broken: Any = Broken()
     again = ExpertTeamCoordinator(planner=broken, evaluator=broken, failure_policy=policy)
-    team = kt.Team("team", [kt.Member("a", broken)], runtime=Replay(MemoryJournal(records)))
+    team = kt.Team("team", [kt.Member("a", broken)], runtime=Replay(MemoryRecords(records)))
     second = await again.execute(request, team)
     assert comparable(second) == comparable(first)
 
@@ -96,7 +96,7 @@ def comparable(result: kt.TeamResult) -> kt.TeamResult:
 
 
 async def test_the_records_keys_are_those_of_the_design() -> None:
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     runtime = Replay(journal, models={"test:m": ScriptedModel(["one bad", *["words"] * 4])})
     coordinator = ExpertTeamCoordinator(
         planner=PlanOnce(), evaluator=Editor(), failure_policy=FailurePolicy(retries=1, backoff=0.0)
@@ -131,7 +131,7 @@ async def test_a_step_is_made_once_and_checked() -> None:
 
 async def test_kf_u09_a_failed_try_is_recorded_and_the_next_one_has_a_number_of_its_own() -> None:
     """A failure is never replayed in the place of a later try: N counts every try and never restarts."""
-    journal, agent = MemoryJournal(), ScriptedAgent([OSError("busy"), "draft", OSError("busy"), "better"])
+    journal, agent = MemoryRecords(), ScriptedAgent([OSError("busy"), "draft", OSError("busy"), "better"])
     coordinator = ExpertTeamCoordinator(evaluator=Editor(), failure_policy=FailurePolicy(retries=1, backoff=0.0))
     team = kt.Team("t", [kt.Member("a", agent)], runtime=Replay(journal))
     result = await coordinator.execute(kt.TeamExecutionRequest("g"), team)
@@ -144,7 +144,7 @@ async def test_kf_u09_a_failed_try_is_recorded_and_the_next_one_has_a_number_of_
 # ---------------------------------------------------------------- paid once
 
 
-async def plan_twice(journal: MemoryJournal, model: ScriptedModel) -> tuple[list[str], list[str]]:
+async def plan_twice(journal: MemoryRecords, model: ScriptedModel) -> tuple[list[str], list[str]]:
     """Ask a planner for the same plan, in the same words, twice."""
     team = kt.Team("t", [kt.Member("a", flaky)], runtime=Replay(journal, models={"test:m": model}))
     request = kt.TeamExecutionRequest("goal", run_id="r")
@@ -156,11 +156,11 @@ async def plan_twice(journal: MemoryJournal, model: ScriptedModel) -> tuple[list
 
 
 async def test_audit_g05_a_planner_that_is_asked_the_same_again_gets_another_plan() -> None:
-    journal, model = MemoryJournal(), ScriptedModel(["one", "two"])
+    journal, model = MemoryRecords(), ScriptedModel(["one", "two"])
     assert await plan_twice(journal, model) == (["one"], ["two"])
     for lacking in (["plan:2"], ["plan:1", "plan:2"]):  # as where the run was killed while its planner read the reply
         left = {key: value for key, value in journal.records.items() if key not in (*lacking, "end")}
-        assert await plan_twice(MemoryJournal(left), ScriptedModel([])) == (["one"], ["two"])
+        assert await plan_twice(MemoryRecords(left), ScriptedModel([])) == (["one"], ["two"])
     assert len(model.calls) == 2
 
 
@@ -172,18 +172,18 @@ async def test_audit_g05_whoever_asks_within_a_step_is_answered_from_that_steps_
 
         return await run.step(key, make)
 
-    async def vote(journal: MemoryJournal, model: ScriptedModel) -> list[str]:
+    async def vote(journal: MemoryRecords, model: ScriptedModel) -> list[str]:
         team = kt.Team("t", [kt.Member("a", flaky)], runtime=Replay(journal, models={"test:m": model}))
         async with TeamRun.open(kt.TeamExecutionRequest("goal", run_id="r"), team) as run:
             said = [await ask(run, key) for key in ("vote:1", "vote:2", "vote:3")]
             run.abort("that was all")
         return said
 
-    journal, model = MemoryJournal(), ScriptedModel(["yes", "no", "maybe"])
+    journal, model = MemoryRecords(), ScriptedModel(["yes", "no", "maybe"])
     assert await vote(journal, model) == ["yes", "no", "maybe"]
     for lacking in ("vote:3", "vote:2"):
         left = {key: value for key, value in journal.records.items() if key not in (lacking, "end")}
-        assert await vote(MemoryJournal(left), ScriptedModel([])) == ["yes", "no", "maybe"]
+        assert await vote(MemoryRecords(left), ScriptedModel([])) == ["yes", "no", "maybe"]
 
 
 class Juror:
@@ -215,7 +215,7 @@ async def test_audit_g05_a_review_that_was_cut_short_anywhere_asks_for_no_answer
     async def writes(assignment: kt.Assignment) -> str:
         return "Fine words."
 
-    async def run(journal: MemoryJournal) -> int:
+    async def run(journal: MemoryRecords) -> int:
         jurors = [Juror(name) for name in names]
         runtime = Replay(journal, models={one.name: one for one in jurors})
         team = kt.Team("t", [kt.Member("a", writes)], runtime=runtime)
@@ -224,11 +224,11 @@ async def test_audit_g05_a_review_that_was_cut_short_anywhere_asks_for_no_answer
         assert result.status is kt.TeamStatus.COMPLETED
         return sum(one.asked for one in jurors)
 
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     all_calls = await run(journal)
     records = list(journal.records.items())
     assert all_calls == 3 * len(names)
     for cut in range(len(records) + 1):
-        kept = MemoryJournal(dict(records[:cut]))
+        kept = MemoryRecords(dict(records[:cut]))
         answered = sum(key.startswith("call:") and value is not None for key, value in kept.records.items())
         assert await run(kept) == all_calls - answered

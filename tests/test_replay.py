@@ -5,7 +5,7 @@ from typing import ClassVar, Final, NoReturn
 import pytest
 
 from kairo_team.budget import Usage
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.replay import (
     MISSING,
     CutShort,
@@ -58,7 +58,7 @@ def test_the_records_of_a_new_plan_look_nothing_up() -> None:
 def test_a_recorded_plan_says_how_its_tasks_started(
     end: EarlyEnd | None, tried: object, unpaid: object, new: object
 ) -> None:
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     first = NewPlanRecords(journal, 1)
     first.put(first.key("attempt", "tried", 1), CutShort("m", Usage(), None))
     first.put_unpaid("unpaid", UNPAID)

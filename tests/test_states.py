@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairo_team.engine.ready_tasks import Entry
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.replay import NewPlanRecords
 from kairo_team.engine.task_run import RUN_MOVES, TASK_MOVES, Path, RunState, TaskRun, TaskState
 from kairo_team.engine.team_run import check_move
@@ -105,7 +105,7 @@ def test_a_task_that_never_started_is_never_cancelled_or_accepted_and_never_wait
 
 
 def make_record() -> TaskRun:
-    return TaskRun(Entry(Task("t", "do"), 0, ()), NewPlanRecords(MemoryJournal(), 0))
+    return TaskRun(Entry(Task("t", "do"), 0, ()), NewPlanRecords(MemoryRecords(), 0))
 
 
 @given(st.lists(st.sampled_from(TaskState)))

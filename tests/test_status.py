@@ -12,7 +12,7 @@ import pytest
 from kairo_team.budget import HaltReason, Usage
 from kairo_team.engine.ending import RunEnd, RunFacts, decide_status
 from kairo_team.engine.ready_tasks import Entry
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.records.replay import NewPlanRecords
 from kairo_team.engine.task_run import TaskRun, TaskState
 from kairo_team.errors import HaltError, PlanRefused, PlanRejected, TeamAborted
@@ -93,7 +93,7 @@ def test_the_cases_people_ask_about(facts: RunFacts, status: TeamStatus) -> None
 
 PASS = EvaluationVerdict.passed(1.0)
 LEFT_OPEN = EvaluationVerdict.escalate(Cause.UNDECIDED, "nobody knows")
-NO_STEPS = NewPlanRecords(MemoryJournal(), 0)
+NO_STEPS = NewPlanRecords(MemoryRecords(), 0)
 
 
 def record(state: TaskState, *, dispensable: bool = False, **fields: Any) -> TaskRun:

@@ -13,7 +13,7 @@ import pytest
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.human import AsksFirst
@@ -25,11 +25,11 @@ WANTED = "no longer wanted"
 class Replay(kt.Runtime):
     """A runtime whose runs all record into one journal."""
 
-    def __init__(self, journal: MemoryJournal, **fields: Any) -> None:
+    def __init__(self, journal: MemoryRecords, **fields: Any) -> None:
         super().__init__(**fields)
         self.journal = journal
 
-    def journal_for(self, run_id: str) -> MemoryJournal:
+    def journal_for(self, run_id: str) -> MemoryRecords:
         return self.journal
 
 
@@ -94,7 +94,7 @@ class Scene:
     def __init__(self, coordinator: Any, *, agent: Any = work, members: int = 1, **member: Any) -> None:
         self.coordinator = coordinator
         self.recorder = EventRecorder()
-        self.journal = MemoryJournal()
+        self.journal = MemoryRecords()
         self._members = [(f"m{number}", agent, member) for number in range(members)]
 
     def team(self, agent: Any = None) -> kt.Team:
@@ -114,7 +114,7 @@ class Scene:
         return result
 
     async def check_replay(self, request: kt.TeamExecutionRequest, result: kt.TeamResult) -> None:
-        runtime = Replay(MemoryJournal(dict(self.journal.records)))
+        runtime = Replay(MemoryRecords(dict(self.journal.records)))
         team = replace(self.team(Nobody()), runtime=runtime)
         with anyio.fail_after(1_000):
             again = await self.coordinator.execute(request, team)

@@ -194,7 +194,7 @@ class SqliteJournal:
 
     def begin(
         self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Place | None
-    ) -> RunJournal:
+    ) -> SqliteRunJournal:
         """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
         try:
             written = encode(request)
@@ -210,7 +210,7 @@ class SqliteJournal:
                 " owner, epoch, started_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, 1, ?, ?)",
                 (request.run_id, *within, team, request.goal, written, json.dumps(dict(digests)), owner, now, now),
             )
-        return RunJournal(self.database, Writing(request.run_id, 1), {})
+        return SqliteRunJournal(self.database, Writing(request.run_id, 1), {})
 
     def digests(self, run_id: str) -> Mapping[str, str]:
         """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
@@ -242,7 +242,7 @@ class SqliteJournal:
         connection.execute(sql, (owner, epoch, run_id))
         steps = recovery.steps_of(connection, run_id)
         session = Writing(run_id, epoch, (row["active"], row["seq"]))
-        journal = RunJournal(self.database, session, steps)
+        journal = SqliteRunJournal(self.database, session, steps)
         journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
         return RecoveredRun(recovery.suspension_of(connection, row, journal), row["parent"])
 
@@ -279,8 +279,8 @@ class SqliteJournal:
         return f"SqliteJournal({str(self.path)!r})"
 
 
-class RunJournal:
-    """The recorded steps of one session of a run, kept on disk; fulfils `contracts.Journal`."""
+class SqliteRunJournal:
+    """The recorded steps of one session of a run, kept on disk; fulfils `contracts.RunJournal`."""
 
     durable: ClassVar[bool] = True
 

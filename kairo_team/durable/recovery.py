@@ -18,7 +18,7 @@ from kairo_team.results import Attempt, TaskOutcome
 if TYPE_CHECKING:
     import sqlite3
 
-    from kairo_team.durable.journal import RunJournal
+    from kairo_team.durable.journal import SqliteRunJournal
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamExecutionRequest
 
@@ -88,7 +88,7 @@ def usage_of(connection: sqlite3.Connection, run_id: str) -> Usage:
     return replace(_Account(connection, run_id, steps).total, seconds=row["active"])
 
 
-def suspension_of(connection: sqlite3.Connection, row: Any, journal: RunJournal) -> Suspension:
+def suspension_of(connection: sqlite3.Connection, row: Any, journal: SqliteRunJournal) -> Suspension:
     """Return what a run goes on from; its open attempts are recorded as cut short, with what they have spent."""
     steps = dict(journal.records)
     request = cast("TeamExecutionRequest", decode(row["request"]))

@@ -15,7 +15,7 @@ from kairo_team.budget import Budget
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.constraints import RunConstraints
 from kairo_team.engine.event_bus import discard_event
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.run_services import RunServices
 from kairo_team.engine.task_pool import background
 from kairo_team.engine.work_context import WorkContext
@@ -143,7 +143,7 @@ def _services(
         models=ModelResolver(models),
         prices=PriceBook(),
         prompts=Prompts(),
-        journal=MemoryJournal(),
+        journal=MemoryRecords(),
         clock=clock,
         emit=discard_event,
         permissions=permissions,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import DurableJournal, Journal
+    from kairo_team.contracts import Records, RunJournal
     from kairo_team.engine.records.replay import EarlyEnd
     from kairo_team.governance.governor import Governor
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
@@ -21,8 +21,8 @@ class RunScope:
     team: Team
     config: TeamConfig
     governor: Governor
-    journal: Journal
-    kept: DurableJournal | None
+    journal: Records
+    kept: RunJournal | None
     """The journal, where it outlives the process."""
     clock: Callable[[], float]
     started: float

@@ -26,7 +26,7 @@ from kairo_team.tools.permissions import ToolPermissions, joint_permissions
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import DurableJournal, GuardrailPolicy, Journal, Models
+    from kairo_team.contracts import GuardrailPolicy, Models, Records, RunJournal
     from kairo_team.engine.questions import Questions
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
@@ -57,7 +57,7 @@ class RunServices:
         models: Models,
         prices: PriceBook,
         prompts: Prompts,
-        journal: Journal,
+        journal: Records,
         clock: Callable[[], float],
         emit: Emit,
         rules: CallRules = RULES,
@@ -69,7 +69,7 @@ class RunServices:
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
         questions: Questions | None = None,
         steering: Steering | None = None,
-        kept: DurableJournal | None = None,
+        kept: RunJournal | None = None,
     ) -> None:
         """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
 
@@ -265,7 +265,7 @@ class Overshoots:
 
     __slots__ = ("_journal",)
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Records) -> None:
         self._journal = journal
 
     def note(self, model: str, held: Usage, used: Usage) -> None:

@@ -21,7 +21,7 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.budget_split import root_budget
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.run_handle import Run, Runs
 from kairo_team.engine.suspension import Place, begun_with, digests_of
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
         GuardrailPolicy,
         HumanGate,
         Journal,
+        Records,
         ResourceConstraint,
-        RunStore,
         Subscriber,
         TeamCoordinator,
     )
@@ -127,7 +127,7 @@ class Runtime:
         constraints: Iterable[ResourceConstraint] = (),
         guardrails: Iterable[GuardrailPolicy] = (),
         templates: Mapping[str, str] | None = None,
-        journal: RunStore | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -291,7 +291,7 @@ class Runtime:
         return result
 
     async def _recover(
-        self, journal: RunStore, run_id: str, team: Team, *, take_over: bool, allow_changes: Collection[str]
+        self, journal: Journal, run_id: str, team: Team, *, take_over: bool, allow_changes: Collection[str]
     ) -> None:
         """Take a run from the journal, with the runs inside it; `PlanMismatch` for what has changed since it began."""
         if run_id in self.runs and (self.runs[run_id].live or self.runs[run_id].resuming):
@@ -402,7 +402,7 @@ class Runtime:
         if governor is not None and shared:  # a nested run stays in the budget tree of the run around it
             governor.forget()
 
-    async def open_journal(self, request: TeamExecutionRequest, team: Team) -> Journal:
+    async def open_journal(self, request: TeamExecutionRequest, team: Team) -> Records:
         """Return where the steps of a new run are recorded; raises `RunExists` for an id that is recorded."""
         if self.store is None:
             return self.journal_for(request.run_id)
@@ -410,9 +410,9 @@ class Runtime:
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
         return await run_in_thread(self.store.begin, request, team.name, digests_of(team, self.templates), place)
 
-    def journal_for(self, run_id: str) -> Journal:
+    def journal_for(self, run_id: str) -> Records:
         """Return where the run's steps are recorded: an internal seam without a promise."""
-        return MemoryJournal()
+        return MemoryRecords()
 
 
 def _check_subscribers(subscribers: Iterable[Subscriber]) -> tuple[Subscriber, ...]:

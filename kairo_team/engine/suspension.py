@@ -12,7 +12,7 @@ from kairo_team.budget import NO_USAGE, Budget, Usage, difference
 from kairo_team.output_types import schema_of
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Journal
+    from kairo_team.contracts import Records
     from kairo_team.engine.questions import Inbox
     from kairo_team.governance.governor import Governor
     from kairo_team.results import TaskOutcome
@@ -26,7 +26,7 @@ class Suspension(NamedTuple):
     request: TeamExecutionRequest
     begun_with: Mapping[str, object]
     """What must be the same when it goes on, by name."""
-    journal: Journal
+    journal: Records
     usage: Usage
     budget: Budget
     """The run's budget, with what it was topped up by."""

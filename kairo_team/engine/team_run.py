@@ -44,7 +44,7 @@ from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import DurableJournal, HumanGate, Journal
+    from kairo_team.contracts import HumanGate, Records, RunJournal
     from kairo_team.engine.run_handle import Run
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.verdicts import Finding
@@ -70,7 +70,7 @@ class TeamRun:
         team: Team,
         runtime: Runtime,
         handle: Run,
-        journal: Journal,
+        journal: Records,
         *,
         tolerate_failures: bool,
         prompts: Prompts,
@@ -87,7 +87,7 @@ class TeamRun:
         early_end = recorded_end(self.journal)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self.bus = handle.open_bus(runtime.subscribers)
-        self._kept = cast("DurableJournal", journal) if journal.durable else None
+        self._kept = cast("RunJournal", journal) if journal.durable else None
         """The journal, where it outlives the process."""
         if self._kept is not None:
             self._kept.progress = lambda: (self.governor.usage.seconds, self.bus.seq)

@@ -28,7 +28,7 @@ from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import CallLog, ChatModel, DurableJournal, GovernedChatModel, GuardrailPolicy, ToolSource
+    from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
     from kairo_team.engine.constraints import AskedModel
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
@@ -60,7 +60,7 @@ class _CallLog:
 
     __slots__ = ("_answered", "_context", "_journal")
 
-    def __init__(self, context: WorkContext, journal: DurableJournal) -> None:
+    def __init__(self, context: WorkContext, journal: RunJournal) -> None:
         self._context = context
         self._journal = journal
         self._answered: dict[int, tuple[object, int, Usage]] = {}

@@ -23,7 +23,7 @@ from pydantic_ai.usage import RequestUsage
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents.pydantic_ai import PydanticAIAgent
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.errors import GuardrailDenied
 from kairo_team.governance import GuardrailDecision, GuardrailPhase
 from kairo_team.testing import virtual_time
@@ -213,16 +213,16 @@ async def test_a_guardrail_changes_a_structured_answer() -> None:
     assert stage.output.transcript[-1].text == "" or "Bonn" not in stage.output.transcript[-1].text
 
 
-def only_calls(journal: MemoryJournal) -> MemoryJournal:
+def only_calls(journal: MemoryRecords) -> MemoryRecords:
     """Forget all of a run but its model calls, as if it had died before its attempt was recorded."""
-    return MemoryJournal({key: record for key, record in journal.records.items() if key.startswith("call:")})
+    return MemoryRecords({key: record for key, record in journal.records.items() if key.startswith("call:")})
 
 
 async def test_a_recorded_call_is_not_made_again() -> None:
     class Recorded(kt.Runtime):
-        journal = MemoryJournal()
+        journal = MemoryRecords()
 
-        def journal_for(self, run_id: str) -> MemoryJournal:
+        def journal_for(self, run_id: str) -> MemoryRecords:
             return self.journal
 
     look = Counter()

@@ -11,7 +11,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.testing import EventRecorder
 from kairo_team.verdicts import ESCALATION_CAUSES
@@ -129,11 +129,11 @@ class Mute:
 class Recorded(kt.Runtime):
     """A runtime whose runs all record into one journal."""
 
-    def __init__(self, journal: MemoryJournal, **fields: Any) -> None:
+    def __init__(self, journal: MemoryRecords, **fields: Any) -> None:
         super().__init__(**fields)
         self.journal = journal
 
-    def journal_for(self, run_id: str) -> MemoryJournal:
+    def journal_for(self, run_id: str) -> MemoryRecords:
         return self.journal
 
 
@@ -142,7 +142,7 @@ class Bench:
 
     def __init__(self, *members: kt.Member, models: Mapping[str, Any] | None = None, **fields: Any) -> None:
         self.recorder = EventRecorder()
-        self.journal = MemoryJournal()
+        self.journal = MemoryRecords()
         runtime = Recorded(self.journal, subscribers=[self.recorder], models=models or {})
         self.team = kt.Team("team", members, runtime=runtime, **fields)
 
@@ -165,7 +165,7 @@ class Bench:
         muted: dict[int, kt.Member] = {}
         members = tuple(_muted(member, muted) for member in self.team.members)
         evaluators = {name: Mute(evaluator) for name, evaluator in self.team.evaluators.items()}
-        runtime = Recorded(MemoryJournal(dict(self.journal.records)))
+        runtime = Recorded(MemoryRecords(dict(self.journal.records)))
         team = replace(self.team, members=members, evaluators=evaluators, runtime=runtime)
         replayed: kt.TeamResult = await again.execute(request, team)
         return replayed

@@ -9,7 +9,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, agent_planner
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ BAD = {
 
 
 class Bench:
-    def __init__(self, *replies: Any, mode: str = "fail_fast", journal: MemoryJournal | None = None) -> None:
+    def __init__(self, *replies: Any, mode: str = "fail_fast", journal: MemoryRecords | None = None) -> None:
         self.model = ScriptedModel(replies)
         self.recorder = EventRecorder()
         self.a, self.b = (ScriptedAgent([f"{name} {n}" for n in range(9)]) for name in "ab")
@@ -103,7 +103,7 @@ async def test_kf_t11_a_failed_planner_is_replaced_only_where_that_was_asked_for
     """T11: planner failure silently replaced by another plan under FAIL_FAST."""
     strict = await Bench(*failure).run()
     assert (strict.status, strict.outcomes) == (kt.TeamStatus.FAILED, ())
-    journal = MemoryJournal()
+    journal = MemoryRecords()
     lenient = Bench(*failure, mode="single_task_fallback", journal=journal)
     result = await lenient.run()
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "a 0")

@@ -10,7 +10,7 @@ from typing import Any
 
 import kairo_team as kt
 from kairo_team._util.frozen import EMPTY
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.run_services import RunServices
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.governance import Governor
@@ -77,7 +77,7 @@ def reviewed(
         models=ModelResolver({} if model is None else {"test:judge": model}),
         prices=PriceBook(),
         prompts=Prompts(),
-        journal=MemoryJournal(),
+        journal=MemoryRecords(),
         clock=lambda: 0.0,
         emit=lambda *_: None,
     )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final, Protocol
 
 
-class MemoryJournal(dict[str, object]):
+class MemoryRecords(dict[str, object]):
     """A run's recorded steps in the order they were made; give `records` of an earlier run to replay it."""
 
     __slots__ = ()

@@ -7,12 +7,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
 from kairo_team._util.frozen import EMPTY
-from kairo_team.engine.records.journal import MemoryJournal
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.results import Attempt
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, HaltReason, Usage
-    from kairo_team.contracts import Journal
+    from kairo_team.contracts import Records
     from kairo_team.results import Artifact, TaskOutcome
     from kairo_team.tasks import Task
 
@@ -91,7 +91,7 @@ class RecordedStart(Enum):
     """An attempt is recorded: its cost was paid then."""
 
 
-def recorded_budget(journal: Journal, begun: Budget, earlier: Budget | None) -> Budget:
+def recorded_budget(journal: Records, begun: Budget, earlier: Budget | None) -> Budget:
     """Return a run's budget: what it began with, or what it was raised to since, here or in `earlier` sessions."""
     budget = cast("Budget", journal.get(RAISED_BUDGET, begun)) if earlier is None else earlier
     if budget != begun:
@@ -99,7 +99,7 @@ def recorded_budget(journal: Journal, begun: Budget, earlier: Budget | None) -> 
     return budget
 
 
-def recorded_end(journal: Journal) -> EarlyEnd | None:
+def recorded_end(journal: Records) -> EarlyEnd | None:
     """Return what ended the recorded run before all its tasks had ended; None if nothing did."""
     found = journal.get("end", None)
     return found if isinstance(found, EarlyEnd) else None
@@ -112,7 +112,7 @@ class PlanRecords:
     is_new: ClassVar[bool] = False
     """Nothing is recorded yet."""
 
-    def __init__(self, journal: Journal, plan: int, earlier: Mapping[str, TaskOutcome] = EMPTY) -> None:
+    def __init__(self, journal: Records, plan: int, earlier: Mapping[str, TaskOutcome] = EMPTY) -> None:
         self._journal = journal
         self.put = journal.put
         """Records a step: its key and its value."""
@@ -247,5 +247,5 @@ class NewPlanRecords(PlanRecords):
         return MISSING
 
 
-NO_STEPS: Final = NewPlanRecords(MemoryJournal(), 0)
+NO_STEPS: Final = NewPlanRecords(MemoryRecords(), 0)
 """Of tasks without a plan that was made."""
