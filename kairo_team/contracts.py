@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.permissions import PermissionDecision, SideEffect
+    from kairo_team.recorded import Place, RecoveredRun
     from kairo_team.results import AgentOutput, Artifact, TeamResult
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
@@ -560,7 +561,9 @@ class RunJournal(Records, Protocol):
 class Journal(Protocol):
     """Where the runs of a runtime are kept. It is internal and may change."""
 
-    def begin(self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Any) -> RunJournal:
+    def begin(
+        self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Place | None
+    ) -> RunJournal:
         """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
         ...
 
@@ -568,8 +571,8 @@ class Journal(Protocol):
         """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
         ...
 
-    def recover(self, run_id: str, *, take_over: bool = False) -> Sequence[Any]:
-        """Take a run that nobody runs, and return what it, and each run inside it, goes on from."""
+    def recover(self, run_id: str, *, take_over: bool = False) -> Sequence[RecoveredRun]:
+        """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it."""
         ...
 
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:

@@ -43,7 +43,7 @@ MODULES = {
     "_util": """bad_values child_processes child_watch clock frozen lazy_imports masking plugin_shapes
         terminal threads""",
     "vocabulary": """budget constraints contracts errors events gates guardrails human messages output_types permissions
-        plugin_calls results tasks team verdicts""",
+        plugin_calls recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
         policies price_library pricing scope""",
     "models": """client_errors fallback governed_model limits local local_server openai_compatible provider_errors
@@ -52,8 +52,8 @@ MODULES = {
         pipeline pydantic_toolsets result sanitize signature sources tool toolbox""",
     "prompts": "filters overrides quoting",
     "engine": """attempts budget_split constraints dispatcher ending enforced_end event_bus function_agent
-        lone_agent member_model planning preflight questions ready_tasks records run_handle run_scope run_services
-        runtime steering suspension task_pool task_run team_run timers work_context""",
+        lone_agent member_model planning preflight questions ready_tasks records recovery run_handle run_scope
+        run_services runtime steering suspension task_pool task_run team_run timers work_context""",
     "engine/records": "journal replay",
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
@@ -71,7 +71,7 @@ MODULES = {
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
 ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus records.journal records.replay
-    run_scope questions ready_tasks suspension run_handle budget_split task_run dispatcher steering constraints
+    run_scope questions ready_tasks suspension run_handle budget_split recovery task_run dispatcher steering constraints
     runtime run_services member_model work_context preflight planning attempts ending lone_agent team_run"""
 """The modules of the engine: each imports only from those before it, and for type checkers too."""
 ENGINE_ORDER: list[str] = [*ENGINE_IN_ORDER.split()]

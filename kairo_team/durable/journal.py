@@ -17,7 +17,6 @@ from kairo_team.durable import recovery
 from kairo_team.durable.codec import NotRecordable, decode, encode
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.owners import HOST, Owner, is_alive
-from kairo_team.engine.suspension import Place, RecoveredRun
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.human import HumanDecision
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from kairo_team.durable.database import Statement, Sync
     from kairo_team.human import HumanRequest
+    from kairo_team.recorded import Place, RecordedCall, RecoveredRun
     from kairo_team.results import TeamResult
     from kairo_team.team import TeamExecutionRequest
 
@@ -53,21 +53,6 @@ class RecordedRun(NamedTuple):
     started_at: float
     """Seconds since 1970."""
     updated_at: float
-
-
-class RecordedCall(NamedTuple):
-    """One try of a call of a model or a tool, as its journal shows it."""
-
-    what: str
-    """`model` or `tool`."""
-    name: str
-    task_id: str | None
-    member: str | None
-    state: str
-    """`sent`, `answered`, `failed`, `unknown` (charged in full) or `unsent` (it never left)."""
-    usage: Usage
-    """What is charged: what it used, or what was held for it while nobody knows."""
-    sent_at: float
 
 
 @known_arguments
@@ -126,15 +111,15 @@ class SqliteJournal:
         """Return every try of a call of a run, and of those inside it, in the order they were sent."""
         with self.database.reading() as connection:
             self._row(connection, run_id)
-            return tuple(map(_call_of, recovery.calls_of(connection, run_id)))
+            return tuple(map(recovery.call_of, recovery.calls_inside(connection, run_id)))
 
     def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
         with self.database.reading() as connection:
             live = self._state(connection, self._row(connection, run_id)) == "running"
             epochs = dict(connection.execute("SELECT run_id, epoch FROM run").fetchall()) if live else {}
-            rows = [one for one in recovery.calls_of(connection, run_id) if one["state"] == "sent"]
-        return tuple(_call_of(one) for one in rows if one["epoch"] != epochs.get(one["run_id"]))
+            rows = [one for one in recovery.calls_inside(connection, run_id) if one["state"] == "sent"]
+        return tuple(recovery.call_of(one) for one in rows if one["epoch"] != epochs.get(one["run_id"]))
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
         """Delete a run with all that is inside it, or every ended run not touched for `older_than` seconds.
@@ -204,7 +189,7 @@ class SqliteJournal:
         with self._owned() as (connection, owner):
             if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
                 raise RunExists(request.run_id)
-            within = place or (None, None, None)
+            within = (None, None, None) if place is None else (place.run_id, place.step, place.member)
             connection.execute(
                 "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, state, request, digests,"
                 " owner, epoch, started_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, 1, ?, ?)",
@@ -219,7 +204,7 @@ class SqliteJournal:
         return found
 
     def recover(self, run_id: str, *, take_over: bool = False) -> tuple[RecoveredRun, ...]:
-        """Take a run that nobody runs, and return what it, and each run inside it, goes on from.
+        """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it.
 
         Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set:
         that process can record and send nothing more.
@@ -236,7 +221,7 @@ class SqliteJournal:
             return tuple(self._take(connection, self._row(connection, one), owner) for one in names)
 
     def _take(self, connection: sqlite3.Connection, row: Any, owner: str) -> RecoveredRun:
-        """Begin a session of a run, and return what it goes on from."""
+        """Begin a session of a run, and return all that is recorded of it."""
         run_id, epoch = row["run_id"], row["epoch"] + 1
         sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running' WHERE run_id = ?"
         connection.execute(sql, (owner, epoch, run_id))
@@ -244,7 +229,7 @@ class SqliteJournal:
         session = Writing(run_id, epoch, (row["active"], row["seq"]))
         journal = SqliteRunJournal(self.database, session, steps)
         journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
-        return RecoveredRun(recovery.suspension_of(connection, row, journal), row["parent"])
+        return recovery.recovered(connection, row, journal)
 
     @contextmanager
     def _owned(self) -> Generator[tuple[sqlite3.Connection, str]]:
@@ -399,8 +384,3 @@ class SqliteRunJournal:
         if statements:
             self._session.progress = self.progress()
             self._database.put(self._session, statements, sync=sync)
-
-
-def _call_of(row: Any) -> RecordedCall:
-    charged = recovery.charge_of(row)
-    return RecordedCall(row["what"], row["name"], row["task_id"], row["member"], row["state"], charged, row["sent_at"])

@@ -22,8 +22,9 @@ from kairo_team.budget import Usage
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.journal import MemoryRecords
+from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
-from kairo_team.engine.suspension import Place, begun_with, digests_of
+from kairo_team.engine.suspension import begun_with, digests_of
 from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
@@ -34,6 +35,7 @@ from kairo_team.models.resolver import ModelResolver
 from kairo_team.models.retries import check_retry
 from kairo_team.plugin_calls import failure_of
 from kairo_team.prompts import Prompts
+from kairo_team.recorded import Place
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
         TeamCoordinator,
     )
     from kairo_team.engine.constraints import AskedModel
-    from kairo_team.engine.suspension import RecoveredRun, Suspension
+    from kairo_team.engine.suspension import Suspension
     from kairo_team.errors import JournalError
     from kairo_team.governance.pricing import Price
     from kairo_team.governance.scope import GovernorScope
@@ -301,9 +303,9 @@ class Runtime:
         for name in sorted({*digests, *now} - set(allow_changes)):
             if digests.get(name) != now.get(name):
                 raise PlanMismatch(run_id, name, digests.get(name, "nothing")[:8], now.get(name, "nothing")[:8])
-        for found in await run_in_thread(partial(journal.recover, run_id, take_over=take_over)):
-            recovered: RecoveredRun = found
-            self.runs.recover(recovered.suspension, recovered.within)
+        found = await run_in_thread(partial(journal.recover, run_id, take_over=take_over))
+        for suspension, within in suspensions_of(found):
+            self.runs.recover(suspension, within)
 
     def _suspension(self, run: Run) -> Suspension:
         """Return what a run goes on from; raises for one that cannot go on, or not here."""

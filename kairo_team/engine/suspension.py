@@ -40,22 +40,6 @@ class Suspension(NamedTuple):
     """What was spent with each member, by name."""
 
 
-class Place(NamedTuple):
-    """Where in another run a run is made: in an attempt of it."""
-
-    run_id: str
-    step: str
-    member: str | None
-
-
-class RecoveredRun(NamedTuple):
-    """A run that goes on in another process than it began in."""
-
-    suspension: Suspension
-    within: str | None
-    """The run it is a part of."""
-
-
 def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:
     """Return a digest of everything that shapes what a team is asked, by name."""
     parts: dict[str, object] = {}

@@ -1,0 +1,143 @@
+"""What runs go on from, rebuilt from their journal: a crash is a suspension that nobody was asked about."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from kairo_team.budget import Budget, Usage
+from kairo_team.engine.budget_split import root_budget
+from kairo_team.engine.questions import Inbox
+from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort
+from kairo_team.engine.suspension import Suspension
+from kairo_team.results import Attempt, TaskOutcome
+
+if TYPE_CHECKING:
+    from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
+    from kairo_team.tasks import TaskGraph
+
+_NOTHING: Final = Usage()
+
+
+class _Step(NamedTuple):
+    """An attempt's place in a plan, read from its key."""
+
+    plan: str
+    task_id: str
+    number: int
+
+
+def suspensions_of(found: Sequence[RecoveredRun]) -> Iterator[tuple[Suspension, str | None]]:
+    """Yield what each of these runs goes on from, and the run it is a part of.
+
+    `found` is a run and all runs inside it. Open attempts are recorded as cut short, with what they have spent.
+    """
+    for run in found:
+        account = _account_of(run, found)
+        for key, cut in account.cut_attempts():
+            run.journal.put(key, cut)
+        yield _suspension(run, account), None if run.place is None else run.place.run_id
+
+
+def _account_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> RunAccount:
+    run_id = run.request.run_id
+    places = [(one, one.place) for one in found if one.place is not None and one.place.run_id == run_id]
+    return RunAccount(run.steps, run.calls, [(place, _account_of(one, found).total) for one, place in places])
+
+
+def _suspension(run: RecoveredRun, account: RunAccount) -> Suspension:
+    steps = run.steps
+    return Suspension(
+        request=run.request,
+        begun_with={},
+        journal=run.journal,
+        usage=replace(account.total, seconds=run.seconds),
+        budget=cast("Budget", steps.get(RAISED_BUDGET, root_budget(run.request.config))),
+        seq=run.seq,
+        inbox=_inbox(run.questions),
+        outcomes={key.partition(":")[2]: one for key, one in steps.items() if isinstance(one, TaskOutcome)},
+        plan=cast("TaskGraph | None", steps.get("graph")),
+        spent_by=account.by_member,
+    )
+
+
+def _inbox(questions: Sequence[RecordedQuestion]) -> Inbox:
+    """Return the questions of a run that were put off, with the answers that came since."""
+    inbox = Inbox()
+    for one in questions:
+        inbox.keep_open(one.question)
+        if one.decision is not None:
+            inbox.answer(one.question.id, one.decision)
+    return inbox
+
+
+class RunAccount:
+    """What a run has spent, by the steps in which it was spent."""
+
+    def __init__(
+        self, steps: Mapping[str, object], calls: Iterable[RecordedCall], inside: Iterable[tuple[Place, Usage]]
+    ) -> None:
+        """Take a run's recorded steps, its own calls, and what each run directly inside it has spent."""
+        self._steps = steps
+        self._spent: dict[str, Usage] = defaultdict(Usage)
+        """By step: what its calls, and the runs inside it, were charged."""
+        self._member: dict[str, str | None] = {}
+        for call in calls:
+            before = self._spent[call.step]
+            self._spent[call.step] = replace(before + call.usage, loops=max(before.loops, call.loops))
+            self._member[call.step] = call.member
+        for place, spent in inside:
+            self._spent[place.step] += replace(spent, seconds=0.0)
+            self._member[place.step] = place.member
+        self.by_member: dict[str, Usage] = defaultdict(Usage)
+        self.total = self._sum()
+
+    def _sum(self) -> Usage:
+        """Add up the tasks: as recorded for attempts that ended, by their calls for all else."""
+        total = _NOTHING
+        for member, spent in (*self._of_attempts(), *self._of_the_rest()):
+            total += spent
+            if member is not None:
+                self.by_member[member] += spent
+        return total
+
+    def _of_attempts(self) -> Iterator[tuple[str | None, Usage]]:
+        for key in self._last_attempts().values():
+            recorded = self._steps[key]
+            assert isinstance(recorded, Attempt)
+            yield recorded.member, replace(recorded.usage, seconds=0.0)
+
+    def _of_the_rest(self) -> Iterator[tuple[str | None, Usage]]:
+        for step, spent in self._spent.items():
+            if not isinstance(self._steps.get(step), Attempt):
+                yield self._member[step], spent
+
+    def _last_attempts(self) -> dict[str, str]:
+        """Return the key of the last attempt that ended, by task: its usage is all the task had spent by then."""
+        last: dict[str, tuple[int, str]] = {}
+        for key, value in self._steps.items():
+            if isinstance(value, Attempt):
+                place = _place(key)
+                last[place.task_id] = max(last.get(place.task_id, (0, "")), (place.number, key))
+        return {task_id: key for task_id, (_, key) in last.items()}
+
+    def cut_attempts(self) -> Iterable[tuple[str, CutShort]]:
+        """Yield a record of each attempt in which calls were made and that has not ended."""
+        last = self._last_attempts()
+        for step, spent in self._spent.items():
+            recorded, member = self._steps.get(step), self._member[step]
+            if not step.startswith("attempt:") or isinstance(recorded, Attempt) or member is None:
+                continue
+            before = self._steps.get(last.get(_place(step).task_id, ""))
+            usage = spent + before.usage if isinstance(before, Attempt) else spent
+            kept = recorded.artifact if isinstance(recorded, CutShort) else None
+            yield step, CutShort(member, usage, kept)
+
+
+def _place(key: str) -> _Step:
+    """Read the key of an attempt: `attempt:<plan>:<task>:<number>`; a task's id may have colons in it."""
+    _, plan, rest = key.split(":", 2)
+    task_id, _, number = rest.rpartition(":")
+    return _Step(plan, task_id, int(number))

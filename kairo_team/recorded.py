@@ -1,0 +1,78 @@
+"""What a journal gives back of a run it has recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Usage
+    from kairo_team.contracts import RunJournal
+    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.team import TeamExecutionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in another run a run is made: in an attempt of it."""
+
+    run_id: str
+    """The run it is a part of."""
+    step: str
+    """The key of the attempt."""
+    member: str | None
+    """Who makes the attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One try of a call of a model or a tool."""
+
+    run_id: str
+    what: str
+    """`model` or `tool`."""
+    name: str
+    task_id: str | None
+    member: str | None
+    state: str
+    """`sent`, `answered`, `failed`, `unknown` (charged in full) or `unsent` (it never left)."""
+    usage: Usage
+    """What is charged: what it used, or what was held for it while it is only `sent`."""
+    step: str
+    """The work it was made in, such as an attempt's key."""
+    key: str
+    """A tool call's name in the run; empty for a model's."""
+    loops: int
+    """The iterations of that work when it was sent."""
+    sent_at: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuestion:
+    """A question that was put off, and the answer that came since."""
+
+    question: HumanRequest
+    decision: HumanDecision | None = None
+    """None: it still waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredRun:
+    """All that is recorded of a run, and the journal of the session that goes on with it."""
+
+    request: TeamExecutionRequest
+    place: Place | None
+    """Where it is made, in another run; None for one of its own."""
+    seconds: float
+    """How long it has worked."""
+    seq: int
+    """The number of its last event."""
+    steps: Mapping[str, object]
+    """The recorded values by key, in the order in which the keys were first recorded."""
+    calls: Sequence[RecordedCall]
+    """In the order they were sent, without those of runs inside it."""
+    questions: Sequence[RecordedQuestion]
+    """In the order they were put off."""
+    journal: RunJournal
