@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _DEMO: Final = "kairo_team.examples.release_notes"
 _DEMO_MODEL: Final = "local:smollm2"
+_SURVIVES: Final = "kairo_team.examples.survives"
 _EXIT_CODES: Final = (
     "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
     "143 and 129 ended by SIGTERM and SIGHUP."
@@ -105,7 +107,18 @@ def demo(
         team, request, coordinator, note = import_module(_DEMO).build(repo=repo, model=model)
     except (KairoError, ValueError, OSError) as error:
         raise Refusal(f"the demo cannot be set up: {explain(error)}") from error
-    return desk.run(Job(team, with_limits(request, budget), coordinator, note=note))
+    code = desk.run(Job(team, with_limits(request, budget), coordinator, note=note))
+    if not json:
+        desk.print_notice(f"see a run killed and resumed, and nothing paid twice: {_python()} -m {_SURVIVES}")
+    return code
+
+
+def _python() -> str:
+    """Return what a person types here to start this Python."""
+    program = Path(sys.executable)
+    if which("python") == sys.executable:
+        return "python"
+    return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
 
 
 @app.command(epilog=_EXIT_CODES)

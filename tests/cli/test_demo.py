@@ -42,6 +42,30 @@ def test_the_demo_says_which_history_it_uses_then_runs(kairo: Any) -> None:
     assert asked == [{"repo": None, "model": "local:smollm2"}]
 
 
+def test_the_demo_ends_with_what_to_look_at_next(kairo: Any) -> None:
+    said = kairo("demo")
+    assert said.err.startswith("kairo: see a run killed and resumed, and nothing paid twice: ")
+    assert said.err.endswith(" -m kairo_team.examples.survives\n")
+
+
+def test_a_program_that_reads_the_demo_is_told_nothing_else(kairo_json: Any) -> None:
+    assert "survives" not in kairo_json("demo", "--json").err
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_what_it_names_can_be_typed_as_it_stands(
+    kairo: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, on_path: bool
+) -> None:
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", str(python.parent) if on_path else "")
+    monkeypatch.chdir(tmp_path)
+    command = kairo("demo").err.rpartition(": ")[2].split()
+    assert command[0] == ("python" if on_path else str(Path("bin", "python")))
+
+
 def test_repository_model_and_budget_are_handed_on(kairo: Any, tmp_path: Path) -> None:
     said = kairo("demo", "--repo", tmp_path, "--model", "openai:gpt-x", "--budget", "loops=7,seconds=50")
     assert asked == [{"repo": tmp_path, "model": "openai:gpt-x"}]
