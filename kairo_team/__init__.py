@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         RunNotFound,
         TeamFailed,
     )
-    from kairo_team.gates import CallbackGate, ConsoleGate, DeferGate
+    from kairo_team.gates import CallbackGate, ConsoleGate, DeferGate, JournalGate
     from kairo_team.governance.pricing import Price
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.messages import Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
@@ -83,6 +83,7 @@ __all__ = [
     "HumanGate",
     "HumanRequest",
     "InsufficientBudget",
+    "JournalGate",
     "KairoError",
     "Member",
     "MemberContext",
@@ -146,7 +147,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "durable.journal": "SqliteJournal",
         "engine.preflight": "PlanCheck",
         "api": "check run run_sync",
-        "gates": "CallbackGate ConsoleGate DeferGate",
+        "gates": "CallbackGate ConsoleGate DeferGate JournalGate",
         "governance.pricing": "Price",
         "human": "HumanDecision HumanRequest",
         "messages": "Message ModelRequest ModelResponse ToolCall ToolSpec",

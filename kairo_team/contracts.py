@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget, Usage
     from kairo_team.constraints import ResourceAction, ResourceContext, ResourceValidation
     from kairo_team.engine.runtime import Runtime
+    from kairo_team.errors import JournalError
     from kairo_team.events import Event
     from kairo_team.governance.governor import Governor
     from kairo_team.guardrails import GuardrailContext, GuardrailDecision
@@ -512,10 +513,27 @@ class Records(Protocol):
 class RunJournal(Records, Protocol):
     """A journal that outlives its process: it records calls before they are sent, and how the run stands."""
 
-    progress: Callable[[], tuple[float, int]]
-    """Returns the seconds the run has worked, and the number of its last event."""
+    interrupted: bool
+    """Nothing more is recorded; the run can go on."""
     in_doubt: Collection[str]
     """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+
+    def serve(
+        self,
+        progress: Callable[[], tuple[float, int]],
+        on_cancel: Callable[[str], object],
+        on_lost: Callable[[JournalError], object],
+    ) -> Callable[[Event], object] | None:
+        """Serve the session that begins now, until its end; return what takes its events, None where none are kept.
+
+        `progress` returns the seconds the run has worked, and the number of its last event. `on_cancel(reason)` is
+        called in any thread when the run is cancelled from elsewhere, `on_lost` when nothing more can be recorded.
+        """
+        ...
+
+    def interrupt(self, reason: str) -> None:
+        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        ...
 
     async def sent(
         self,
@@ -581,6 +599,14 @@ class Journal(Protocol):
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
         """Answer a question."""
+        ...
+
+    def ask(self, question: HumanRequest) -> None:
+        """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
+        ...
+
+    def answer_to(self, question: HumanRequest) -> HumanDecision | None:
+        """Return the answer to exactly this question; None while there is none."""
         ...
 
 

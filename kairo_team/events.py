@@ -32,8 +32,11 @@ class Event:
 
     def to_json(self) -> str:
         """Write the event as one line of JSON, its `type` first."""
-        body = adapter(type(self)).dump_python(self, mode="json")
-        return json.dumps({"type": self.type, **body}, ensure_ascii=False)
+        try:
+            body = adapter(type(self)).dump_json(self).decode()
+        except ValueError:  # half of a surrogate pair, in a text that came from elsewhere
+            return json.dumps({"type": self.type, **adapter(type(self)).dump_python(self, mode="json")})
+        return f'{{"type":"{self.type}",{body[1:]}'
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Gates, which ask a person: `ConsoleGate`, `CallbackGate`, `DeferGate`."""
+"""Gates, which ask a person: `ConsoleGate`, `CallbackGate`, `DeferGate`, `JournalGate`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.human import HumanDecision
 
 if TYPE_CHECKING:
+    from kairo_team.contracts import Journal
     from kairo_team.human import HumanRequest
 
 Answer = HumanDecision | bool | None
 """A decision; True approves, False rejects, None is silence."""
 
 _LABELS: Final = {"approve": "approve:", "revise": "revise:", "reject": "reject:", "silence": "no answer:"}
+
+_LOOK_EVERY: Final = 0.2
+"""Seconds between two looks for an answer in a journal."""
 
 _SHOWN: Final = 4_000
 """Characters of a question's subject that the console shows."""
@@ -118,6 +122,35 @@ class ConsoleGate:
 
     def __repr__(self) -> str:
         return "ConsoleGate()"
+
+
+@known_arguments
+class JournalGate:
+    """Waits, while the run goes on, for an answer that any process gives: `journal.answer` or `kairo answer`.
+
+    `journal` is the runtime's. After `timeout` seconds the answer is silence. When the process dies while it waits, the
+    question stays open, and an answer that was given meanwhile is used when the run goes on.
+    """
+
+    def __init__(self, journal: Journal, *, timeout: float | None = None) -> None:
+        if not callable(getattr(journal, "answer_to", None)):
+            raise ValueError(f"JournalGate takes a journal, such as kt.SqliteJournal('runs.db'), not {journal!r}")
+        self._journal = journal
+        self._timeout = _check_timeout("JournalGate", timeout)
+
+    async def decide(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask, and wait for the answer; raises `RunNotFound` for a run that is not in the journal."""
+        await run_in_thread(self._journal.ask, question)
+        with anyio.move_on_after(self._timeout):
+            while True:
+                decision = await run_in_thread(self._journal.answer_to, question)
+                if decision is not None:
+                    return decision
+                await anyio.sleep(_LOOK_EVERY)
+        return None
+
+    def __repr__(self) -> str:
+        return f"JournalGate({self._journal!r})"
 
 
 def _give_up(terminal: Terminal) -> None:

@@ -7,18 +7,22 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Final, Literal
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
 from kairo_team._util.threads import poster
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError
+
+if TYPE_CHECKING:
+    from kairo_team.events import Event
 
 Sync = Literal["full", "normal"]
 Statement = tuple[str, Sequence[Any]]
@@ -32,6 +36,8 @@ _MOST_AT_ONCE: Final = 2_000
 """Most statements of one transaction."""
 _BUSY_SECONDS: Final = 30.0
 """How long a transaction waits for another process's."""
+_BEAT: Final = 1.0
+"""Seconds between two looks at what other processes want of the runs that live here; their progress is written too."""
 
 _TABLES: Final = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -39,8 +45,8 @@ CREATE TABLE owner (id TEXT PRIMARY KEY, pid INTEGER NOT NULL, host TEXT NOT NUL
     WITHOUT ROWID;
 CREATE TABLE run (
     run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL, goal TEXT NOT NULL,
-    state TEXT NOT NULL, request TEXT NOT NULL, digests TEXT NOT NULL, owner TEXT NOT NULL, epoch INTEGER NOT NULL,
-    active REAL NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0,
+    state TEXT NOT NULL, request TEXT NOT NULL, digests TEXT NOT NULL, source TEXT NOT NULL, owner TEXT NOT NULL,
+    epoch INTEGER NOT NULL, cancelled TEXT, active REAL NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0,
     started_at REAL NOT NULL, updated_at REAL NOT NULL, result TEXT
 ) WITHOUT ROWID;
 CREATE INDEX run_by_parent ON run (parent);
@@ -60,19 +66,29 @@ CREATE TABLE question (
     asked_at REAL NOT NULL, answered_by TEXT, answered_at REAL
 ) WITHOUT ROWID;
 CREATE INDEX question_by_run ON question (run_id);
+CREATE TABLE event (run_id TEXT NOT NULL, last INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last))
+    WITHOUT ROWID;
 """
 
 _logger = logging.getLogger("kairo_team")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Writing:
-    """What one session of a run wants to have written, and whether it still may."""
+    """One session of a run: what it wants to have written, and whether it still may."""
 
     run_id: str
     epoch: int
-    progress: tuple[float, int] = (0.0, 0)
-    """The seconds the run has worked, and the number of its last event; written with whatever is written next."""
+    parent: str | None = None
+    """The run it is a part of."""
+    progress: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
+    """Returns the seconds the run has worked, and the number of its last event."""
+    on_cancel: Callable[[str], object] | None = None
+    """Called in any thread with a reason when another process cancels the run."""
+    on_lost: Callable[[JournalError], object] | None = None
+    """Called in any thread when nothing more can be written."""
+    events: deque[Event] = field(default_factory=deque["Event"])
+    """Events that are not written yet, in order."""
     lost: str | None = None
     """Why nothing more of this session is written; None while all is well."""
 
@@ -82,10 +98,12 @@ class _Entry:
     """Something for the writer: statements of a session, or somebody to wake once all before it is on disk."""
 
     session: Writing | None
-    statements: Sequence[Statement]
-    sync: bool
+    statements: Sequence[Statement] = ()
+    sync: bool = False
     """It must be on the disk itself, not just handed to the operating system."""
-    wake: Callable[[], object] | None
+    wake: Callable[[], object] | None = None
+    progress: tuple[float, int] = (0.0, 0)
+    """How far the session was when it gave this: events up to there are written with it."""
 
 
 class Database:
@@ -100,6 +118,9 @@ class Database:
         self._sync = sync
         self._version = version
         self._entries: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._sessions: list[Writing] = []
+        """The sessions that live here."""
+        self._beaten = 0.0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self.problem: str | None = None
@@ -153,7 +174,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
-        """Read, for a short time, at one point in time; rows are `sqlite3.Row`."""
+        """Read, for a short time, at one point in time, what was given here too; rows are `sqlite3.Row`."""
+        self._flush()
         try:
             with closing(self._connect()) as connection:
                 connection.row_factory = sqlite3.Row
@@ -166,7 +188,8 @@ class Database:
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
-        """Change the file at once, in one transaction that is on disk when the block is left."""
+        """Change the file in one transaction, after all that was given here; it is on disk when the block is left."""
+        self._flush()
         try:
             with closing(self._connect()) as connection:
                 connection.row_factory = sqlite3.Row
@@ -179,9 +202,28 @@ class Database:
         except sqlite3.Error as error:
             raise JournalError(self.path, f"it cannot be written: {error}") from error
 
+    def open(self, session: Writing) -> None:
+        """Serve a session that begins: its progress is written, and it is told what other processes want."""
+        self._sessions.append(session)
+        self._give(_Entry(None))
+
+    def leave(self, session: Writing) -> None:
+        """Serve a session no longer: it has ended."""
+        if session in self._sessions:
+            self._sessions.remove(session)
+
+    def shut(self, session: Writing, reason: str) -> None:
+        """Take nothing more of a session and of those inside it; from any thread. What was given is still written."""
+        session.lost = session.lost or reason
+        self.leave(session)
+        for one in list(self._sessions):
+            if one.parent == session.run_id:
+                self.shut(one, reason)
+
     def put(self, session: Writing, statements: Sequence[Statement], *, sync: bool = False) -> None:
         """Have statements written soon, after all that was given before."""
-        self._give(_Entry(session, statements, sync, None))
+        if session.lost is None:
+            self._give(_Entry(session, statements, sync, progress=session.progress()))
 
     async def written(self, session: Writing) -> None:
         """Wait until all that was given before is on disk; `JournalError` when it cannot be."""
@@ -193,7 +235,7 @@ class Database:
             except RuntimeError:  # whoever waited is gone, with the event loop
                 _logger.debug("a journal's caller did not wait for its end")
 
-        self._give(_Entry(None, (), False, wake))
+        self._give(_Entry(None, wake=wake))
         await done.wait()
         self.check(session)
 
@@ -210,6 +252,13 @@ class Database:
             self._entries.put(None)
             thread.join()
 
+    def _flush(self) -> None:
+        """Wait until all that was given is written, or cannot be."""
+        if self._thread is not None and self._pid == os.getpid():
+            done = threading.Event()
+            self._give(_Entry(None, wake=done.set))
+            done.wait()
+
     def _give(self, entry: _Entry) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="kairo-journal", daemon=True)
@@ -225,12 +274,12 @@ class Database:
             ends = None in entries
             given = [entry for entry in entries if entry is not None]
             try:
-                if self.problem is None and any(entry.statements for entry in given):
+                if self.problem is None and (self._sessions or any(entry.session for entry in given)):
                     connection = connection or self._connect()
                     self._write(connection, given)
+                    self._beat(connection)
             except (sqlite3.Error, JournalError) as error:
-                self.problem = f"it cannot be written: {error}"
-                _logger.warning("journal %s: %s; nothing more is sent", self.path, self.problem)
+                self._fail(error)
                 if connection is not None:
                     connection.close()
                     connection = None
@@ -240,40 +289,87 @@ class Database:
         if connection is not None:
             connection.close()
 
+    def _fail(self, error: Exception) -> None:
+        """Stop every run that lives here: what it does next could not be recorded."""
+        self.problem = f"it cannot be written: {error}"
+        _logger.warning("journal %s: %s; nothing more is sent", self.path, self.problem)
+        for session in self._sessions:
+            self._tell_lost(session, self.problem)
+
+    def _tell_lost(self, session: Writing, problem: str) -> None:
+        if session.on_lost is not None:
+            session.on_lost(JournalError(self.path, problem))
+
     def _take(self) -> list[_Entry | None]:
-        """Wait for the next entry, and return it with those that came meanwhile."""
-        entries = [self._entries.get()]
+        """Wait for the next entry, at most until the next beat, and return it with those that came meanwhile."""
+        try:
+            entries = [self._entries.get(timeout=_BEAT if self._sessions else None)]
+        except Empty:
+            return []
         while not self._entries.empty() and len(entries) < _MOST_AT_ONCE:
             entries.append(self._entries.get())
         return entries
 
-    def _write(self, connection: sqlite3.Connection, entries: Iterable[_Entry]) -> None:
+    def _beat(self, connection: sqlite3.Connection) -> None:
+        """Now and then: give the progress of the sessions to be written, and do what other processes want of them."""
+        now = time.monotonic()
+        if now - self._beaten < _BEAT or not self._sessions:
+            return
+        self._beaten = now
+        for session in list(self._sessions):
+            row = connection.execute("SELECT epoch, cancelled FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
+            if self._is_lost(session, row):
+                continue
+            if row[1] is not None and session.on_cancel is not None:
+                on_cancel, session.on_cancel = session.on_cancel, None
+                on_cancel(row[1])
+            self.put(session, ())
+
+    def _write(self, connection: sqlite3.Connection, entries: Sequence[_Entry]) -> None:
         """Write everything in one transaction, but for sessions that no longer own their run."""
+        if not any(entry.session for entry in entries):
+            return
         full = self._sync == "full" and any(entry.sync for entry in entries)
         connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            owned: dict[int, Writing] = {}
+            reached: dict[Writing, tuple[float, int]] = {}
             for entry in entries:
                 session = entry.session
-                if session is None or (id(session) not in owned and not self._owns(connection, session)):
+                if session is None or (session not in reached and not self._owns(connection, session)):
                     continue
-                owned[id(session)] = session
+                reached[session] = entry.progress
                 for sql, parameters in entry.statements:
                     connection.execute(sql, parameters)
-            sql = "UPDATE run SET active = ?, seq = ?, updated_at = ? WHERE run_id = ?"
-            connection.executemany(sql, [(*one.progress, time.time(), one.run_id) for one in owned.values()])
+            for session, progress in reached.items():
+                self._write_progress(connection, session, progress)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
 
+    def _write_progress(self, connection: sqlite3.Connection, session: Writing, progress: tuple[float, int]) -> None:
+        """Write how far a session was, and its events up to there."""
+        sql = "UPDATE run SET active = ?, seq = ?, updated_at = ? WHERE run_id = ?"
+        connection.execute(sql, (*progress, time.time(), session.run_id))
+        waiting, page = session.events, list[str]()
+        while waiting and waiting[0].seq <= progress[1]:
+            page.append(waiting.popleft().to_json())
+        if page:
+            sql = "INSERT INTO event (run_id, last, body) VALUES (?, ?, ?)"
+            connection.execute(sql, (session.run_id, progress[1], "\n".join(page)))
+
     def _owns(self, connection: sqlite3.Connection, session: Writing) -> bool:
-        if session.lost is not None:
-            return False
         row = connection.execute("SELECT epoch FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
+        return not self._is_lost(session, row)
+
+    def _is_lost(self, session: Writing, row: tuple[Any, ...] | None) -> bool:
+        """Return whether a session has lost its run, and tell it at once."""
         if row is not None and row[0] == session.epoch:
-            return True
-        session.lost = "the run was forgotten" if row is None else "another process has taken the run over"
-        return False
+            return False
+        why = "the run was forgotten" if row is None else "another process has taken the run over"
+        if session.lost is None:
+            self.shut(session, why)
+            self._tell_lost(session, why)
+        return True

@@ -18,12 +18,15 @@ from kairo_team.durable.codec import NotRecordable, decode, encode
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.owners import HOST, Owner, is_alive
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
+from kairo_team.events import event_from_json
 from kairo_team.human import HumanDecision
 
 if TYPE_CHECKING:
     import sqlite3
 
     from kairo_team.durable.database import Statement, Sync
+    from kairo_team.errors import JournalError
+    from kairo_team.events import Event
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import Place, RecordedCall, RecoveredRun
     from kairo_team.results import TeamResult
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
-ENDED: Final = ("completed", "degraded", "failed", "timeout")
-"""States in which a run has a result and cannot go on."""
+ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
+"""States in which a run cannot go on."""
 
 
 class RecordedRun(NamedTuple):
@@ -46,6 +49,8 @@ class RecordedRun(NamedTuple):
     """`running`, `suspended`, `interrupted` (its process is gone), or how it ended: `completed`, `degraded`, ..."""
     parent: str | None
     """The run it is a part of."""
+    source: Mapping[str, str]
+    """How it was started, in the words of the program that did: `SqliteJournal(source=)`."""
     usage: Usage
     """What it has spent, calls with an unknown end included in full."""
     seconds: float
@@ -62,10 +67,13 @@ class SqliteJournal:
     Every model and tool call is on disk before it is sent, and its answer before anybody sees it. `sync="full"` waits
     for the disk itself before a call is sent, `"normal"` for the operating system: then a power failure, but no crash
     of the process, may lose the last calls. Any number of processes of one machine may share the file; a run has one
-    owner at a time. Raises `JournalError` for a file that cannot be used.
+    owner at a time. With `events` the events of runs are kept too. `source` is noted with every run that begins here:
+    how to start it again. Raises `JournalError` for a file that cannot be used.
     """
 
-    def __init__(self, path: str | Path, *, sync: Sync = "full") -> None:
+    def __init__(
+        self, path: str | Path, *, sync: Sync = "full", events: bool = True, source: Mapping[str, str] | None = None
+    ) -> None:
         if sync not in ("full", "normal"):
             raise ValueError(f"SqliteJournal(sync=) is 'full' or 'normal', not {sync!r}")
         if not isinstance(path, str | Path) or not str(path):
@@ -73,6 +81,8 @@ class SqliteJournal:
         from importlib.metadata import version  # slow to import
 
         self.database = Database(path, sync, version("kairo-team"))
+        self._keeps_events = events
+        self._source = json.dumps(dict(source or {}))
         self._owner: Owner | None = None
 
     @property
@@ -121,6 +131,35 @@ class SqliteJournal:
             rows = [one for one in recovery.calls_inside(connection, run_id) if one["state"] == "sent"]
         return tuple(recovery.call_of(one) for one in rows if one["epoch"] != epochs.get(one["run_id"]))
 
+    def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
+        """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.
+
+        Those of the last second may not be there yet while the run lives.
+        """
+        with self.database.reading() as connection:
+            self._row(connection, run_id)
+            sql = "SELECT body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
+            pages = [row["body"] for row in connection.execute(sql, (run_id, seq))]
+        found = (event_from_json(line) for page in pages for line in page.split("\n"))
+        return tuple(one for one in found if one.seq > seq)
+
+    def cancel(self, run_id: str, reason: str = "the run was cancelled") -> None:
+        """End a run for good: at once one that waits or was interrupted, at its next beat one that lives elsewhere.
+
+        A beat is about a second. Raises `RunNotFound`, and `RunFinished` for a run that has ended.
+        """
+        with self.database.writing() as connection:
+            row = self._row(connection, run_id)
+            state = self._state(connection, row)
+            if state in ENDED:
+                raise RunFinished(run_id)
+            connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (reason, run_id))
+            if state != "running":
+                for one in (run_id, *recovery.runs_inside(connection, run_id)):
+                    sql = "UPDATE run SET state = 'cancelled', updated_at = ? WHERE run_id = ?"
+                    connection.execute(sql, (time.time(), one))
+                    connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
+
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
         """Delete a run with all that is inside it, or every ended run not touched for `older_than` seconds.
 
@@ -135,9 +174,9 @@ class SqliteJournal:
                     raise Misuse(f"run {run_id!r} is running: cancel it first")
                 chosen = [run_id]
             else:
-                sql = "SELECT run_id, state FROM run WHERE parent IS NULL AND updated_at < ?"
+                sql = "SELECT * FROM run WHERE parent IS NULL AND updated_at < ?"
                 rows = connection.execute(sql, (time.time() - cast("float", older_than),)).fetchall()
-                chosen = [row["run_id"] for row in rows if row["state"] in ENDED]
+                chosen = [row["run_id"] for row in rows if self._state(connection, row) in ENDED]
             for one in chosen:
                 recovery.delete_run(connection, one)
         return len(chosen)
@@ -175,6 +214,19 @@ class SqliteJournal:
                 (encode(decision), by, time.time(), question_id),
             )
 
+    def ask(self, question: HumanRequest) -> None:
+        """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
+        with self.database.writing() as connection:
+            self._row(connection, question.run_id)
+            connection.execute(*_question(question))
+
+    def answer_to(self, question: HumanRequest) -> HumanDecision | None:
+        """Return the answer to exactly this question; None while there is none."""
+        with self.database.reading() as connection:
+            sql = "SELECT decision FROM question WHERE id = ? AND digest = ? AND decision IS NOT NULL"
+            row = connection.execute(sql, (question.id, question.digest)).fetchone()
+        return None if row is None else cast("HumanDecision", decode(row["decision"]))
+
     # ------------------------------------------------------------------ sessions
 
     def begin(
@@ -190,12 +242,15 @@ class SqliteJournal:
             if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
                 raise RunExists(request.run_id)
             within = (None, None, None) if place is None else (place.run_id, place.step, place.member)
+            given = (team, request.goal, written, json.dumps(dict(digests)), self._source, owner)
             connection.execute(
-                "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, state, request, digests,"
-                " owner, epoch, started_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 'running', ?, ?, ?, 1, ?, ?)",
-                (request.run_id, *within, team, request.goal, written, json.dumps(dict(digests)), owner, now, now),
+                "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, request, digests, source,"
+                " owner, state, epoch, started_at, updated_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?)",
+                (request.run_id, *within, *given, now, now),
             )
-        return SqliteRunJournal(self.database, Writing(request.run_id, 1), {})
+        session = Writing(request.run_id, 1, within[0])
+        return SqliteRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
 
     def digests(self, run_id: str) -> Mapping[str, str]:
         """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
@@ -211,9 +266,10 @@ class SqliteJournal:
         """
         with self._owned() as (connection, owner):
             row = self._row(connection, run_id)
-            if row["state"] in ENDED:
+            state = self._state(connection, row)
+            if state in ENDED:
                 raise RunFinished(run_id)
-            if not take_over and self._state(connection, row) == "running":
+            if not take_over and state == "running":
                 host = connection.execute("SELECT * FROM owner WHERE id = ?", (row["owner"],)).fetchone()
                 where = f"process {host['pid']} on {host['host']}" if host else "another process"
                 raise Misuse(f"run {run_id!r} is running in {where}: cancel it there, or resume it with take_over=True")
@@ -226,8 +282,8 @@ class SqliteJournal:
         sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running' WHERE run_id = ?"
         connection.execute(sql, (owner, epoch, run_id))
         steps = recovery.steps_of(connection, run_id)
-        session = Writing(run_id, epoch, (row["active"], row["seq"]))
-        journal = SqliteRunJournal(self.database, session, steps)
+        session = Writing(run_id, epoch, row["parent"], lambda: (row["active"], row["seq"]))
+        journal = SqliteRunJournal(self.database, session, steps, keeps_events=self._keeps_events)
         journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
         return recovery.recovered(connection, row, journal)
 
@@ -251,14 +307,16 @@ class SqliteJournal:
         if row["state"] != "running":
             return str(row["state"])
         owner = connection.execute("SELECT host FROM owner WHERE id = ?", (row["owner"],)).fetchone()
-        alive = owner is not None and is_alive(self.path, row["owner"], owner["host"])
-        return "running" if alive else "interrupted"
+        if owner is not None and is_alive(self.path, row["owner"], owner["host"]):
+            return "running"
+        return "interrupted" if row["cancelled"] is None else "cancelled"
 
     def _recorded(self, connection: sqlite3.Connection, row: Any) -> RecordedRun:
         spent = recovery.usage_of(connection, row["run_id"])
         state = self._state(connection, row)
+        source: dict[str, str] = json.loads(row["source"])
         times = (row["active"], row["started_at"], row["updated_at"])
-        return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], spent, *times)
+        return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times)
 
     def __repr__(self) -> str:
         return f"SqliteJournal({str(self.path)!r})"
@@ -269,15 +327,36 @@ class SqliteRunJournal:
 
     durable: ClassVar[bool] = True
 
-    def __init__(self, database: Database, session: Writing, records: dict[str, object]) -> None:
+    def __init__(self, database: Database, session: Writing, records: dict[str, object], *, keeps_events: bool) -> None:
         self._database = database
         self._session = session
         self._records = records
+        self._keeps_events = keeps_events
         self._sent = 0
         self.in_doubt: Collection[str] = ()
         """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
-        self.progress: Callable[[], tuple[float, int]] = lambda: session.progress
-        """Returns the seconds the run has worked, and the number of its last event."""
+
+    def serve(
+        self,
+        progress: Callable[[], tuple[float, int]],
+        on_cancel: Callable[[str], object],
+        on_lost: Callable[[JournalError], object],
+    ) -> Callable[[Event], object] | None:
+        """Serve the session that begins now, until its end; return what takes its events, None where none are kept."""
+        session = self._session
+        session.progress, session.on_cancel, session.on_lost = progress, on_cancel, on_lost
+        self._database.open(session)
+        return session.events.append if self._keeps_events else None
+
+    @property
+    def interrupted(self) -> bool:
+        """Nothing more is recorded; the run can go on."""
+        return self._session.lost is not None
+
+    def interrupt(self, reason: str) -> None:
+        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        self._put(("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (self._session.run_id,)))
+        self._database.shut(self._session, reason)
 
     @property
     def records(self) -> Mapping[str, object]:
@@ -362,9 +441,7 @@ class SqliteRunJournal:
 
     def keep_open(self, question: HumanRequest) -> None:
         """Record a question that was put off."""
-        sql = "INSERT OR IGNORE INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?)"
-        values = (question.id, self._session.run_id, question.digest, encode(question), time.time())
-        self._put((sql, values))
+        self._put(_question(question))
 
     def close_question(self, question_id: str) -> None:
         """Record that the answer to a question was taken."""
@@ -379,8 +456,13 @@ class SqliteRunJournal:
             written = None
         sql = "UPDATE run SET state = ?, result = ? WHERE run_id = ?"
         self._put((sql, (result.status.value, written, self._session.run_id)), sync=True)
+        self._database.leave(self._session)
 
     def _put(self, *statements: Statement, sync: bool = False) -> None:
         if statements:
-            self._session.progress = self.progress()
             self._database.put(self._session, statements, sync=sync)
+
+
+def _question(question: HumanRequest) -> Statement:
+    sql = "INSERT OR IGNORE INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?)"
+    return sql, (question.id, question.run_id, question.digest, encode(question), time.time())

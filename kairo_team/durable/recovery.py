@@ -71,7 +71,7 @@ def tools_in_doubt(connection: sqlite3.Connection, run_id: str) -> frozenset[str
 def delete_run(connection: sqlite3.Connection, run_id: str) -> None:
     """Delete a run with all that is inside it."""
     for one in (run_id, *runs_inside(connection, run_id)):
-        for table in ("step", "call", "question", "run"):
+        for table in ("step", "call", "question", "event", "run"):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))  # noqa: S608 - names from above
 
 

@@ -248,9 +248,9 @@ class Bus:
         """Emit events of every task: the plan is a new one."""
         self.ended_before = frozenset()
 
-    def keep(self, log: EventLog) -> None:
-        """Keep every event from now on."""
-        self._listeners = [log.put, *self._listeners]
+    def keep(self, listener: Listener) -> None:
+        """Let a listener have every event from now on, before all others."""
+        self._listeners = [listener, *self._listeners]
 
     def _drop(self, listener: Listener, raised: BaseException) -> None:
         """Remove a subscriber that raised; raise again an exception that is not its own failure."""

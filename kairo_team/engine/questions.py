@@ -43,6 +43,11 @@ class Inbox:
         """Questions without an answer, by id, oldest first."""
         return MappingProxyType({key: one for key, one in self._open.items() if key not in self._answers})
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether there is an answer that the run has not taken yet."""
+        return bool(self._answers)
+
     def __contains__(self, question_id: object) -> bool:
         return question_id in self._open
 
@@ -84,6 +89,11 @@ class Questions:
         self._kept = scope.kept
         self._supervisor = supervisor
         self._emit = scope.emit
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a gate, or somebody who has answered already."""
+        return self.gate is not None or self.inbox.has_answers
 
     async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
         """Return a person's decision, None if no person can be asked or answers. It is recorded, unless put off."""

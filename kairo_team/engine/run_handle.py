@@ -30,6 +30,10 @@ class RunControl(Protocol):
         """Kill the run."""
         ...
 
+    def interrupt(self, reason: str) -> None:
+        """End the session, and leave the run in its journal as it is."""
+        ...
+
     def cancel_task(self, task_id: str, reason: str) -> None:
         """End one task."""
         ...
@@ -90,7 +94,7 @@ class Run:
             raise ValueError(f"events(after=) takes the number of the last event that is known, from 0, not {after!r}")
         if self.log is None:
             self.log = EventLog(self._live().bus.seq)
-            self._live().bus.keep(self.log)
+            self._live().bus.keep(self.log.put)
         return self.log.read(after)
 
     async def result(self) -> TeamResult:
@@ -114,6 +118,14 @@ class Run:
             self.give_up()
         else:
             self._live().cancel(reason)
+
+    def interrupt(self, reason: str = "the run was interrupted") -> None:
+        """End this session of a run with a journal on disk, so that `Runtime.resume` goes on with it later.
+
+        What is in flight is interrupted; calls that have no answer yet are in doubt. From any thread or signal handler.
+        Raises `Misuse` for a run without such a journal.
+        """
+        self._live().interrupt(reason)
 
     def cancel_task(self, task_id: str, reason: str = "the task was cancelled") -> None:
         """End one task: one that never started is SKIPPED, one in flight is CANCELLED with what it kept.

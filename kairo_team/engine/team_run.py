@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 import anyio
@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from kairo_team import events
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
+from kairo_team._util.threads import poster
 from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget
 from kairo_team.engine.dispatcher import Dispatcher
@@ -86,11 +87,10 @@ class TeamRun:
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
         early_end = recorded_end(self.journal)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
-        self.bus = handle.open_bus(runtime.subscribers)
         self._kept = cast("RunJournal", journal) if journal.durable else None
         """The journal, where it outlives the process."""
-        if self._kept is not None:
-            self._kept.progress = lambda: (self.governor.usage.seconds, self.bus.seq)
+        self.bus = handle.open_bus(runtime.subscribers)
+        self._be_kept()
         self._masker = runtime.masker if runtime.secrets else None
         self.emit: Callable[..., None] = self.bus.emit if self._masker is None else self._emit_masked
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
@@ -196,6 +196,20 @@ class TeamRun:
             handle.end(None if run is None else run._result)
             runtime.forget(handle, None if run is None else run.governor)
 
+    def _be_kept(self) -> None:
+        """Let the journal serve this session, where it outlives the process."""
+        if self._kept is None:
+            return
+        post = poster()
+
+        def lose(error: JournalError) -> None:
+            with suppress(RuntimeError):  # the event loop is gone, and the run with it
+                post(lambda: self.stop_unrecorded(error))
+
+        taker = self._kept.serve(lambda: (self.governor.usage.seconds, self.bus.seq), self.cancel, lose)
+        if taker is not None:
+            self.bus.keep(taker)
+
     def _begin(self) -> None:
         resumed = self._history[0] == RunState.SUSPENDED
         self._move(RunState.PLANNING)
@@ -204,6 +218,8 @@ class TeamRun:
 
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
+        if self._kept is not None and self._ending.caller_cancelled:  # Ctrl-C, a timeout around the run: it can go on
+            self._kept.interrupt("the caller was cancelled")
         noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings)
         result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
@@ -215,7 +231,7 @@ class TeamRun:
 
     async def _let_be_written(self) -> None:
         """Wait until the end of the run is on disk, if it is kept there."""
-        if self._kept is None or self._result is None:
+        if self._kept is None or self._result is None or self._kept.interrupted:
             return
         self._kept.end(self._result)
         with anyio.CancelScope(shield=True):
@@ -267,6 +283,13 @@ class TeamRun:
         """Kill the run: what is in flight is interrupted and what was kept comes back. From any thread."""
         self._ending.reason = self._ending.reason or reason
         self.governor.cancel()
+
+    def interrupt(self, reason: str) -> None:
+        """End this session and leave the run as it is in its journal, to be resumed. From any thread."""
+        if self._kept is None:
+            raise Misuse(f"run {self.request.run_id!r} has no journal on disk to go on from: cancel it")
+        self._kept.interrupt(reason)
+        self.cancel(reason)
 
     def abort(self, reason: str, failed: Task | None = None) -> None:
         """End the run as FAILED, interrupting what is in flight; not when `failed` was cancelled meanwhile."""
@@ -331,8 +354,8 @@ class TeamRun:
 
     @property
     def gated(self) -> bool:
-        """Whether the run has a human gate."""
-        return self._questions.gate is not None
+        """Whether a person can be asked, or has answered."""
+        return self._questions.can_ask
 
     def warn(self, text: str) -> None:
         """Put a warning into the result and the log."""

@@ -416,7 +416,7 @@ class WorkContext:
                 metadata=self.metadata,
                 on_call=self._report_tool,
                 on_decision=self.report_ruling,
-                approve=self.approve_tool if services.questions is not None and services.questions.gate else None,
+                approve=self.approve_tool if services.questions is not None and services.questions.can_ask else None,
                 recall=self.recall_tool if self.task_id is not None else None,
                 record=services.journal.put,
                 calls=self.calls,
