@@ -513,8 +513,11 @@ class Records(Protocol):
 class RunJournal(Records, Protocol):
     """A journal that outlives its process: it records calls before they are sent, and how the run stands."""
 
-    interrupted: bool
-    """Nothing more is recorded; the run can go on."""
+    @property
+    def interrupted(self) -> bool:
+        """Nothing more is recorded; the run can go on."""
+        ...
+
     in_doubt: Collection[str]
     """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
 
