@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -155,14 +155,12 @@ def killed_until_complete(folder: Path, chance: random.Random, most: int) -> int
             return kills
 
 
-def compare(folder: Path) -> Account:
-    """Compare the journal with the provider's account."""
-    journal = kt.SqliteJournal(folder / "runs.db")
-    lines = [json.loads(line) for line in (folder / "account").read_text(encoding="utf-8").splitlines()]
+def compare(journal: kt.SqliteJournal, run_id: str, lines: Sequence[Mapping[str, Any]]) -> Account:
+    """Compare what a journal has of a run with the lines of the provider's account."""
     asked = Counter(line["asked"] for line in lines if not line["failed"])
-    calls, doubt = journal.calls(RUN), journal.in_doubt(RUN)
+    calls, doubt = journal.calls(run_id), journal.in_doubt(run_id)
     sent = [call for call in calls if call.state != "unsent"]
-    run = journal.show(RUN)
+    run = journal.show(run_id)
     charged = sum((call.usage for call in calls), kt.Usage())
     again = sum(asked.values()) - len(asked)
     return Account(
@@ -177,13 +175,20 @@ def compare(folder: Path) -> Account:
     )
 
 
+def account_of(folder: Path) -> Account:
+    """Compare the journal of a child with its provider's account."""
+    journal = kt.SqliteJournal(folder / "runs.db")
+    lines = [json.loads(line) for line in (folder / "account").read_text(encoding="utf-8").splitlines()]
+    return compare(journal, RUN, lines)
+
+
 def measure(kills: int, seed: int) -> Account:
     """Kill so often, over as many runs as that takes."""
     chance, total = random.Random(seed), Account()  # noqa: S311 - moments, not secrets
     while total.kills < kills:
         with tempfile.TemporaryDirectory() as name:
             done = killed_until_complete(Path(name), chance, kills - total.kills)
-            total += compare(Path(name))
+            total += account_of(Path(name))
             total.kills += done
     return total
 
