@@ -20,7 +20,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, RootModel
-from pydantic_core import PydanticUndefined
+from pydantic_core import PydanticUndefined, to_json
 
 from kairo_team._util.frozen import FrozenDict, with_article
 from kairo_team.budget import ReadLater
@@ -58,7 +58,7 @@ class NotRecordable(ValueError):
 def encode(value: object) -> str:
     """Return a value as JSON; raises `NotRecordable` for what cannot be read back as it was."""
     try:
-        return _ENCODER.encode(_plain(value))
+        return _written(_plain(value))
     except Refusal as refusal:
         raise NotRecordable(f"value{''.join(reversed(refusal.path))}: {refusal.problem}") from None
     except RecursionError:
@@ -76,6 +76,14 @@ def decode(text: str) -> Any:
 
 
 # ---------------------------------------------------------------------- writing
+
+
+def _written(plain: Any) -> str:
+    """Return JSON values as text; Python's own encoder goes deeper than pydantic's, and takes four times as long."""
+    try:
+        return to_json(plain).decode()
+    except ValueError:
+        return _ENCODER.encode(plain)
 
 
 def _plain(value: Any) -> Any:
@@ -327,7 +335,7 @@ _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
     UUID: _tagged("uuid", str),
     GuardrailDenied: _tagged("denied", lambda value: _items((value.policy, value.phase, value.reason))),
 }
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False)
 
 
 # ---------------------------------------------------------------------- reading

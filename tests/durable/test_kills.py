@@ -1,10 +1,14 @@
-"""A run that is killed anywhere goes on to its end; `benchmarks/kills.py` kills it, and compares with the provider."""
+"""A run that is killed anywhere goes on to its end; `benchmarks` kills it, and compares with the provider."""
 
 from __future__ import annotations
+
+import random
+from pathlib import Path
 
 import pytest
 
 kills = pytest.importorskip("benchmarks.kills", reason="the benchmarks are no part of the wheel")
+soak = pytest.importorskip("benchmarks.soak", reason="the benchmarks are no part of the wheel")
 
 
 @pytest.mark.exhaustive
@@ -13,3 +17,9 @@ def test_kf_b14_runs_killed_a_hundred_times_lose_nothing_and_pay_nothing_unseen(
     assert account.kills >= 100
     assert account.completed == account.runs
     assert (account.finished_again, account.untraced, account.mismatches) == (0, 0, 0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.real_time
+def test_processes_that_share_a_journal_are_killed_stopped_and_taken_over_and_nothing_is_wrong(tmp_path: Path) -> None:
+    assert soak.Soak(tmp_path, random.Random(3)).run(minutes=0.5), "what was wrong is printed"
