@@ -238,7 +238,7 @@ class Soak:
     """Starts, kills, compares and counts."""
 
     folder: Path
-    chance: random.Random
+    seed: int
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list[Any])
     """The first of them is never killed."""
     counts: Counter[str] = field(default_factory=Counter[str])
@@ -252,6 +252,9 @@ class Soak:
     """Most bytes of the write-ahead log since the last minute."""
     read: int = 0
     """Bytes of the log that were read."""
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 - moments, not secrets
 
     def start(self, role: str, *more: str) -> subprocess.Popen[bytes]:
         """Start a process of this program."""
@@ -433,8 +436,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         anyio.run(visit, given.visitor)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            chance = random.Random(given.seed)  # noqa: S311 - moments, not secrets
-            return 0 if Soak(Path(folder), chance).run(given.minutes) else 1
+            return 0 if Soak(Path(folder), given.seed).run(given.minutes) else 1
     return 0
 
 
