@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -304,7 +305,9 @@ class TeamConfig:
     max_human_rounds: int = 10
     """Revisions that people may ask for, of one task's work and of the plan; after them the risk decides."""
     team_timeout: float | None = None
-    """Seconds for the whole run, planning included."""
+    """Seconds for the whole run, planning included; those between two sessions of a run do not count."""
+    deadline_at: datetime | None = None
+    """When the run must have ended, by the wall clock, however long it waited or was down; with a time zone."""
     task_timeout: float | None = 300.0
     """Seconds for one attempt; `Task.timeout` overrides it."""
     review_timeout: float | None = 120.0
@@ -317,6 +320,11 @@ class TeamConfig:
     def __post_init__(self) -> None:
         for name in ("team_timeout", "task_timeout", "review_timeout", "max_parallel_tasks"):
             check_positive(f"TeamConfig.{name}", getattr(self, name))
+        if self.deadline_at is not None and self.deadline_at.tzinfo is None:
+            raise ValueError(
+                f"TeamConfig.deadline_at needs a time zone, such as datetime.now(UTC) + timedelta(hours=1), not "
+                f"{self.deadline_at!r}"
+            )
         for name in ("max_feedback_rounds", "max_human_rounds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"TeamConfig.{name} must be >= 0, not {getattr(self, name)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,20 @@ async def test_max_human_rounds_bounds_what_a_person_sends_back(rounds: int) -> 
 @pytest.mark.parametrize(("seconds", "status"), [(None, "completed"), (9.0, "timeout"), (11.0, "completed")])
 async def test_team_timeout_ends_the_run(seconds: float | None, status: str) -> None:
     assert (await run(nap, config=kt.TeamConfig(team_timeout=seconds))).status == status
+
+
+@shows(kt.TeamConfig, "deadline_at")
+@pytest.mark.parametrize(("seconds", "status"), [(-1.0, "timeout"), (9.0, "timeout"), (12.0, "completed")])
+async def test_deadline_at_ends_the_run_by_the_wall_clock(seconds: float, status: str) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=seconds)
+    result = await run(nap, config=kt.TeamConfig(deadline_at=at))
+    assert result.status == status
+    assert result.usage.seconds <= 10.0
+
+
+def test_deadline_at_needs_a_time_zone() -> None:
+    with pytest.raises(ValueError, match="deadline_at needs a time zone"):
+        kt.TeamConfig(deadline_at=datetime(2030, 1, 1))  # noqa: DTZ001 - that is the point
 
 
 @shows(kt.TeamConfig, "task_timeout")

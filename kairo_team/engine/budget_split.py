@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.budget import NO_USAGE, Budget, Usage, to_dollars, to_picodollars
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.team import Team, TeamConfig
 
+_NO_TIME: Final = 1e-9
+"""Seconds that are over at once; a budget of none is not allowed."""
+
 PLAN: Final = "plan"
 """The purpose of what a planner spends."""
 EVALUATE: Final = "evaluate"
@@ -29,6 +33,15 @@ def root_budget(config: TeamConfig) -> Budget:
     if timeout is None or (budget.seconds is not None and budget.seconds <= timeout):
         return budget
     return replace(budget, seconds=timeout)
+
+
+def until(deadline: datetime | None, budget: Budget, spent: Usage | None) -> Budget:
+    """Return a budget whose seconds end at the deadline at the latest, of a run that has worked for a while already."""
+    if deadline is None:
+        return budget
+    left = max(_NO_TIME, (deadline - datetime.now(UTC)).total_seconds())
+    seconds = left + (0.0 if spent is None else spent.seconds)
+    return budget if budget.seconds is not None and budget.seconds <= seconds else replace(budget, seconds=seconds)
 
 
 def open_governor(

@@ -16,7 +16,7 @@ from kairo_team._util.clock import LoopClock
 from kairo_team._util.frozen import check_kind
 from kairo_team._util.threads import poster
 from kairo_team.engine.attempts import AttemptRunner
-from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget
+from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
 from kairo_team.engine.enforced_end import CallSupervisor
@@ -85,6 +85,7 @@ class TeamRun:
         self.journal = journal
         spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
+        budget = until(self.config.deadline_at, budget, spent)
         early_end = recorded_end(self.journal)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         self._kept = cast("RunJournal", journal) if journal.durable else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team._util.threads import run_in_thread
+from kairo_team.engine import budget_split
 from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.durable.desk import RUN, Images, Provider, begin, desk, go_on
@@ -266,3 +268,26 @@ async def test_a_gate_without_its_run_in_the_journal_says_so(tmp_path: Path) -> 
         await kt.JournalGate(journal).decide(question)
     with pytest.raises(ValueError, match="JournalGate takes a journal"):
         kt.JournalGate("runs.db")  # type: ignore[arg-type]  # a wrong value
+
+
+async def test_downtime_counts_for_a_deadline_by_the_wall_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, slow = kt.SqliteJournal(tmp_path / "runs.db"), Slow()
+    runtime, asked = runtime_of(journal)
+    at = datetime.now(UTC) + timedelta(hours=1)
+    async with runtime:
+        run = await runtime.start(kt.Team("desk", [kt.Member("clerk", slow)]), request(deadline_at=at))
+        await slow.waits.wait()
+        run.interrupt()
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]  # a plain one will do
+            return at + timedelta(seconds=1)
+
+    monkeypatch.setattr(budget_split, "datetime", Later)
+    result = await runtime.resume("r", kt.Team("desk", [kt.Member("clerk", quick)]))
+    assert (result.status, asked) == ("timeout", ["one", "two"])
+    assert result["one"].status == "completed"
+    journal.close()
