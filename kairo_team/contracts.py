@@ -583,7 +583,7 @@ class Journal(Protocol):
     """Where the runs of a runtime are kept. It is internal and may change."""
 
     def begin(
-        self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Place | None
+        self, request: TeamExecutionRequest, team: Team, digests: Mapping[str, str], place: Place | None
     ) -> RunJournal:
         """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
         ...

@@ -17,6 +17,7 @@ from kairo_team.durable import recovery
 from kairo_team.durable.codec import NotRecordable, decode, encode
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.owners import HOST, Owner, is_alive
+from kairo_team.durable.value_classes import Refusal, check_type
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
 from kairo_team.human import HumanDecision
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import Place, RecordedCall, RecoveredRun
     from kairo_team.results import TeamResult
-    from kairo_team.team import TeamExecutionRequest
+    from kairo_team.team import Team, TeamExecutionRequest
 
 _logger = logging.getLogger("kairo_team")
 
@@ -230,9 +231,18 @@ class SqliteJournal:
     # ------------------------------------------------------------------ sessions
 
     def begin(
-        self, request: TeamExecutionRequest, team: str, digests: Mapping[str, str], place: Place | None
+        self, request: TeamExecutionRequest, team: Team, digests: Mapping[str, str], place: Place | None
     ) -> SqliteRunJournal:
-        """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
+        """Record a new run and return its journal.
+
+        Raises `RunExists` for an id that is recorded, and `Misuse` for a request, or for values of an output type of
+        the team, that cannot be written down.
+        """
+        for name, kind in team.output_types.items():
+            try:
+                check_type(kind)
+            except Refusal as refusal:
+                raise Misuse(f"output type {name!r} cannot be recorded: {refusal.problem}") from None
         try:
             written = encode(request)
         except NotRecordable as error:
@@ -242,7 +252,7 @@ class SqliteJournal:
             if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
                 raise RunExists(request.run_id)
             within = (None, None, None) if place is None else (place.run_id, place.step, place.member)
-            given = (team, request.goal, written, json.dumps(dict(digests)), self._source, owner)
+            given = (team.name, request.goal, written, json.dumps(dict(digests)), self._source, owner)
             connection.execute(
                 "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, request, digests, source,"
                 " owner, state, epoch, started_at, updated_at)"

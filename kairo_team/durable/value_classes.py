@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import BaseModel
 
@@ -64,6 +64,30 @@ def name_of(kind: type[Any]) -> str:
     except CorruptRecord:
         pass
     raise Refusal(f"{described(kind)} cannot be found again by its name: define it in a module")
+
+
+def check_type(kind: Any) -> None:
+    """Raise `Refusal` for a type of values of which it is known that they cannot be written down."""
+    seen: set[int] = set()
+    waiting = [kind]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        waiting += get_args(one)
+        if isinstance(one, type) and not get_args(one) and _is_value_class(one):
+            name_of(one)
+            waiting += _types_of_fields(one)
+
+
+def _types_of_fields(kind: type[Any]) -> list[Any]:
+    if issubclass(kind, BaseModel):
+        return [field.annotation for field in kind.model_fields.values()]
+    try:
+        return list(get_type_hints(kind).values())
+    except Exception:  # a name that is imported for type checkers alone  # noqa: BLE001
+        return []
 
 
 def foreign(name: str) -> type:

@@ -410,7 +410,7 @@ class Runtime:
             return self.journal_for(request.run_id)
         outer = self.outer_attempt
         place = None if outer is None or self.within is None else Place(self.within, outer.step, outer.member)
-        return await run_in_thread(self.store.begin, request, team.name, digests_of(team, self.templates), place)
+        return await run_in_thread(self.store.begin, request, team, digests_of(team, self.templates), place)
 
     def journal_for(self, run_id: str) -> Records:
         """Return where the run's steps are recorded: an internal seam without a promise."""

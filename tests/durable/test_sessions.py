@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
 import kairo_team as kt
 from kairo_team.durable.database import Database
@@ -322,3 +323,36 @@ async def test_forgotten_runs_are_gone_whole(tmp_path: Path) -> None:
         journal.forget(RUN)
     assert journal.forget(older_than=0.0) == 0
     assert len(PLAN.tasks) == 4
+
+
+class Known(BaseModel):
+    height: float
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_an_output_type_that_cannot_be_recorded_is_refused_before_anything_starts(
+    tmp_path: Path, *, nested: bool
+) -> None:
+    class Local(BaseModel):
+        height: float
+
+    started: list[str] = []
+
+    async def work(assignment: kt.Assignment) -> str:
+        started.append(assignment.task.id)
+        return '[{"height": 1.0}]' if nested else '{"height": 1.0}'
+
+    plan = kt.TaskGraph([kt.Task("one", "Do one.", output_type="tide")])
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    for number, kind in enumerate([Local, Known]):
+        kinds = {"tide": list[kind] if nested else kind}  # type: ignore[valid-type]  # one class after the other
+        team = kt.Team("desk", [kt.Member("clerk", work)], output_types=kinds)
+        request = kt.TeamExecutionRequest("Do it.", plan=plan, run_id=f"r{number}")
+        if kind is Local:
+            with pytest.raises(Misuse, match=r"output type 'tide' cannot be recorded: .*define it in a module"):
+                await kt.run(team, request, runtime=kt.Runtime(journal=journal))
+            assert (started, journal.runs()) == ([], ())
+        else:
+            result = await kt.run(team, request, runtime=kt.Runtime(journal=journal))
+            assert journal.result("r1") == result
+    journal.close()
