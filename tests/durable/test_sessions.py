@@ -119,7 +119,7 @@ anyio.run(main)
 """
 
 
-async def test_a_run_has_one_owner_and_a_dead_one_is_known_at_once(tmp_path: Path) -> None:
+async def test_kf_d09_d13_a_run_has_one_owner_and_a_dead_one_is_known_at_once(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     child = await anyio.open_process([sys.executable, "-c", SLEEPER, str(path)])
     assert child.stdout is not None
@@ -144,7 +144,7 @@ async def test_a_run_has_one_owner_and_a_dead_one_is_known_at_once(tmp_path: Pat
     journal.close()
 
 
-async def test_an_owner_that_was_only_asleep_can_send_nothing_after_a_take_over(tmp_path: Path) -> None:
+async def test_kf_d09_an_owner_that_was_only_asleep_can_send_nothing_after_a_take_over(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     sent: list[kt.ModelRequest] = []
 
