@@ -1,8 +1,8 @@
 """Kill a run again and again, anywhere, and let it go on: `python -m benchmarks.kills`.
 
-Each run is a child process with a journal on disk. It is killed with SIGKILL at a random moment and started again,
-until it completes. The provider is a file that the child appends to and syncs, so that it knows of every call whatever
-happens to the child. At the end the journal is compared with it.
+Each run is a child process with a journal on disk. It is killed with SIGKILL, at a random moment or at one of the
+points of `POINTS`, and started again, until it completes. The provider is a file that the child appends to and syncs,
+so that it knows of every call whatever happens to the child. At the end the journal is compared with it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import anyio
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
+from kairo_team.durable.database import Database
 from kairo_team.errors import ModelCallError
 from kairo_team.testing import FunctionModel
 
@@ -36,6 +37,10 @@ LONGEST: Final = 1.6
 """Most seconds until a child is killed: starting takes it half a second, a whole run two."""
 FAILING: Final = 12
 """Every so many calls the provider fails."""
+POINTS: Final = ("before a commit", "after a commit", "before a request arrives", "before an answer is seen")
+"""Where a child may be killed exactly."""
+LATEST: Final = 12
+"""How often, at most, a child passes a point before it is killed there."""
 
 
 @dataclass
@@ -44,6 +49,8 @@ class Account:
 
     runs: int = 0
     kills: int = 0
+    at_points: int = 0
+    """Kills at one of the named points; the others came at random moments."""
     completed: int = 0
     sent: int = 0
     """Calls the provider knows of."""
@@ -62,22 +69,51 @@ class Account:
         return Account(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
 
+class Death:
+    """Kills this process when it passes a point for the given time; the text is such as `after a commit:3`."""
+
+    def __init__(self, text: str) -> None:
+        self._point, _, left = text.partition(":")
+        self._left = int(left or 0)
+
+    def passes(self, point: str) -> None:
+        """Count, and die."""
+        self._left -= point == self._point
+        if point == self._point and not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch_commits(self) -> None:
+        """Count the commits of every journal."""
+        write: Any = Database._write  # noqa: SLF001 - a commit has no other name
+
+        def watched(*values: Any) -> None:
+            self.passes("before a commit")
+            write(*values)
+            self.passes("after a commit")
+
+        journals: Any = Database
+        journals._write = watched  # noqa: SLF001 - in this child alone
+
+
 class Provider:
     """Answers by the request alone, and syncs a line to its file before it does."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, death: Death) -> None:
+        self._death = death
         self._file = path.open("a", encoding="utf-8")
         self.model = FunctionModel(self.answer, name="test:provider")
         self._calls = 0
 
     def answer(self, request: kt.ModelRequest) -> str:
         """Write the call down, fail now and then, and answer."""
+        self._death.passes("before a request arrives")
         self._calls += 1
         failing = self._calls % FAILING == 0
         asked = "\n".join(message.text for message in request.messages)
         self._file.write(json.dumps({"asked": asked, "failed": failing}) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._death.passes("before an answer is seen")
         if failing:
             raise ModelCallError("rate_limited", "test:provider", "try again")
         return f"answer to {len(asked)} characters"
@@ -124,10 +160,11 @@ def plan() -> kt.TaskGraph:
     return kt.TaskGraph([*tasks, kt.Task("last", "End.", member="clerk", depends_on=["then-0", "then-1", "first-2"])])
 
 
-async def child(folder: Path) -> None:
+async def child(folder: Path, death: Death) -> None:
     """Begin the run, or go on with it."""
+    death.watch_commits()
     journal = kt.SqliteJournal(folder / "runs.db")
-    models = {"m:x": Provider(folder / "account").model}
+    models = {"m:x": Provider(folder / "account", death).model}
     async with kt.Runtime(journal=journal, models=models, model_retry=kt.ModelRetry(backoff=0.01)) as runtime:
         if not journal.runs():
             request = kt.TeamExecutionRequest("Do it.", plan=plan(), run_id=RUN)
@@ -137,22 +174,25 @@ async def child(folder: Path) -> None:
     journal.close()
 
 
-def killed_until_complete(folder: Path, chance: random.Random, most: int) -> int:
-    """Run the child until it completes, killing it at most so often; return how often it was."""
-    kills = 0
+def killed_until_complete(folder: Path, chance: random.Random, most: int) -> tuple[int, int]:
+    """Run the child until it completes, killing it at most so often; return how often it was, and so at a point."""
+    kills = at_points = 0
     while True:
-        command = [sys.executable, "-m", "benchmarks.kills", "--child", str(folder)]
+        at = f"{chance.choice(POINTS)}:{chance.randint(1, LATEST)}" if chance.getrandbits(1) and kills < most else ""
+        command = [sys.executable, "-m", "benchmarks.kills", "--child", str(folder), "--at", at]
         process = subprocess.Popen(command)  # noqa: S603 - this very file
         try:
-            status = process.wait(chance.uniform(0.3, LONGEST) if kills < most else None)
+            status = process.wait(None if at or kills >= most else chance.uniform(0.3, LONGEST))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
-        else:
-            if status:
-                raise SystemExit(f"the child ended with {status}")
-            return kills
+            continue
+        if status == 0:
+            return kills, at_points
+        if status != -signal.SIGKILL:
+            raise SystemExit(f"the child ended with {status}")
+        kills, at_points = kills + 1, at_points + 1
 
 
 def compare(journal: kt.SqliteJournal, run_id: str, lines: Sequence[Mapping[str, Any]]) -> Account:
@@ -187,9 +227,10 @@ def measure(kills: int, seed: int) -> Account:
     chance, total = random.Random(seed), Account()  # noqa: S311 - moments, not secrets
     while total.kills < kills:
         with tempfile.TemporaryDirectory() as name:
-            done = killed_until_complete(Path(name), chance, kills - total.kills)
+            done, at_points = killed_until_complete(Path(name), chance, kills - total.kills)
             total += account_of(Path(name))
             total.kills += done
+            total.at_points += at_points
     return total
 
 
@@ -199,9 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--at", default="", help=argparse.SUPPRESS)
     given: Any = parser.parse_args(arguments)
     if given.child is not None:
-        anyio.run(child, given.child)
+        anyio.run(child, given.child, Death(given.at))
         return
     total = measure(given.kills, given.seed)
     for field in fields(total):
