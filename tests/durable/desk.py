@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -117,12 +118,15 @@ async def go_on(path: Path, provider: Provider, *, idempotent: bool = True, **op
 class Images:
     """Copies a journal's file after every commit: what is there after a power failure at that moment."""
 
-    def __init__(self, folder: Path, monkeypatch: Any) -> None:
+    def __init__(self, folder: Path, monkeypatch: Any, count: Callable[[], int] = lambda: 0) -> None:
         self.paths: list[Path] = []
+        self.counts: list[int] = []
+        """What `count` returned at each commit, such as the calls that a provider knows of."""
         write = Database._write
 
         def copying(database: Database, connection: sqlite3.Connection, entries: Any) -> None:
             write(database, connection, entries)
+            self.counts.append(count())
             path = folder / f"image-{len(self.paths)}.db"
             with closing(sqlite3.connect(path)) as copy:
                 connection.backup(copy)

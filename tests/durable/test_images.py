@@ -19,12 +19,12 @@ def texts(result: kt.TeamResult) -> dict[str, str | None]:
 async def test_kf_b14_g15_a_run_cut_at_any_commit_goes_on_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images = Images(tmp_path, monkeypatch)
     first = Provider()
+    images = Images(tmp_path, monkeypatch, lambda: sum(first.asked.values()))
     whole = await begin(tmp_path / "runs.db", first)
     assert whole.status == "completed", whole
     monkeypatch.undo()
-    for path in images.paths:
+    for path, known in zip(images.paths, images.counts, strict=True):
         journal = kt.SqliteJournal(path)
         state = journal.show(RUN).state
         if state == "completed":
@@ -32,11 +32,12 @@ async def test_kf_b14_g15_a_run_cut_at_any_commit_goes_on_to_the_same_end(
         assert state == "interrupted"
         done = [call for call in journal.calls(RUN) if call.state == "answered"]
         doubt = journal.in_doubt(RUN)
+        models_done = sum(call.what == "model" for call in done)
+        assert models_done <= known <= models_done + sum(call.what == "model" for call in doubt), path
         before = journal.show(RUN).usage
         again = Provider()
         result = await go_on(path, again)
         assert result.status == "completed", (path, result.error, result)
-        models_done = sum(call.what == "model" for call in done)
         assert sum(again.asked.values()) == sum(first.asked.values()) - models_done, path
         held = sum((call.usage for call in doubt), kt.Usage())
         assert result.usage.tokens == whole.usage.tokens + held.tokens, (path, result.usage, whole.usage, held)
