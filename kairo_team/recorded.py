@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kairo_team.budget import Usage
     from kairo_team.contracts import RunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
+
+
+class RecordedRun(NamedTuple):
+    """A run as its journal shows it."""
+
+    run_id: str
+    team: str
+    goal: str
+    state: str
+    """`running`, `suspended`, `interrupted` (its process is gone), or how it ended: `completed`, `degraded`, ..."""
+    parent: str | None
+    """The run it is a part of."""
+    source: Mapping[str, str]
+    """How it was started, in the words of the program that did: `SqliteJournal(source=)`."""
+    usage: Usage
+    """What it has spent, calls with an unknown end included in full."""
+    seconds: float
+    """How long it has worked."""
+    started_at: float
+    """Seconds since 1970."""
+    updated_at: float
+    forked_from: str | None = None
+    """The run that it goes on from an earlier point of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +69,8 @@ class RecordedCall:
     loops: int
     """The iterations of that work when it was sent."""
     sent_at: float
+    copied: bool = False
+    """It was made, and paid, in the run that this one was forked from."""
     """Seconds since 1970."""
 
 

@@ -47,19 +47,20 @@ CREATE TABLE run (
     run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL, goal TEXT NOT NULL,
     state TEXT NOT NULL, request TEXT NOT NULL, digests TEXT NOT NULL, source TEXT NOT NULL, owner TEXT NOT NULL,
     epoch INTEGER NOT NULL, cancelled TEXT, active REAL NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0,
-    started_at REAL NOT NULL, updated_at REAL NOT NULL, result TEXT
+    started_at REAL NOT NULL, updated_at REAL NOT NULL, result TEXT, forked_from TEXT
 ) WITHOUT ROWID;
 CREATE INDEX run_by_parent ON run (parent);
 CREATE TABLE step (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, epoch INTEGER NOT NULL,
-    UNIQUE (run_id, key)
+    seq INTEGER NOT NULL, body TEXT, UNIQUE (run_id, key)
 );
 CREATE TABLE call (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, number INTEGER NOT NULL, epoch INTEGER NOT NULL, step TEXT NOT NULL,
     key TEXT NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, task_id TEXT, member TEXT, side_effect TEXT,
     loops INTEGER NOT NULL, held_tokens INTEGER NOT NULL, held_picos INTEGER NOT NULL, state TEXT NOT NULL,
     prompt INTEGER NOT NULL DEFAULT 0, completion INTEGER NOT NULL DEFAULT 0, picos INTEGER NOT NULL DEFAULT 0,
-    sent_at REAL NOT NULL, ended_at REAL, UNIQUE (run_id, epoch, number)
+    sent_at REAL NOT NULL, ended_at REAL, seq INTEGER NOT NULL, ended_seq INTEGER, copied INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (run_id, epoch, number)
 );
 CREATE TABLE question (
     id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
@@ -219,6 +220,12 @@ class Database:
         for one in list(self._sessions):
             if one.parent == session.run_id:
                 self.shut(one, reason)
+
+    def last_event(self, session: Writing) -> int:
+        """Return the number of the last event of a session, or of the outermost one around it."""
+        around = (one for one in self._sessions if one.run_id == session.parent)
+        outer = None if session.parent is None else next(around, None)
+        return session.progress()[1] if outer is None else self.last_event(outer)
 
     def put(self, session: Writing, statements: Sequence[Statement], *, sync: bool = False) -> None:
         """Have statements written soon, after all that was given before."""

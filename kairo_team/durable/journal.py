@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage, picodollars
-from kairo_team.durable import recovery
+from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import NotRecordable, decode, encode
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.owners import HOST, Owner, is_alive
 from kairo_team.durable.value_classes import Refusal, check_type
+from kairo_team.engine.records.journal import body_here
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
 from kairo_team.human import HumanDecision
+from kairo_team.recorded import RecordedRun
+from kairo_team.tasks import check_id
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,29 +40,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
+_AFTER_THEIR_EVENT: Final = ("call:", "said:")
+"""Steps that are recorded after the event that tells of them; all others are recorded before theirs."""
 ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
 """States in which a run cannot go on."""
-
-
-class RecordedRun(NamedTuple):
-    """A run as its journal shows it."""
-
-    run_id: str
-    team: str
-    goal: str
-    state: str
-    """`running`, `suspended`, `interrupted` (its process is gone), or how it ended: `completed`, `degraded`, ..."""
-    parent: str | None
-    """The run it is a part of."""
-    source: Mapping[str, str]
-    """How it was started, in the words of the program that did: `SqliteJournal(source=)`."""
-    usage: Usage
-    """What it has spent, calls with an unknown end included in full."""
-    seconds: float
-    """How long it has worked."""
-    started_at: float
-    """Seconds since 1970."""
-    updated_at: float
 
 
 @known_arguments
@@ -160,6 +145,27 @@ class SqliteJournal:
                     sql = "UPDATE run SET state = 'cancelled', updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))
                     connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
+
+    def fork(self, run_id: str, *, before: str | int, new_id: str | None = None) -> str:
+        """Make a new run that goes on from an earlier point of a recorded one, and return its id: resume that one.
+
+        `before` is a task's id: all that it did, and every task that depends on it, is left out, what others did stays.
+        Or it is the number of an event: what was recorded after it is left out. What stays is not paid again, but the
+        new run's usage has it, and its budget counts it; its seconds begin at 0. Of the earlier run nothing changes.
+        Raises `RunNotFound`, `RunExists` for `new_id`, `Misuse` for a run that is running or a part of another, and
+        `ValueError` for a point that the run does not have.
+        """
+        new_id = uuid.uuid4().hex if new_id is None else check_id(new_id)
+        with self.database.writing() as connection:
+            row = self._row(connection, run_id)
+            if row["parent"] is not None:
+                raise Misuse(f"run {run_id!r} is part of run {row['parent']!r}: fork that one")
+            if self._state(connection, row) == "running":
+                raise Misuse(f"run {run_id!r} is running: it can be forked once it has ended or was interrupted")
+            if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (new_id,)).fetchone():
+                raise RunExists(new_id)
+            forks.fork(connection, row, before, new_id)
+        return new_id
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
         """Delete a run with all that is inside it, or every ended run not touched for `older_than` seconds.
@@ -325,7 +331,7 @@ class SqliteJournal:
         spent = recovery.usage_of(connection, row["run_id"])
         state = self._state(connection, row)
         source: dict[str, str] = json.loads(row["source"])
-        times = (row["active"], row["started_at"], row["updated_at"])
+        times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
         return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times)
 
     def __repr__(self) -> str:
@@ -395,10 +401,19 @@ class SqliteRunJournal:
             _logger.warning("step %r of run %r is not recorded: %s", key, self._session.run_id, error)
             return []
         sql = (
-            "INSERT INTO step (run_id, key, value, epoch) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (run_id, key) DO UPDATE SET value = excluded.value, epoch = excluded.epoch"
+            "INSERT INTO step (run_id, key, value, epoch, seq, body) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (run_id, key) DO UPDATE"
+            " SET value = excluded.value, epoch = excluded.epoch, seq = excluded.seq"
         )
-        return [(sql, (self._session.run_id, key, written, self._session.epoch))]
+        seq = self._number(told=key.startswith(_AFTER_THEIR_EVENT))
+        body = body_here()
+        place = None if body is None else body.place
+        return [(sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
+
+    def _number(self, *, told: bool) -> int:
+        """Return the number of the event that tells of what is recorded now: the last one if that has, or the next."""
+        session = self._session
+        return self._database.last_event(session) + (not told or session.parent is not None)
 
     async def sent(
         self,
@@ -422,10 +437,11 @@ class SqliteRunJournal:
         picos = picodollars(held.dollars)
         sql = (
             "INSERT INTO call (run_id, number, epoch, step, key, what, name, task_id, member, side_effect, loops,"
-            " held_tokens, held_picos, state, sent_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?)"
+            " held_tokens, held_picos, state, sent_at, seq)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?)"
         )
         values = (session.run_id, number, session.epoch, step, key, what, name, task_id, member, side_effect, loops)
-        self._put((sql, (*values, held.tokens, picos, time.time())), sync=True)
+        self._put((sql, (*values, held.tokens, picos, time.time(), self._number(told=False))), sync=True)
         try:
             await self.written()
         except BaseException:
@@ -439,11 +455,14 @@ class SqliteRunJournal:
 
     def _end(self, number: int, state: str, usage: Usage) -> Statement:
         sql = (
-            "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?"
+            "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?, ended_seq = ?"
             " WHERE run_id = ? AND epoch = ? AND number = ?"
         )
         charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
-        return (sql, (state, *charged, time.time(), self._session.run_id, self._session.epoch, number))
+        return (
+            sql,
+            (state, *charged, time.time(), self._number(told=True), self._session.run_id, self._session.epoch, number),
+        )
 
     async def written(self) -> None:
         """Wait until all that was recorded is on disk; raises `JournalError` when it cannot be."""

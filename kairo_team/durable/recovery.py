@@ -54,6 +54,7 @@ def call_of(row: Any) -> RecordedCall:
         key=row["key"],
         loops=row["loops"],
         sent_at=row["sent_at"],
+        copied=bool(row["copied"]),
     )
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _NOTHING: Final = Usage()
 
 
-class _Step(NamedTuple):
-    """An attempt's place in a plan, read from its key."""
+class StepPlace(NamedTuple):
+    """The place of an attempt or a review in a plan, read from its key."""
 
     plan: str
     task_id: str
@@ -119,7 +119,7 @@ class RunAccount:
         last: dict[str, tuple[int, str]] = {}
         for key, value in self._steps.items():
             if isinstance(value, Attempt):
-                place = _place(key)
+                place = place_of(key)
                 last[place.task_id] = max(last.get(place.task_id, (0, "")), (place.number, key))
         return {task_id: key for task_id, (_, key) in last.items()}
 
@@ -130,14 +130,14 @@ class RunAccount:
             recorded, member = self._steps.get(step), self._member[step]
             if not step.startswith("attempt:") or isinstance(recorded, Attempt) or member is None:
                 continue
-            before = self._steps.get(last.get(_place(step).task_id, ""))
+            before = self._steps.get(last.get(place_of(step).task_id, ""))
             usage = spent + before.usage if isinstance(before, Attempt) else spent
             kept = recorded.artifact if isinstance(recorded, CutShort) else None
             yield step, CutShort(member, usage, kept)
 
 
-def _place(key: str) -> _Step:
-    """Read the key of an attempt: `attempt:<plan>:<task>:<number>`; a task's id may have colons in it."""
+def place_of(key: str) -> StepPlace:
+    """Read the key of an attempt or a review: `attempt:<plan>:<task>:<number>`; ids may have colons in them."""
     _, plan, rest = key.split(":", 2)
     task_id, _, number = rest.rpartition(":")
-    return _Step(plan, task_id, int(number))
+    return StepPlace(plan, task_id, int(number))

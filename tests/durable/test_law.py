@@ -121,7 +121,7 @@ class Editor:
         return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
 
 
-async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool) -> kt.TeamResult:
+async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool, run_id: str = RUN) -> kt.TeamResult:
     """Run the scenario, or go on with it."""
     members = [
         kt.Member(f"m{number}", world.agent(kind), budget=scenario.budgets[number])
@@ -136,7 +136,7 @@ async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool) -> 
     try:
         async with kt.Runtime(models={"m:x": world.model}, journal=journal) as runtime:
             with anyio.fail_after(60):
-                return await (runtime.resume(RUN, team) if go_on else kt.run(team, request, runtime=runtime))
+                return await (runtime.resume(run_id, team) if go_on else kt.run(team, request, runtime=runtime))
     finally:
         journal.close()
 

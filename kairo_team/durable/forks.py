@@ -1,0 +1,189 @@
+"""A new run from an earlier point of a recorded one: what stood there is copied, and is not paid again."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kairo_team.durable.codec import decode, encode
+from kairo_team.durable.recovery import steps_of
+from kairo_team.engine.planning import Replan
+from kairo_team.engine.records.replay import Added, CutShort
+from kairo_team.engine.recovery import place_of
+from kairo_team.errors import known
+from kairo_team.human import HumanRequest
+from kairo_team.results import Attempt
+from kairo_team.tasks import TaskGraph
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from kairo_team.tasks import Task
+    from kairo_team.team import TeamExecutionRequest
+
+_OF_A_TASK: Final = re.compile(
+    r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|skipped|cancelled):\d+):([^:]*)"
+)
+"""In a step's key, the id of the task whose step it is; ids have no colons in them."""
+_OF_THE_END: Final = re.compile(r"(end|halt|graph|(outcome|unpaid|cut):.*)", re.DOTALL)
+"""Keys of what the end of a run left, and of what each session records anew."""
+
+
+def fork(connection: sqlite3.Connection, row: Any, before: str | int, new_id: str) -> None:
+    """Copy a run, from its row, up to a point: before a task, or after an event; `ValueError` for no such point."""
+    steps = steps_of(connection, row["run_id"])
+    request = cast("TeamExecutionRequest", decode(row["request"]))
+    if isinstance(before, str):
+        point = _PlanAsRecorded(request.plan, steps).before(row["run_id"], before)
+    else:
+        point = _Point(seq=_checked(row, before))
+    begun = {"state": "running", "active": 0.0, "seq": 0, "started_at": time.time()}
+    _copy_run(connection, row, new_id, point, {**begun, "forked_from": row["run_id"], "result": None})
+
+
+def _checked(row: Any, seq: Any) -> int:
+    if isinstance(seq, int) and not isinstance(seq, bool) and 0 <= seq <= row["seq"]:
+        return seq
+    raise ValueError(
+        f"fork(before=) is a task's id, or the number of an event from 0 to {row['seq']} of run {row['run_id']!r}, "
+        f"not {seq!r}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """The point that a fork goes on from."""
+
+    left_out: Collection[str] = ()
+    """The ids of tasks of which nothing stays."""
+    changes: Collection[str] = ()
+    """The keys of changes of the plan that are left out: what made them is left out."""
+    seq: float = math.inf
+    """The number of the last event that stays."""
+
+    def keeps(self, key: str, seq: int, body: str | None = None) -> bool:
+        """Return whether a step stays; `body` is the place of the task's body that recorded it."""
+        if seq > self.seq or _OF_THE_END.fullmatch(key):
+            return False
+        if any(re.search(rf"(?:^|:){one}(?::|$)", key) for one in self.changes):
+            return False
+        found = _OF_A_TASK.search(key) or _OF_A_TASK.search(body or "")
+        return found is None or found[1] not in self.left_out
+
+    @property
+    def inside(self) -> _Point:
+        """The same point of a run inside a task that stays."""
+        return replace(self, left_out=(), changes=())
+
+
+class _PlanAsRecorded:
+    """All tasks that a run had, and how they came about."""
+
+    def __init__(self, given: TaskGraph | None, steps: Mapping[str, object]) -> None:
+        self._steps = steps
+        self.tasks: dict[str, Task] = {}
+        self._grown: list[tuple[str, tuple[str, ...], Collection[str]]] = []
+        """Changes of the plan: the task that made it, its keys, and the tasks that are there, or not, because of it."""
+        self._take(() if given is None else given.tasks)
+        for key, made in steps.items():
+            if isinstance(made, TaskGraph) and key.startswith("plan:"):
+                self._take(made.tasks)
+        added_by = {f"change:{number}": key for key, number in steps.items() if key.startswith("add:")}
+        for key, made in steps.items():
+            if isinstance(made, Added):
+                by = added_by.get(key, "add::0")
+                self._grown.append((by[4:].rpartition(":")[0], (key, by), self._take(made.tasks)))
+        for key, made in steps.items():
+            if isinstance(made, Replan) and made.graph is not None:
+                new = self._take(made.graph.tasks)
+                self._grown.append((made.failing, (key, f"change:{made.number}"), {*new, *made.replaced}))
+
+    def _take(self, tasks: Iterable[Task]) -> Collection[str]:
+        """Take tasks into account; return the ids of new ones."""
+        new = {task.id: task for task in tasks if task.id not in self.tasks}
+        self.tasks |= new
+        return set(new)
+
+    def before(self, run_id: str, task_id: str) -> _Point:
+        """Return the point before a task: what it did is left out, with all that came of it."""
+        if task_id not in self.tasks:
+            raise ValueError(f"no task {task_id!r} in the plan of run {run_id!r}; it has {known(self.tasks)}")
+        left_out, size = {task_id}, 0
+        while size != len(left_out):
+            size = len(left_out)
+            left_out |= {one.id for one in self.tasks.values() if not left_out.isdisjoint(one.depends_on)}
+            left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out))
+        changes = [re.escape(key) for by, keys, _ in self._grown if by in left_out for key in keys]
+        return _Point(left_out, changes)
+
+
+def _copy_run(
+    connection: sqlite3.Connection, row: Any, new_id: str, point: _Point, values: Mapping[str, object]
+) -> None:
+    """Copy a run up to a point, with the runs inside it; `values` are what differs in its row."""
+    run_id = row["run_id"]
+    request = replace(cast("TeamExecutionRequest", decode(row["request"])), run_id=new_id)
+    new = {"run_id": new_id, "request": encode(request), "owner": "", "cancelled": None, "updated_at": time.time()}
+    _copy(connection, "run", row, {**new, **values})
+    _copy_steps(connection, run_id, new_id, point)
+    for one in connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
+        _copy_call(connection, one, new_id, point)
+    for inner in connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall():
+        begun = connection.execute("SELECT min(seq) FROM step WHERE run_id = ?", (inner["run_id"],)).fetchone()[0]
+        if begun is not None and begun <= point.seq and _keeps_place(point, inner["parent_step"]):
+            name = inner["run_id"].removeprefix(run_id)
+            inner_id = f"{new_id}{name}" if name != inner["run_id"] else f"{new_id}.{name}"
+            _copy_run(connection, inner, inner_id, point.inside, {"parent": new_id})
+
+
+def _keeps_place(point: _Point, step: str) -> bool:
+    """Return whether what happened in a step before the point stays."""
+    return point.keeps(step, 0)
+
+
+def _copy_steps(connection: sqlite3.Connection, run_id: str, new_id: str, point: _Point) -> None:
+    """Copy the steps that stay; attempts that the end of the run or a question cut short are open again."""
+    steps = steps_of(connection, run_id)
+    cut = _cut_by_the_end(steps)
+    for row in connection.execute("SELECT * FROM step WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
+        key, value, values = row["key"], steps[row["key"]], {"run_id": new_id}
+        if not point.keeps(key, row["seq"], row["body"]) or (key in cut and key.startswith("review:")):
+            continue
+        if isinstance(value, Attempt) and (isinstance(value.interrupted, HumanRequest) or (key in cut and value.halt)):
+            values["value"] = encode(CutShort(value.member, value.usage, value.artifact))
+        _copy(connection, "step", row, values)
+
+
+def _cut_by_the_end(steps: Mapping[str, object]) -> Collection[str]:
+    """Return the keys of the last attempt and review of each task that failed because the run ended."""
+    cut: dict[tuple[str, str], int] = {}
+    for key in steps:
+        if key.startswith("attempt:"):
+            plan, task_id, number = place_of(key)
+            if f"cut:{plan}:{task_id}" in steps:
+                cut[plan, task_id] = max(number, cut.get((plan, task_id), 0))
+    return {f"{kind}:{plan}:{name}:{last}" for (plan, name), last in cut.items() for kind in ("attempt", "review")}
+
+
+def _copy_call(connection: sqlite3.Connection, row: Any, new_id: str, point: _Point) -> None:
+    """Copy a call that stays; a tool call that was under way at the point is in doubt, a model is asked again."""
+    if row["seq"] > point.seq or not _keeps_place(point, row["step"]):
+        return
+    values: dict[str, object] = {"run_id": new_id, "copied": 1}
+    if row["state"] != "sent" and row["ended_seq"] > point.seq:
+        if row["what"] == "model":
+            return
+        values |= {"state": "sent", "prompt": 0, "completion": 0, "picos": 0, "ended_at": None, "ended_seq": None}
+    _copy(connection, "call", row, values)
+
+
+def _copy(connection: sqlite3.Connection, table: str, row: Any, values: Mapping[str, object]) -> None:
+    """Insert a copy of a row, with other values in some columns."""
+    new = {**dict(row), **values}
+    new.pop("id", None)
+    names, marks = ", ".join(new), ", ".join("?" * len(new))
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(new.values()))  # noqa: S608 - all ours
