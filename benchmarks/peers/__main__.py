@@ -1,7 +1,7 @@
 """Put the same experiments to kairo-team and to other libraries, and print a table of each.
 
-`budget` installs every library in an environment of its own. `graph` measures the libraries that are installed beside
-kairo-team, and prints how to install the others.
+`budget` and `durable` install every library in an environment of its own. `graph` measures the libraries that are
+installed beside kairo-team, and prints how to install the others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.peers import budgets
+from benchmarks.peers.durable import sitting as durable
 from benchmarks.peers.graph import sitting
 from benchmarks.peers.programs import Skipped, run
 
@@ -17,17 +18,22 @@ __all__ = ["Skipped", "main", "run"]
 
 
 def main() -> None:
-    """Run the named experiment; both without an argument."""
+    """Run the named experiment; all without an argument."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("experiment", nargs="?", choices=["budget", "graph"], help="one of them; both by default")
-    parser.add_argument("--envs", type=Path, help="where the environments of `budget` are kept")
+    parser.add_argument(
+        "experiment", nargs="?", choices=["budget", "graph", "durable"], help="one of them; all by default"
+    )
+    parser.add_argument("--envs", type=Path, help="where the environments of `budget` and `durable` are kept")
     asked = parser.parse_args()
-    if asked.experiment != "graph":
-        budgets.main(asked.envs)
-    if asked.experiment is None:
-        print()
-    if asked.experiment != "budget":
-        sitting.main()
+    experiments = {
+        "budget": lambda: budgets.main(asked.envs),
+        "graph": sitting.main,
+        "durable": lambda: durable.main(asked.envs),
+    }
+    for name, experiment in experiments.items():
+        if asked.experiment in (None, name):
+            experiment()
+            print()
 
 
 if __name__ == "__main__":
