@@ -1,9 +1,9 @@
 """Many runs in one journal for a long time, with everything that happens to them: `python -m benchmarks.soak`.
 
 Worker processes begin runs and go on with those that wait. One of them lives all the time; the others are killed, or
-stopped while another process takes runs over and woken again. A visitor process reads along and answers the questions
-of suspended runs. Every minute all ended runs are compared with the provider's own account and forgotten, and the file
-is checked. One line is printed for each minute; the exit code is 1 when anything was wrong.
+stopped while another process takes runs over and woken again. A visitor process follows the events, answers questions,
+and now and then cancels a run. Every minute all ended runs are compared with the provider's own account and forgotten,
+and the file is checked. One line is printed for each minute; the exit code is 1 when anything was wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from anyio.to_thread import run_sync
 import kairo_team as kt
 from benchmarks.kills import Account, compare
 from kairo_team.agents import TeamAgent
-from kairo_team.errors import Misuse, ModelCallError, RunFinished, RunNotFound
+from kairo_team.errors import Misuse, ModelCallError, NoQuestion, RunFinished, RunNotFound
 from kairo_team.testing import FunctionModel
 
 WORKERS: Final = 3
@@ -45,6 +45,8 @@ CADENCE: Final = (6.0, 14.0)
 """Seconds between two kills or take-overs: at least, at most."""
 ASLEEP: Final = 4.0
 """Seconds a worker is stopped while another takes its runs."""
+CANCELLED: Final = 0.1
+"""How often a run is cancelled: the chance in each second."""
 FAILING: Final = 25
 """Every so many calls of a process the provider fails."""
 OLD: Final = 20.0
@@ -58,6 +60,7 @@ WARM: Final = 5
 MOST_WAL: Final = 32_000_000
 """Bytes of the write-ahead log."""
 ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
+GOOD: Final = ("completed", "cancelled")
 LOST: Final = "another process has taken the run over"
 WORDS: Final = "tides rise and fall as the moon pulls the sea and the earth turns below it, twice a day at most. "
 
@@ -157,7 +160,8 @@ class Worker:
         self.journal = kt.SqliteJournal(self.folder / "runs.db")
         models = {"m:x": Provider(self.folder / "accounts").model}
         retry = kt.ModelRetry(backoff=0.01)
-        async with kt.Runtime(journal=self.journal, models=models, model_retry=retry, gate=kt.DeferGate()) as runtime:
+        gate = kt.JournalGate(self.journal) if random.random() < 0.5 else kt.DeferGate()  # noqa: PLR2004, S311 - half
+        async with kt.Runtime(journal=self.journal, models=models, model_retry=retry, gate=gate) as runtime:
             self.runtime = runtime
             async with anyio.create_task_group() as lanes:
                 for number in range(LANES):
@@ -173,10 +177,10 @@ class Worker:
                 await self.look("waiting")
             stopping = (self.folder / "stop").exists()
             if self.waiting:
-                await self.note(self.waiting.pop(0), take_over=taking)
+                await self.serve(self.waiting.pop(0), take_over=taking)
             elif not stopping:
                 self.begun += 1
-                await self.note(f"{self.name}-{self.begun}", new=True)
+                await self.serve(f"{self.name}-{self.begun}", new=True)
             elif not self.living:
                 return
             else:
@@ -197,9 +201,9 @@ class Worker:
         if what == "running":
             del self.waiting[self.take :]
 
-    async def note(self, run_id: str, *, new: bool = False, take_over: bool = False) -> None:
+    async def serve(self, run_id: str, *, new: bool = False, take_over: bool = False) -> None:
         """Do one session of a run, and write down how it ended."""
-        started = time.monotonic()
+        how = "new" if new else "taken over" if take_over else "resumed"
         try:
             if new:
                 wanted = request(run_id, asks=self.begun % 3 == 0)
@@ -207,27 +211,51 @@ class Worker:
             else:
                 result = await self.runtime.resume(run_id, team(), take_over=take_over)
         except (Misuse, RunFinished, RunNotFound):  # another worker was faster
-            said = {"run": run_id, "status": "elsewhere"}
+            note(self.folder, run=run_id, status="elsewhere", how=how)
         else:
-            said = {"run": run_id, "status": result.status.value, "error": result.error or ""}
-        said |= {"how": "new" if new else "taken over" if take_over else "resumed"}
-        with (self.folder / "log").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(said | {"seconds": round(time.monotonic() - started, 2)}) + "\n")
+            note(self.folder, run=run_id, status=result.status.value, error=result.error or "", how=how)
 
 
-async def visit(folder: Path) -> None:
-    """Read along, and answer what is asked, until there is a file `stopped`."""
-    journal = kt.SqliteJournal(folder / "runs.db")
-    while not (folder / "stopped").exists():
-        for question in journal.pending():
-            journal.answer(question.id, kt.HumanDecision.approve(), by="visitor")
-            with (folder / "log").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"run": question.run_id, "status": "answered", "how": "answer"}) + "\n")
-        for run in journal.runs(state="running"):
-            with suppress(RunNotFound):  # it was forgotten meanwhile
-                journal.calls(run.run_id)
-        await anyio.sleep(1.0)
-    journal.close()
+@dataclass
+class Visitor:
+    """Follows the events of all runs, answers what is asked, and cancels a run now and then."""
+
+    folder: Path
+    seen: dict[str, int] = field(default_factory=dict[str, int])
+    """The number of the last event, of the runs that live."""
+
+    async def main(self) -> None:
+        """Read along until there is a file `stopped`."""
+        self.journal = kt.SqliteJournal(self.folder / "runs.db")
+        while not (self.folder / "stopped").exists():
+            for question in self.journal.pending():
+                with suppress(NoQuestion):  # its run was cancelled meanwhile
+                    self.journal.answer(question.id, kt.HumanDecision.approve(), by="visitor")
+                    note(self.folder, run=question.run_id, status="answered")
+            running = [run.run_id for run in self.journal.runs(state="running")]
+            self.seen = {run_id: self.seen.get(run_id, 0) for run_id in running}
+            for run_id in running:
+                with suppress(RunNotFound):  # it was forgotten meanwhile
+                    self.follow(run_id)
+            if running and random.random() < CANCELLED:  # noqa: S311 - no secret
+                with suppress(RunNotFound, RunFinished):
+                    self.journal.cancel(chosen := random.choice(running), "the visitor did not like it")  # noqa: S311
+                    note(self.folder, run=chosen, status="ended by the visitor")
+            await anyio.sleep(1.0)
+        self.journal.close()
+
+    def follow(self, run_id: str) -> None:
+        """Read what is new of a run; a number that is missing is a problem."""
+        for event in self.journal.events_after(run_id, self.seen[run_id]):
+            if event.seq != self.seen[run_id] + 1:
+                note(self.folder, run=run_id, status="gap", error=f"event {event.seq} after {self.seen[run_id]}")
+            self.seen[run_id] = event.seq
+
+
+def note(folder: Path, **said: object) -> None:
+    """Write a line for the one who watches."""
+    with (folder / "log").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"error": "", "how": "", **said}) + "\n")
 
 
 # ---------------------------------------------------------------------- the one who watches
@@ -362,9 +390,10 @@ class Soak:
                 continue
             lost = said["status"] == "failed" and LOST in said["error"]
             self.counts["lost" if lost else said["status"]] += 1
-            if said["how"] != "new" and said["status"] != "elsewhere":
+            if said["how"] in ("resumed", "taken over") and said["status"] != "elsewhere":
                 self.counts[said["how"]] += 1
-            if said["status"] in ENDED and said["status"] != "completed" and not lost:
+            wrong = said["status"] == "gap" or (said["status"] in ENDED and said["status"] not in GOOD)
+            if wrong and not lost:
                 self.problems.append(f"run {said['run']} {said['how']}: {said['status']}, {said['error']}")
 
     def compare(self, run_id: str) -> None:
@@ -373,8 +402,11 @@ class Soak:
         text = (self.folder / "accounts" / run_id).read_text(encoding="utf-8")
         found = compare(self.journal, run_id, [json.loads(line) for line in text.splitlines()])
         self.account += found
-        if found.completed != 1 or found.finished_again or found.untraced or found.mismatches:
-            self.problems.append(f"run {run_id}: {found}")
+        state, numbers = self.journal.show(run_id).state, [one.seq for one in self.journal.events_after(run_id)]
+        if state not in GOOD or found.finished_again or found.untraced or found.mismatches:
+            self.problems.append(f"run {run_id} {state}: {found}")
+        if numbers != list(range(1, len(numbers) + 1)):
+            self.problems.append(f"run {run_id}: its events have the numbers {numbers}")
 
     def weigh(self, **processes: subprocess.Popen[bytes]) -> None:
         """Measure the memory of processes, where the system shows it."""
@@ -417,7 +449,9 @@ class Soak:
         return not self.problems
 
 
-_SHOWN: Final = ("completed", "kills", "woken", "taken over", "lost", "resumed", "suspended", "answered", "forgotten")
+_SHOWN: Final = (
+    "completed", "ended by the visitor", "cancelled", "kills", "woken", "taken over", "lost", "resumed", "suspended", "answered", "forgotten",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -433,7 +467,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.worker is not None:
         anyio.run(Worker(given.worker, given.name, given.take).main)
     elif given.visitor is not None:
-        anyio.run(visit, given.visitor)
+        anyio.run(Visitor(given.visitor).main)
     else:
         with tempfile.TemporaryDirectory() as folder:
             return 0 if Soak(Path(folder), given.seed).run(given.minutes) else 1
