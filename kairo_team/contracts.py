@@ -496,7 +496,7 @@ class CallLog(Protocol):
 
 
 class Records(Protocol):
-    """Where a run's recorded steps are kept. It is internal and may change."""
+    """Where a run's recorded steps are kept."""
 
     durable: ClassVar[bool]
     """It outlives the process: then it is a `RunJournal`."""
@@ -511,7 +511,10 @@ class Records(Protocol):
 
 
 class RunJournal(Records, Protocol):
-    """A journal that outlives its process: it records calls before they are sent, and how the run stands."""
+    """One session of a run: what one process records of it. It keeps the clauses of `Journal`.
+
+    Its methods are called in the run's event loop, and those that are not awaited return at once.
+    """
 
     @property
     def interrupted(self) -> bool:
@@ -529,8 +532,9 @@ class RunJournal(Records, Protocol):
     ) -> Callable[[Event], object] | None:
         """Serve the session that begins now, until its end; return what takes its events, None where none are kept.
 
-        `progress` returns the seconds the run has worked, and the number of its last event. `on_cancel(reason)` is
-        called in any thread when the run is cancelled from elsewhere, `on_lost` when nothing more can be recorded.
+        `progress` returns the seconds the run has worked, and the number of its last event; it is recorded with
+        whatever is recorded. `on_cancel(reason)` is called in any thread when the run is cancelled from elsewhere,
+        `on_lost` when nothing more can be recorded. Not every session is served.
         """
         ...
 
@@ -551,7 +555,11 @@ class RunJournal(Records, Protocol):
         side_effect: str | None,
         loops: int,
     ) -> int:
-        """Record that a call is about to be sent, and wait until that is on disk; return its number."""
+        """Record that a call is about to be sent, and wait until that is safe; return its number in the session.
+
+        `what` is "model" or "tool", `held` what the call may use at most, `step` the work it is made in, `key` a tool
+        call's name in the run, and `loops` the iterations of that work so far.
+        """
         ...
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
@@ -559,15 +567,15 @@ class RunJournal(Records, Protocol):
         ...
 
     def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
-        """Record the answer of a call under a key, and in the same step the end of the call."""
+        """Record the answer of a call under a key, and in the same step the end of the call: `answered`."""
         ...
 
     async def written(self) -> None:
-        """Wait until all that was recorded is on disk; raises `JournalError` when it cannot be."""
+        """Wait until all that was recorded is safe; raises `JournalError` when it cannot be."""
         ...
 
     def keep_open(self, question: HumanRequest) -> None:
-        """Record a question that was put off."""
+        """Record a question that was put off; one that is there already stays as it is, with its answer."""
         ...
 
     def close_question(self, question_id: str) -> None:
@@ -575,17 +583,66 @@ class RunJournal(Records, Protocol):
         ...
 
     def end(self, result: TeamResult) -> None:
-        """Record how the session ended."""
+        """Record how the session ended; it is served no longer."""
         ...
 
 
 class Journal(Protocol):
-    """Where the runs of a runtime are kept. It is internal and may change."""
+    """Keeps the runs of a runtime, so that another process can go on with them.
+
+    Each process has a journal of its own on what they share, such as a file or a database. What one process records of
+    a run is a session of it: `begin` starts the first one and `recover` each later one.
+
+    C1. `begin` records a run before it returns. It raises `RunExists` for an id that is recorded, by any process; of
+        several that begin a run at once one gets it.
+    C2. When `sent` has returned, its call is recorded, and all that the session recorded before: every process sees
+        it, and the death of this one loses none of it.
+    C3. A session's records are kept in their order: a process that dies leaves the first of them, and when `written`
+        has returned all of them.
+    C4. `put_answer` records a value and the end of its call together: neither is there without the other.
+    C5. `recover` returns exactly what was recorded of the run and of every run inside it, at any depth, also of those
+        that have ended. Of several values under a key it is the last. A call that is only `sent` is charged what was
+        held for it. To recover a run changes nothing of this.
+    C6. The journal of a recovered run has its values. `in_doubt` are the keys of its tool calls that are only `sent`.
+    C7. A run has one owner. `recover` raises `Misuse` while a living process has the run, unless `take_over` is set;
+        the death of a process is known at once. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
+        Nobody has a suspended run.
+    C8. From when a run is recovered, earlier sessions of it, and of runs inside it, record nothing; their `sent` raises
+        `JournalError`, and so does `written` from the first record on that was refused. The run's `on_lost` is called.
+        All this also holds in a process that takes its own run back.
+    C9. A journal that fails to record something records nothing that comes after it: `sent` and `written` raise
+        `JournalError` from then on, in all its sessions. What was there before stays.
+    C10. A value comes back equal, of its class, and as it was when it was recorded. A value that
+        `kairo_team.durable.encode` refuses is not recorded; all else is. `begin` raises `Misuse` for a request, or for
+        an output type of the team, whose values could not be.
+    C11. `get` returns at once what this session recorded under a key, also what could not be written.
+    C12. Sessions do not mix, in one process or in several at once.
+    C13. Cancellation of `sent` and `written` passes through and loses nothing that was recorded. A call whose `sent`
+        was cancelled is `unsent`, or not recorded at all.
+    C14. Every process sees the questions that wait, oldest first; those of a run include those of runs inside it. A
+        question that was closed is gone.
+    C15. An answer comes with the recovered run. The first one counts: the same again changes nothing, and another is
+        refused with `Misuse`. `answer` raises `NoQuestion` for an id that is not there, and `ValueError` for what
+        decides nothing; `answer_to` returns an answer to exactly that question.
+    C16. `end` records how a session ended, with its result. Then the run has ended, unless it is suspended.
+    C17. After `interrupt` a session, and those of runs inside it, record nothing: `sent` and `written` raise
+        `JournalError`. What they recorded before is there, and any process may recover the run at once.
+    C18. `cancel` ends a run for good: at once one that nobody has, and of a living one it calls `on_cancel`. Where that
+        process dies first, the run has ended. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
+    C19. `events_after` returns the events of a run that were recorded, each once, in order, without a gap, those of
+        earlier sessions too. Those up to the number that `progress` returns are recorded with the next record.
+
+    The methods are called from any thread, and may wait.
+    """
 
     def begin(
         self, request: TeamExecutionRequest, team: Team, digests: Mapping[str, str], place: Place | None
     ) -> RunJournal:
-        """Record a new run and return its journal; raises `RunExists` for an id that is recorded."""
+        """Record a new run and return its journal; raises `RunExists` for an id that is recorded.
+
+        `kairo_team.durable.encode_request` makes a text of the request, or raises the `Misuse` of clause 10. `digests`
+        are of what the run is begun with, by name; `place` is where in another run it is made.
+        """
         ...
 
     def digests(self, run_id: str) -> Mapping[str, str]:
@@ -596,12 +653,24 @@ class Journal(Protocol):
         """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it."""
         ...
 
+    def result(self, run_id: str) -> TeamResult | None:
+        """Return the result of a run that has ended or is suspended; None without one. Raises `RunNotFound`."""
+        ...
+
+    def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
+        """Return the recorded events of a run with a number above `seq`, in order; raises `RunNotFound`."""
+        ...
+
+    def cancel(self, run_id: str, reason: str = "the run was cancelled") -> None:
+        """End a run for good, from any process."""
+        ...
+
     def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
-        """Return the questions that wait for an answer, oldest first."""
+        """Return the questions that wait for an answer, of one run or of all, oldest first; raises `RunNotFound`."""
         ...
 
     def answer(self, question_id: str, decision: HumanDecision) -> None:
-        """Answer a question."""
+        """Answer a question, from any process."""
         ...
 
     def ask(self, question: HumanRequest) -> None:

@@ -165,7 +165,7 @@ class PlanMismatch(Misuse, ValueError):
 
 
 class JournalError(KairoError):
-    """A journal cannot be used, or this process may no longer write to it; `path` is its file."""
+    """A journal cannot be used, or this process may no longer write to it; `path` says where it is."""
 
     def __init__(self, path: object, problem: str) -> None:
         self.path = str(path)

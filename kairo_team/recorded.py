@@ -69,9 +69,9 @@ class RecordedCall:
     loops: int
     """The iterations of that work when it was sent."""
     sent_at: float
+    """Seconds since 1970."""
     copied: bool = False
     """It was made, and paid, in the run that this one was forked from."""
-    """Seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kairo_team.tck.evaluation import EvaluationStrategyTCK
     from kairo_team.tck.guardrail_policy import GuardrailPolicyTCK
     from kairo_team.tck.human_gate import HumanGateTCK
+    from kairo_team.tck.journal import JournalTCK
     from kairo_team.tck.kit import ContractTCK
     from kairo_team.tck.permission_guard import PermissionGuardTCK
     from kairo_team.tck.planner import PlannerTCK
@@ -40,6 +41,7 @@ __all__ = [
     "EvaluationStrategyTCK",
     "GuardrailPolicyTCK",
     "HumanGateTCK",
+    "JournalTCK",
     "KitReport",
     "PermissionGuardTCK",
     "PlannerTCK",
@@ -68,6 +70,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "evaluation": "EvaluationStrategyTCK",
         "guardrail_policy": "GuardrailPolicyTCK",
         "human_gate": "HumanGateTCK",
+        "journal": "JournalTCK",
         "kit": "ContractTCK",
         "permission_guard": "PermissionGuardTCK",
         "planner": "PlannerTCK",

@@ -58,7 +58,7 @@ MODULES = {
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
         pydantic_ai_messages team_agent wrapped""",
-    "durable": "codec database forks journal owners recovery value_classes",
+    "durable": "codec database forks journal memory owners recovery requests value_classes",
     "evaluators": """agent_judge artifact_view calibration check_calls checks combined criterion fingerprint
         installed_evaluators judge_injection judged judging panel quotes review rubric score_range""",
     "evaluators/calibration": "calibrated calibration certificates confidence_bounds judge_report labelled thresholds",

@@ -18,7 +18,7 @@ from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import NotRecordable, decode, encode
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.owners import HOST, Owner, is_alive
-from kairo_team.durable.value_classes import Refusal, check_type
+from kairo_team.durable.requests import encode_request
 from kairo_team.engine.records.journal import body_here
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
@@ -244,15 +244,7 @@ class SqliteJournal:
         Raises `RunExists` for an id that is recorded, and `Misuse` for a request, or for values of an output type of
         the team, that cannot be written down.
         """
-        for name, kind in team.output_types.items():
-            try:
-                check_type(kind)
-            except Refusal as refusal:
-                raise Misuse(f"output type {name!r} cannot be recorded: {refusal.problem}") from None
-        try:
-            written = encode(request)
-        except NotRecordable as error:
-            raise Misuse(f"the request cannot be recorded: {error}") from None
+        written = encode_request(request, team)
         now = time.time()
         with self._owned() as (connection, owner):
             if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():

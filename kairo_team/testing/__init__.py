@@ -1,5 +1,6 @@
-"""Doubles for tests: models and agents with prepared replies, and time that does not pass by itself."""
+"""Doubles for tests: models and agents with prepared replies, time that does not pass by itself, runs that crash."""
 
+from kairo_team.durable.memory import MemoryJournal
 from kairo_team.models.resolver import forbid_real_models
 from kairo_team.testing.clocks import (
     FakeClock,
@@ -16,6 +17,7 @@ __all__ = [
     "EventRecorder",
     "FakeClock",
     "FunctionModel",
+    "MemoryJournal",
     "RecordReplayModel",
     "ScriptedAgent",
     "ScriptedModel",

@@ -1,0 +1,455 @@
+"""`MemoryJournal`: durable runs without a disk, to test what a team does after its process has died."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from anyio.lowlevel import checkpoint
+
+from kairo_team.budget import Usage
+from kairo_team.durable.codec import NotRecordable, decode, encode
+from kairo_team.durable.requests import encode_request
+from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
+from kairo_team.human import HumanDecision
+from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
+
+if TYPE_CHECKING:
+    from kairo_team.events import Event
+    from kairo_team.human import HumanRequest
+    from kairo_team.results import TeamResult
+    from kairo_team.team import Team, TeamExecutionRequest
+
+_logger = logging.getLogger("kairo_team")
+
+_NOTHING: Final = Usage()
+_TAKEN: Final = "another process has taken the run over"
+_ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
+"""States in which a run cannot go on."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is kept of a run; values as text, as on a disk."""
+
+    request: str
+    place: Place | None
+    digests: Mapping[str, str]
+    owner: MemoryJournal
+    epoch: int = 1
+    state: str = "running"
+    seconds: float = 0.0
+    seq: int = 0
+    steps: dict[str, str] = field(default_factory=dict[str, str])
+    calls: dict[tuple[int, int], RecordedCall] = field(default_factory=dict[tuple[int, int], RecordedCall])
+    """By the epoch of the session that sent them, and their number in it."""
+    events: list[Event] = field(default_factory=list["Event"])
+    result: str | None = None
+    cancelled: str | None = None
+    """Why it was cancelled from elsewhere."""
+    session: MemoryRunJournal | None = None
+    """The one that has the run."""
+
+    @property
+    def stands(self) -> str:
+        """Where it stands: a run without a living process waits to go on, unless it was cancelled meanwhile."""
+        if self.state != "running" or self.owner.alive:
+            return self.state
+        return "interrupted" if self.cancelled is None else "cancelled"
+
+
+class _Storage:
+    """What journals share that are on one storage."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.runs: dict[str, _Run] = {}
+        self.questions: dict[str, RecordedQuestion] = {}
+        """By id, oldest first."""
+
+    def run(self, run_id: str) -> _Run:
+        """Return what is kept of a run; raises `RunNotFound`."""
+        if run_id not in self.runs:
+            raise RunNotFound(run_id)
+        return self.runs[run_id]
+
+    def inside(self, run_id: str) -> Iterator[str]:
+        """Yield the ids of a run and of the runs inside it, the outer ones first."""
+        yield run_id
+        for other, run in self.runs.items():
+            if run.place is not None and run.place.run_id == run_id:
+                yield from self.inside(other)
+
+    def drop_questions(self, run_id: str) -> None:
+        """Forget the questions of a run."""
+        self.questions = {key: one for key, one in self.questions.items() if one.question.run_id != run_id}
+
+
+class MemoryJournal:
+    """Records runs in memory, as `SqliteJournal` does on disk, for tests: a process that dies is played.
+
+    A journal stands for one process. `crash` lets it die, `fail` breaks its disk, and `elsewhere` returns the journal
+    of another process on the same storage:
+
+    >>> journal.crash()
+    >>> result = await kt.Runtime(journal=journal.elsewhere()).resume("run-1", team)
+    """
+
+    def __init__(self) -> None:
+        self.storage = _Storage()
+        self.alive = True
+        """Its process has not died."""
+        self.problem: str | None = None
+        """Why nothing more is recorded; None while all is well."""
+
+    def elsewhere(self) -> MemoryJournal:
+        """Return the journal of another process on the same storage."""
+        other = type(self)()
+        other.storage = self.storage
+        return other
+
+    def crash(self) -> None:
+        """Let the process die: nothing more of it is recorded, and another one may go on with its runs."""
+        self.alive = False
+        self.fail("its process has died")
+
+    def fail(self, problem: str) -> None:
+        """Record nothing more, as with a disk that is full; the process lives on."""
+        self.problem = problem
+        with self.storage.lock:
+            mine = [run.session for run in self.storage.runs.values() if run.owner is self and run.session is not None]
+        for session in mine:
+            session.lose(problem)
+
+    # ------------------------------------------------------------------ runs
+
+    def begin(
+        self, request: TeamExecutionRequest, team: Team, digests: Mapping[str, str], place: Place | None
+    ) -> MemoryRunJournal:
+        """Record a new run and return its journal.
+
+        Raises `RunExists` for an id that is recorded, and `Misuse` for a request, or for values of an output type of
+        the team, that cannot be written down.
+        """
+        written = encode_request(request, team)
+        with self.storage.lock:
+            self.check()
+            if request.run_id in self.storage.runs:
+                raise RunExists(request.run_id)
+            run = self.storage.runs[request.run_id] = _Run(written, place, dict(digests), self)
+            run.session = MemoryRunJournal(self, request.run_id, 1, {})
+            return run.session
+
+    def digests(self, run_id: str) -> Mapping[str, str]:
+        """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
+        with self.storage.lock:
+            return self.storage.run(run_id).digests
+
+    def recover(self, run_id: str, *, take_over: bool = False) -> tuple[RecoveredRun, ...]:
+        """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it.
+
+        Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set.
+        """
+        with self.storage.lock:
+            self.check()
+            run = self.storage.run(run_id)
+            if run.stands in _ENDED:
+                raise RunFinished(run_id)
+            if run.stands == "running" and not take_over:
+                raise Misuse(
+                    f"run {run_id!r} is running with {run.owner!r}: cancel it there, or resume it with take_over=True"
+                )
+            names = [*self.storage.inside(run_id)]
+            earlier = [session for name in names if (session := self.storage.run(name).session) is not None]
+            found = tuple(map(self._take, names))
+        for session in earlier:
+            session.lose(_TAKEN)
+        return found
+
+    def _take(self, run_id: str) -> RecoveredRun:
+        """Begin a session of a run, and return all that is recorded of it."""
+        run = self.storage.run(run_id)
+        run.owner, run.epoch, run.state = self, run.epoch + 1, "running"
+        steps = {key: decode(value) for key, value in run.steps.items()}
+        calls = tuple(run.calls.values())
+        run.session = MemoryRunJournal(self, run_id, run.epoch, steps, (run.seconds, run.seq), _in_doubt(calls))
+        return RecoveredRun(
+            request=cast("TeamExecutionRequest", decode(run.request)),
+            place=run.place,
+            seconds=run.seconds,
+            seq=run.seq,
+            steps=dict(steps),
+            calls=calls,
+            questions=[one for one in self.storage.questions.values() if one.question.run_id == run_id],
+            journal=run.session,
+        )
+
+    def result(self, run_id: str) -> TeamResult | None:
+        """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
+        with self.storage.lock:
+            written = self.storage.run(run_id).result
+        return None if written is None else cast("TeamResult", decode(written))
+
+    def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
+        """Return the recorded events of a run with a number above `seq`, in order; raises `RunNotFound`."""
+        with self.storage.lock:
+            return tuple(one for one in self.storage.run(run_id).events if one.seq > seq)
+
+    def cancel(self, run_id: str, reason: str = "the run was cancelled") -> None:
+        """End a run for good, from any process; raises `RunNotFound`, and `RunFinished` for a run that has ended."""
+        with self.storage.lock:
+            self.check()
+            run = self.storage.run(run_id)
+            if run.stands in _ENDED:
+                raise RunFinished(run_id)
+            run.cancelled, living = reason, run.stands == "running"
+            if not living:
+                for one in self.storage.inside(run_id):
+                    self.storage.run(one).state = "cancelled"
+                    self.storage.drop_questions(one)
+        if living and run.session is not None:
+            run.session.tell_cancelled(reason)
+
+    # ------------------------------------------------------------------ questions
+
+    def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
+        """Return the questions that wait for an answer, of one run and those inside it or of all, oldest first."""
+        with self.storage.lock:
+            if run_id is not None:
+                self.storage.run(run_id)
+            names = set(self.storage.runs if run_id is None else self.storage.inside(run_id))
+            waiting = [one.question for one in self.storage.questions.values() if one.decision is None]
+        return tuple(one for one in waiting if one.run_id in names)
+
+    def answer(self, question_id: str, decision: HumanDecision) -> None:
+        """Answer a question, from any process; the same answer twice is one.
+
+        Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
+        """
+        if not isinstance(decision, HumanDecision) or decision.action == "defer":
+            raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
+        with self.storage.lock:
+            self.check()
+            asked = self.storage.questions.get(question_id)
+            if asked is None:
+                raise NoQuestion(question_id, [one.id for one in self.pending()])
+            if asked.decision is not None and asked.decision != decision:
+                raise Misuse(f"the question {question_id!r} was answered already: {asked.decision.action}")
+            self.storage.questions[question_id] = replace(asked, decision=decision)
+
+    def ask(self, question: HumanRequest) -> None:
+        """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
+        with self.storage.lock:
+            self.check()
+            self.storage.run(question.run_id)
+            self.storage.questions.setdefault(question.id, RecordedQuestion(question))
+
+    def answer_to(self, question: HumanRequest) -> HumanDecision | None:
+        """Return the answer to exactly this question; None while there is none."""
+        with self.storage.lock:
+            found = self.storage.questions.get(question.id)
+        return found.decision if found is not None and found.question.digest == question.digest else None
+
+    # ------------------------------------------------------------------ shared
+
+    def check(self) -> None:
+        """Raise `JournalError` when nothing more can be recorded."""
+        if self.problem is not None:
+            raise JournalError("in memory", self.problem)
+
+    def __repr__(self) -> str:
+        return f"MemoryJournal({len(self.storage.runs)} runs{'' if self.alive else ', crashed'})"
+
+
+class MemoryRunJournal:
+    """The recorded steps of one session of a run, kept in memory; fulfils `contracts.RunJournal`."""
+
+    durable: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        journal: MemoryJournal,
+        run_id: str,
+        epoch: int,
+        records: dict[str, object],
+        progress: tuple[float, int] = (0.0, 0),
+        in_doubt: Collection[str] = (),
+    ) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._epoch = epoch
+        self._records = records
+        self._sent = 0
+        self._lost: str | None = None
+        """Why nothing more of this session is recorded; None while all is well."""
+        self._events: deque[Event] = deque()
+        """Those that are not recorded yet."""
+        self._on_cancel: Callable[[str], object] | None = None
+        self._on_lost: Callable[[JournalError], object] | None = None
+        self.in_doubt: Collection[str] = in_doubt
+        """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+        self._progress: Callable[[], tuple[float, int]] = lambda: progress
+
+    def serve(
+        self,
+        progress: Callable[[], tuple[float, int]],
+        on_cancel: Callable[[str], object],
+        on_lost: Callable[[JournalError], object],
+    ) -> Callable[[Event], object]:
+        """Serve the session that begins now, until its end; return what takes its events."""
+        self._progress, self._on_cancel, self._on_lost = progress, on_cancel, on_lost
+        with self._journal.storage.lock:
+            cancelled = self._journal.storage.run(self._run_id).cancelled
+        if cancelled is not None:
+            self.tell_cancelled(cancelled)
+        return self._events.append
+
+    def tell_cancelled(self, reason: str) -> None:
+        """Tell the run, once, that it is cancelled."""
+        tell, self._on_cancel = self._on_cancel, None
+        if tell is not None:
+            tell(reason)
+
+    def lose(self, problem: str, *, tell: bool = True) -> None:
+        """Record nothing more, and tell the run."""
+        if self._lost is None:
+            self._lost = problem
+            if tell and self._on_lost is not None:
+                self._on_lost(JournalError("in memory", problem))
+
+    @property
+    def interrupted(self) -> bool:
+        """Nothing more is recorded; the run can go on."""
+        return self._lost is not None
+
+    def interrupt(self, reason: str) -> None:
+        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        self._write(lambda run: self._finish(run, "interrupted", None))
+        with self._journal.storage.lock:
+            runs = [self._journal.storage.run(name) for name in self._journal.storage.inside(self._run_id)]
+        for session in (self, *(run.session for run in runs)):
+            if session is not None:
+                session.lose(reason, tell=False)
+
+    @property
+    def records(self) -> Mapping[str, object]:
+        """A live, read-only view: key to value."""
+        return MappingProxyType(self._records)
+
+    def get(self, key: str, default: object, /) -> object:
+        """Return the value recorded under `key`, else `default`."""
+        return self._records.get(key, default)
+
+    def put(self, key: str, value: object, /) -> None:
+        """Record `value` under `key`; what cannot be written is kept for this session alone."""
+        self._write(*self._step(key, value))
+
+    def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
+        """Record the answer of a call under a key, and in the same step the end of the call."""
+        self._write(*self._step(key, value), lambda run: self._end(run, number, "answered", usage))
+
+    def _step(self, key: str, value: object) -> Sequence[Callable[[_Run], object]]:
+        self._records[key] = value
+        try:
+            written = encode(value)
+        except NotRecordable as error:
+            _logger.warning("step %r of run %r is not recorded: %s", key, self._run_id, error)
+            return []
+        return [lambda run: run.steps.__setitem__(key, written)]
+
+    async def sent(
+        self,
+        what: str,
+        name: str,
+        held: Usage,
+        *,
+        step: str,
+        key: str,
+        task_id: str | None,
+        member: str | None,
+        side_effect: str | None,
+        loops: int,
+    ) -> int:
+        """Record that a call is about to be sent; return its number."""
+        self._sent += 1
+        number = self._sent
+        call = RecordedCall(
+            run_id=self._run_id,
+            what=what,
+            name=name,
+            task_id=task_id,
+            member=member,
+            state="sent",
+            usage=held,
+            step=step,
+            key=key,
+            loops=loops,
+            sent_at=time.time(),
+        )
+        self._write(lambda run: run.calls.__setitem__((self._epoch, number), call))
+        try:
+            await self.written()
+        except BaseException:
+            self.ended(number, "unsent", _NOTHING)
+            raise
+        return number
+
+    def ended(self, number: int, state: str, usage: Usage) -> None:
+        """Record how a call ended, and what is charged for it."""
+        self._write(lambda run: self._end(run, number, state, usage))
+
+    def _end(self, run: _Run, number: int, state: str, usage: Usage) -> None:
+        at = (self._epoch, number)
+        run.calls[at] = replace(run.calls[at], state=state, usage=usage)
+
+    async def written(self) -> None:
+        """Return once all is recorded, which it is; raises `JournalError` when it cannot be."""
+        await checkpoint()
+        if self._lost is not None:
+            raise JournalError("in memory", self._lost)
+
+    def keep_open(self, question: HumanRequest) -> None:
+        """Record a question that was put off."""
+        self._write(lambda _: self._journal.storage.questions.setdefault(question.id, RecordedQuestion(question)))
+
+    def close_question(self, question_id: str) -> None:
+        """Record that the answer to a question was taken."""
+        self._write(lambda _: self._journal.storage.questions.pop(question_id, None))
+
+    def end(self, result: TeamResult) -> None:
+        """Record how the session ended."""
+        try:
+            written: str | None = encode(result)
+        except NotRecordable as error:
+            _logger.warning("the result of run %r is not recorded: %s", self._run_id, error)
+            written = None
+        self._write(lambda run: self._finish(run, result.status.value, written))
+        self._on_cancel = self._on_lost = None
+
+    def _finish(self, run: _Run, state: str, result: str | None) -> None:
+        run.state, run.result = state, result
+
+    def _write(self, *changes: Callable[[_Run], object]) -> None:
+        """Make changes to what is kept of the run, all or none, unless another process has the run now."""
+        with self._journal.storage.lock:
+            run = self._journal.storage.run(self._run_id)
+            if self._lost is None and changes and run.epoch == self._epoch:
+                for change in changes:
+                    change(run)
+                self._reach(run, *self._progress())
+
+    def _reach(self, run: _Run, seconds: float, seq: int) -> None:
+        """Record how far the run is, and its events up to there."""
+        run.seconds, run.seq = seconds, seq
+        while self._events and self._events[0].seq <= seq:
+            run.events.append(self._events.popleft())
+
+
+def _in_doubt(calls: Sequence[RecordedCall]) -> frozenset[str]:
+    return frozenset(one.key for one in calls if one.what == "tool" and one.state == "sent")

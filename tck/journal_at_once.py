@@ -1,0 +1,117 @@
+"""Many sessions at once, in one process and in several, and what a cancellation leaves."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import anyio
+
+from kairo_team.budget import Usage
+from kairo_team.contracts import RunJournal
+from kairo_team.tck.calls import at_once
+from kairo_team.tck.journal_stage import USED, JournalStage, Served, send
+from kairo_team.tck.kit import clause
+
+RUNS: Final = 4
+TASKS: Final = 6
+CALLS: Final = 4
+"""Calls of each task, one after the other."""
+
+
+class AtOnceTests(JournalStage):
+    """C12, C13."""
+
+    @clause("C12")
+    async def test_c12_runs_do_not_share_what_has_one_name(self) -> None:
+        """Keys, numbers of calls, questions' answers, progress."""
+        async with self.store() as store:
+            process = await store.process()
+            one, two = await process.begin("one"), await process.begin("two")
+            for tokens, session in ((1, one), (2, two)):
+                Served(session, seconds=float(tokens), seq=tokens)
+                session.put("plan:1", tokens)
+                session.ended(await send(session), "failed", Usage(tokens))
+                await session.written()
+            assert (one.get("plan:1", None), two.get("plan:1", None)) == (1, 2)
+            await process.die()
+            other = await store.process()
+            for tokens, name in ((1, "one"), (2, "two")):
+                run = (await other.recover(name))[name]
+                assert run.steps == {"plan:1": tokens}
+                assert [call.usage.tokens for call in run.calls] == [tokens]
+                assert (run.seconds, run.seq) == (float(tokens), tokens)
+
+    @clause("C12")
+    async def test_c12_many_sessions_at_once(self) -> None:
+        """Of two processes; every call of every task is there once, with its own end."""
+        async with self.store() as store:
+            processes = [await store.process(), await store.process()]
+            sessions = {f"r{n}": await processes[n % 2].begin(f"r{n}") for n in range(RUNS)}
+            work = [partial(_work, session, task) for session in sessions.values() for task in range(TASKS)]
+            numbers = await at_once(work)
+            for run in range(RUNS):
+                of_run = [number for task in numbers[run * TASKS : (run + 1) * TASKS] for number in task]
+                assert len({*of_run}) == TASKS * CALLS, f"two calls of a session have one number: {sorted(of_run)}"
+            for process in processes:
+                await process.die()
+            other = await store.process()
+            for run_id in sessions:
+                found = (await other.recover(run_id))[run_id]
+                wanted = {f"call:{task}:{call}": [task, call] for task in range(TASKS) for call in range(CALLS)}
+                assert found.steps == wanted, f"{len(found.steps)} of {len(wanted)} answers are there"
+                ends = sorted((call.step, call.usage.tokens) for call in found.calls)
+                assert ends == sorted((f"attempt:{t}", 100 * t + c) for t in range(TASKS) for c in range(CALLS))
+                assert {call.state for call in found.calls} == {"answered"}
+
+    @clause("C13")
+    async def test_c13_a_call_that_is_cancelled_is_not_in_doubt(self) -> None:
+        """The cancellation passes through, and nothing before or after it is lost."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            session.put("before", True)
+            cancelled = await _cancelled(lambda: send(session, step="cancelled"))
+            session.put("after", True)
+            number = await send(session, step="next")
+            session.ended(number, "failed", USED)
+            await session.written()
+            run = (await store.after(process))["r"]
+            assert run.steps == {"before": True, "after": True}
+            states = {call.step: call.state for call in run.calls}
+            assert states.pop("next") == "failed"
+            fine = {"unsent"} if cancelled else {"sent"}
+            assert set(states.values()) <= fine, f"a call was cancelled before it was sent, and is {states}"
+
+    @clause("C13")
+    async def test_c13_who_does_not_wait_for_it_loses_nothing(self) -> None:
+        """Whoever waited for it to be written was cancelled; it is written all the same, and others go on waiting."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            for number in range(20):
+                session.put(f"step:{number}", number)
+                await _cancelled(session.written)
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.written)
+                await _cancelled(session.written)
+            await session.written()
+            assert len((await store.after(process))["r"].steps) == 20
+
+
+async def _work(session: RunJournal, task: int) -> list[int]:
+    """Make the calls of a task; return their numbers."""
+    numbers: list[int] = []
+    for call in range(CALLS):
+        numbers.append(await send(session, step=f"attempt:{task}"))
+        session.put_answer(f"call:{task}:{call}", [task, call], numbers[-1], Usage(100 * task + call))
+        await session.written()
+    return numbers
+
+
+async def _cancelled(call: Any) -> bool:
+    """Make a call in a scope that is cancelled already; return whether it was ended by that."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await call()
+    return scope.cancelled_caught

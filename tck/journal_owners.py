@@ -1,0 +1,292 @@
+"""Who has a run: the first that begins it, one process at a time, and after a take-over nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from kairo_team.contracts import RunJournal
+from kairo_team.errors import JournalError, Misuse, RunExists, RunFinished, RunNotFound
+from kairo_team.recorded import Place
+from kairo_team.results import TeamStatus
+from kairo_team.tck.calls import at_once, result_or_error
+from kairo_team.tck.journal_stage import (
+    DIGESTS,
+    STEP,
+    USED,
+    JournalStage,
+    Process,
+    Served,
+    question_of,
+    request_of,
+    result_of,
+    send,
+)
+from kairo_team.tck.kit import clause
+
+ENDS = (TeamStatus.COMPLETED, TeamStatus.DEGRADED, TeamStatus.FAILED, TeamStatus.TIMEOUT, TeamStatus.CANCELLED)
+
+
+class OwnerTests(JournalStage):
+    """C1, C7 to C9."""
+
+    @clause("C1")
+    async def test_c01_a_run_is_there_when_begin_returns(self) -> None:
+        async with self.store() as store:
+            process, place = await store.process(), Place("outer", STEP, "group")
+            await process.begin("outer")
+            await process.begin("r", place)
+            await process.die()
+            other = await store.process()
+            assert dict(await other.do("digests", "r")) == DIGESTS
+            run = (await other.recover("outer"))["r"]
+            assert run.request == request_of("r")
+            assert (run.place, run.steps, list(run.calls), run.seq) == (place, {}, [], 0)
+
+    @clause("C1")
+    async def test_c01_an_id_is_used_once(self) -> None:
+        """By this process, by another one, and after the run has ended or its process has died."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            session = await process.begin()
+            session.put("plan:1", "a plan")
+            for one in (process, other):
+                with pytest.raises(RunExists):
+                    await one.begin()
+            await session.written()
+            await process.die()
+            with pytest.raises(RunExists):
+                await other.begin()
+            run = (await other.recover())["r"]
+            assert run.steps == {"plan:1": "a plan"}, (
+                "a second run of that id was refused, and the first one has changed"
+            )
+            run.journal.end(result_of("r", TeamStatus.COMPLETED))
+            await run.journal.written()
+            with pytest.raises(RunExists):
+                await other.begin()
+
+    @clause("C1")
+    async def test_c01_of_several_that_begin_at_once_one_gets_the_run(self) -> None:
+        async with self.store() as store:
+            processes = [await store.process() for _ in range(3)]
+            found = await at_once([partial(result_or_error, one.begin) for one in processes * 2])
+            refused = [one for one in found if isinstance(one, RunExists)]
+            assert len(refused) == len(found) - 1, (
+                f"{len(found)} began one run at once, and {len(refused)} were refused"
+            )
+
+    # ------------------------------------------------------------------ one owner
+
+    @clause("C7")
+    async def test_c07_a_run_of_a_living_process_is_not_given_to_another(self) -> None:
+        """Nor to itself; and to ask for it does it no harm."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            session = await process.begin()
+            await send(session)
+            for one in (other, process):
+                with pytest.raises(Misuse):
+                    await one.recover()
+            session.put("plan:1", "a plan")
+            await send(session)
+            run = (await store.after(process))["r"]
+            assert run.steps == {"plan:1": "a plan"}
+            assert len(run.calls) == 2
+
+    @clause("C7")
+    async def test_c07_a_run_of_a_dead_process_is_free_at_once(self) -> None:
+        """While other processes live; and it is one's again when it is recovered."""
+        async with self.store() as store:
+            process, other, third = [await store.process() for _ in range(3)]
+            await process.begin()
+            await other.begin("other")
+            await process.die()
+            await other.recover()
+            with pytest.raises(Misuse):
+                await third.recover()
+            await other.die()
+            assert set(await third.recover()) == {"r"}
+
+    @clause("C7")
+    async def test_c07_a_run_that_is_unknown_or_has_ended_cannot_go_on(self) -> None:
+        """Whether its process lives or has died, and with `take_over` too."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            for name in ("recover", "digests"):
+                with pytest.raises(RunNotFound):
+                    await other.do(name, "unknown")
+            for status in ENDS:
+                session = await process.begin(status)
+                session.end(result_of(status, status))
+                await session.written()
+                await _check_finished(other, status)
+            await process.die()
+            for status in ENDS:
+                await _check_finished(other, status)
+
+    @clause("C7")
+    async def test_c07_a_suspended_run_is_nobodys(self) -> None:
+        """Its process lives, and another one may go on with it."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            session = await process.begin()
+            session.put("plan:1", "a plan")
+            session.end(result_of("r", TeamStatus.SUSPENDED))
+            await session.written()
+            run = (await other.recover())["r"]
+            assert run.steps == {"plan:1": "a plan"}
+            with pytest.raises(Misuse):
+                await process.recover()
+
+    # ------------------------------------------------------------------ after a take-over
+
+    @clause("C8")
+    async def test_c08_after_a_take_over_the_earlier_session_is_over(self) -> None:
+        """Whatever it tries, nothing of it is recorded, and it is told so."""
+        async with self.store() as store:
+            session = await (await store.process()).begin()
+            session.put("plan:1", "a plan")
+            number = await send(session)
+            taken = (await store.taken())["r"].journal
+            _try_all(session, number)
+            await check_over(session)
+            taken.put("plan:2", "another plan")
+            await send(taken)
+            _try_all(session, number)
+            await check_over(session)
+            run = (await store.taken())["r"]
+            assert run.steps == {"plan:1": "a plan", "plan:2": "another plan"}, f"recorded is {run.steps}"
+            assert [one.state for one in run.calls] == ["sent", "sent"], f"recorded are {run.calls}"
+            assert list(run.questions) == []
+
+    @clause("C8")
+    async def test_c08_what_it_was_recording_then_is_there_whole_or_not_at_all(self) -> None:
+        """Nothing of it comes later, between the records of the next session."""
+        async with self.store() as store:
+            session = await (await store.process()).begin()
+            for number in range(200):
+                session.put(f"step:{number}", number)
+            other = await store.process()
+            found = (await other.recover(take_over=True))["r"]
+            session.put("late", True)
+            await check_over(session)
+            found.journal.put("mine", True)
+            await found.journal.written()
+            now = (await store.after(other))["r"].steps
+            assert list(now) == [*found.steps, "mine"], f"recovered were {len(found.steps)} steps, and now {len(now)}"
+
+    @clause("C8")
+    async def test_c08_who_has_lost_a_run_is_told(self) -> None:
+        """Also where it records nothing for a while; sessions of other runs are not."""
+        async with self.store() as store:
+            process = await store.process()
+            lost, other = Served(await process.begin()), Served(await process.begin("other"), "other")
+            await store.taken()
+            told = await lost.told(lost.lost, self.patience)
+            assert told, f"the run was taken over, and `on_lost` was not called in {self.patience:g} s"
+            assert all(isinstance(error, JournalError) for error in told), f"`on_lost` was called with {told}"
+            assert other.lost == []
+
+    @clause("C8")
+    async def test_c08_sessions_of_runs_inside_are_over_too(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            await process.begin()
+            inner = await process.begin("r.1", Place("r", STEP, "group"))
+            await send(inner)
+            await store.taken()
+            inner.put("late", True)
+            await check_over(inner)
+            assert (await store.taken())["r.1"].steps == {}
+
+    @clause("C8")
+    async def test_c08_a_process_that_takes_its_run_back_does_not_revive_its_session(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            first = await process.begin()
+            await store.taken()
+            second = (await process.recover(take_over=True))["r"].journal
+            first.put("late", True)
+            await check_over(first)
+            second.put("new", True)
+            await second.written()
+            assert (await store.after(process))["r"].steps == {"new": True}
+
+    @clause("C8")
+    async def test_c08_other_runs_of_the_process_go_on(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            lost, kept = await process.begin(), await process.begin("kept")
+            await store.taken()
+            await check_over(lost)
+            kept.put("plan:1", "a plan")
+            await send(kept)
+            run = (await store.after(process, "kept"))["kept"]
+            assert run.steps == {"plan:1": "a plan"}
+            assert len(run.calls) == 1
+
+    # ------------------------------------------------------------------ failures
+
+    @clause("C9", needs="can_fail")
+    async def test_c09_a_journal_that_fails_says_so_and_records_nothing_more(self) -> None:
+        """Every time; what was there is still there."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            session.put("plan:1", "a plan")
+            number = await send(session)
+            await process.lose_its_disk()
+            _try_all(session, number)
+            await check_over(session)
+            await check_over(session)
+            run = (await store.after(process))["r"]
+            assert run.steps == {"plan:1": "a plan"}
+            assert [one.state for one in run.calls] == ["sent"]
+
+    @clause("C9", needs="can_fail")
+    async def test_c09_every_session_of_it_is_told(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            sessions = [await process.begin(), await process.begin("second")]
+            await process.lose_its_disk()
+            for session in sessions:
+                await check_over(session)
+
+    @clause("C9", needs="can_fail")
+    async def test_c09_other_processes_are_well(self) -> None:
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            await process.begin()
+            session = await other.begin("other")
+            await process.lose_its_disk()
+            await send(session)
+            assert len((await store.after(other, "other"))["other"].calls) == 1
+
+
+async def _check_finished(process: Process, run_id: str) -> None:
+    for take_over in (False, True):
+        with pytest.raises(RunFinished):
+            await process.recover(run_id, take_over=take_over)
+
+
+def _try_all(session: RunJournal, number: int) -> None:
+    """Record one of everything that does not wait."""
+    session.put("late", True)
+    session.put("plan:1", "a late plan")
+    session.put_answer("late:answer", "an answer", number, USED)
+    session.ended(number, "failed", USED)
+    session.keep_open(replace(question_of("r"), text="May it, so late?"))
+    session.end(result_of("r", TeamStatus.COMPLETED))
+
+
+async def check_over(session: RunJournal) -> None:
+    """Fail unless a session can neither send anything nor have it written, and says so with a `JournalError`."""
+    for name, call in (("sent", lambda: send(session)), ("written", session.written)):
+        try:
+            await call()
+        except JournalError:
+            continue
+        pytest.fail(f"nothing more can be recorded, and `{name}` returned as if it were")

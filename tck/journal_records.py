@@ -1,0 +1,385 @@
+"""What a journal gives back: every step and call, in order, exactly, and nothing of it half."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import pytest
+
+from kairo_team.budget import Usage
+from kairo_team.errors import Misuse, RunNotFound
+from kairo_team.messages import ModelResponse, ToolCall
+from kairo_team.recorded import Place, RecordedCall, RecoveredRun
+from kairo_team.results import AgentOutput, Artifact, Attempt, TeamStatus
+from kairo_team.tck.journal_stage import (
+    HELD,
+    NOTHING,
+    ONE_CALL,
+    STEP,
+    USED,
+    JournalStage,
+    Served,
+    request_of,
+    result_of,
+    send,
+    team_of,
+)
+from kairo_team.tck.kit import clause
+
+MANY: Final = 60
+"""Steps that are recorded one right after the other."""
+ENDS: Final[Mapping[str, Usage]] = {"failed": USED, "unknown": HELD, "unsent": NOTHING}
+"""How calls end that have no answer, and what is charged for them."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A value class as a user writes it."""
+
+    text: str
+    at: datetime
+    parts: tuple[int, ...] = ()
+
+
+VALUES: Final[Mapping[str, object]] = {
+    "nothing": None,
+    "numbers": [0, -1, 2**70, 0.1, True],
+    "texts": ["", "a\n\0b", "\u6f6e \U0001f319", "\ud800"],
+    "money": Decimal("0.10"),
+    "bytes": b"\x00\xff",
+    "a time": datetime(2026, 3, 29, 2, 30, tzinfo=UTC),
+    "a day": date(2026, 3, 29),
+    "a duration": timedelta(days=-1, microseconds=1),
+    "a tuple": (1, (2,)),
+    "a set": {"b", "a"},
+    "words": {"a": {"~": 1}, "": []},
+    "pairs": {1: "one", (2, 3): "two"},
+    "usage": USED,
+    "an attempt": Attempt("tides", 1, "writer", AgentOutput(Artifact("a text", data={"a": 1}), usage=USED)),
+    "a reply": ModelResponse("yes", [ToolCall("c1", "look", {"at": [1]})], USED),
+    "a user's": Note("a note", datetime(2026, 1, 1), (1, 2)),  # noqa: DTZ001 - a naive time stays one
+}
+
+
+class RecordTests(JournalStage):
+    """C2 to C6, C10, C11."""
+
+    # ------------------------------------------------------------------ before a call is sent
+
+    @clause("C2")
+    async def test_c02_a_call_survives_the_death_that_follows(self) -> None:
+        """And what was recorded before it."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            session.put("plan:1", "a plan")
+            await send(session)
+            run = (await store.after(process))["r"]
+            assert run.steps == {"plan:1": "a plan"}, f"before the call a plan was recorded, and there is {run.steps}"
+            check_calls(run, sent={"model": 1})
+
+    @clause("C2")
+    async def test_c02_another_process_sees_a_call_once_it_may_be_sent(self) -> None:
+        async with self.store() as store:
+            session = await (await store.process()).begin()
+            for _ in range(3):
+                await send(session)
+            check_calls((await store.taken())["r"], sent={"model": 3})
+
+    # ------------------------------------------------------------------ order
+
+    @clause("C3")
+    async def test_c03_what_is_written_is_there_in_order(self) -> None:
+        """The order is that of the first value of each key."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            recorded = {f"step:{(7 * number) % MANY}": number for number in range(MANY)}
+            for key, value in recorded.items():
+                session.put(key, value)
+            session.put("step:0", "changed")
+            await session.written()
+            run = (await store.after(process))["r"]
+            wanted = {**recorded, "step:0": "changed"}
+            assert list(run.steps.items()) == list(wanted.items()), f"recorded was {wanted}, and there is {run.steps}"
+
+    @clause("C3")
+    async def test_c03_a_death_leaves_the_first_of_what_was_recorded(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            recorded = [f"step:{number}" for number in range(MANY)]
+            for key in recorded:
+                session.put(key, True)
+            left = list((await store.after(process))["r"].steps)
+            assert left == recorded[: len(left)], f"a death left {left} of {recorded}"
+
+    @clause("C3")
+    async def test_c03_calls_and_steps_are_in_one_order(self) -> None:
+        """A step that was recorded after the end of a call is not there without that end."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            numbers = [await send(session) for _ in range(MANY)]
+            for number in numbers:
+                session.ended(number, "failed", USED)
+                session.put(f"after:{number}", True)
+            run = (await store.after(process))["r"]
+            failed = sum(call.state == "failed" for call in run.calls)
+            assert failed - len(run.steps) in (0, 1), (
+                f"{failed} calls have ended, and {len(run.steps)} steps after them"
+            )
+
+    # ------------------------------------------------------------------ answers
+
+    @clause("C4")
+    async def test_c04_an_answer_is_there_with_the_end_of_its_call(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            session.put_answer("call:1", "an answer", await send(session), USED)
+            await session.written()
+            run = (await store.after(process))["r"]
+            assert run.steps == {"call:1": "an answer"}
+            (call,) = run.calls
+            assert (call.state, call.usage) == ("answered", USED), f"its call is {call.state}, for {call.usage}"
+
+    @clause("C4")
+    async def test_c04_no_answer_is_there_without_the_end_of_its_call(self) -> None:
+        """Nor an end without its answer, wherever the process dies."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            numbers = [await send(session) for _ in range(MANY)]
+            for number in numbers:
+                session.put_answer(f"call:{number}", number, number, USED)
+            run = (await store.after(process))["r"]
+            ended = sum(call.state == "answered" for call in run.calls)
+            assert ended == len(run.steps), f"{ended} calls were answered, and {len(run.steps)} answers are there"
+
+    # ------------------------------------------------------------------ what comes back
+
+    @clause("C5")
+    async def test_c05_every_call_is_as_it_was_recorded(self) -> None:
+        """Where, by whom, how it ended, and what is charged."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            for state, usage in ENDS.items():
+                session.ended(await send(session, key=f"call:{state}", loops=3), state, usage)
+            await send(session, step="review:1", task_id=None, member=None)
+            await send(session, "tool", ONE_CALL, key="call:tool", side_effect="write")
+            await session.written()
+            calls = (await store.after(process))["r"].calls
+            found = [(one.what, one.name, one.task_id, one.member, one.step, one.state) for one in calls]
+            assert found == [
+                *(("model", "test:model", "tides", "writer", STEP, state) for state in ENDS),
+                ("model", "test:model", None, None, "review:1", "sent"),
+                ("tool", "test:tool", "tides", "writer", STEP, "sent"),
+            ]
+            assert [one.loops for one in calls] == [3, 3, 3, 1, 1]
+            assert calls[-1].key == "call:tool"
+            charged = [_charge(one) for one in calls]
+            wanted = [*map(_amounts, ENDS.values()), _amounts(HELD), _amounts(ONE_CALL)]
+            assert charged == wanted, f"charged are {charged} tokens, dollars and tool calls, and due are {wanted}"
+
+    @clause("C5")
+    async def test_c05_sessions_add_up(self) -> None:
+        """Each has its own calls, none replaces an earlier one's."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            for number in range(3):
+                sent = await send(session, step=f"attempt:1:tides:{number}")
+                session.put("last", number)
+                session.ended(sent, "failed", Usage(number + 1))
+                await send(session, step="open")
+                session = (await store.after(process))["r"].journal
+                process = await store.process()
+                session = (await process.recover(take_over=True))["r"].journal
+            run = (await store.after(process))["r"]
+            assert run.steps == {"last": 2}
+            found = [(one.step, one.usage.tokens) for one in run.calls]
+            assert found == [
+                (step, tokens) for number in range(3)
+                for step, tokens in ((f"attempt:1:tides:{number}", number + 1), ("open", HELD.tokens))
+            ], f"three sessions sent two calls each, and there are {found}"  # fmt: skip
+
+    @clause("C5")
+    async def test_c05_a_recovered_run_that_did_nothing_is_the_same(self) -> None:
+        """Also what it had worked, and where its events were."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            Served(session, seconds=12.5, seq=7)
+            session.put("plan:1", "a plan")
+            await send(session)
+            first = (await store.after(process))["r"]
+            process = await store.process()
+            await process.recover(take_over=True)
+            second = (await store.after(process))["r"]
+            for run in (first, second):
+                assert (run.seconds, run.seq) == (12.5, 7), f"it worked 12.5 s and was at event 7: {run}"
+            assert _content(first) == _content(second)
+
+    @clause("C5")
+    async def test_c05_runs_inside_come_with_the_run_around_them(self) -> None:
+        """At any depth, and those that have ended too; no others."""
+        async with self.store() as store:
+            process = await store.process()
+            outer = await process.begin("r")
+            await (await process.begin("other")).written()
+            inside = {
+                "r.1": Place("r", STEP, "group"),
+                "r.2": Place("r", STEP, "group"),
+                "r.1.1": Place("r.1", "s", None),
+            }
+            for run_id, place in inside.items():
+                session = await process.begin(run_id, place)
+                session.put("mine", run_id)
+                await send(session, step=run_id)
+                session.end(result_of(run_id, TeamStatus.COMPLETED))
+                await session.written()
+            outer.put("mine", "r")
+            await outer.written()
+            found = await store.after(process)
+            assert {run_id: run.place for run_id, run in found.items()} == {"r": None, **inside}
+            for run_id, run in found.items():
+                assert run.request == request_of(run_id)
+                assert run.steps == {"mine": run_id}
+                assert [one.step for one in run.calls] == ([run_id] if run_id != "r" else [])
+                assert run.journal.get("mine", None) == run_id
+
+    @clause("C6")
+    async def test_c06_the_recovered_journal_has_the_values(self) -> None:
+        """And those it records itself; for other keys it gives the default."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            session.put("plan:1", ["a plan"])
+            session.put("nothing", None)
+            await session.written()
+            again = (await store.after(process))["r"].journal
+            assert again.durable
+            assert again.get("plan:1", None) == ["a plan"]
+            assert again.get("nothing", "default") is None
+            assert again.get("unknown", "default") == "default"
+            again.put("plan:1", "new")
+            assert again.get("plan:1", None) == "new"
+
+    @clause("C6")
+    async def test_c06_tools_without_an_end_are_in_doubt(self) -> None:
+        """Answered ones are not, nor are models; a doubt stays until the run has ended."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            await send(session, "tool", ONE_CALL, key="call:open")
+            session.put_answer("call:done", "ok", await send(session, "tool", ONE_CALL, key="call:done"), ONE_CALL)
+            session.ended(await send(session, "tool", ONE_CALL, key="call:failed"), "failed", ONE_CALL)
+            await send(session, key="call:model")
+            for _ in range(2):
+                await session.written()
+                session = (await store.after(process))["r"].journal
+                assert set(session.in_doubt) == {"call:open"}, f"in doubt are {set(session.in_doubt)}"
+                process = await store.process()
+                session = (await process.recover(take_over=True))["r"].journal
+
+    # ------------------------------------------------------------------ values
+
+    @clause("C10")
+    async def test_c10_values_come_back_as_they_were(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            for key, value in VALUES.items():
+                session.put(key, value)
+            await session.written()
+            run = (await store.after(process))["r"]
+            for key, value in VALUES.items():
+                assert key in run.steps, f"{key}: {value!r} was recorded, and is not there"
+                found = run.steps[key]
+                assert found == value, f"{key}: recorded was {value!r}, and there is {found!r}"
+                assert type(found) is type(value), f"{key}: recorded was a {type(value)}, and there is a {type(found)}"
+
+    @clause("C10")
+    async def test_c10_a_value_is_recorded_as_it_was_then(self) -> None:
+        """It may change afterwards, in the session that recorded it."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            value = ["one"]
+            session.put("list", value)
+            value.append("two")
+            await session.written()
+            value.append("three")
+            assert (await store.after(process))["r"].steps == {"list": ["one"]}
+
+    @clause("C10")
+    async def test_c10_what_cannot_be_written_is_not_recorded_and_all_else_is(self) -> None:
+        """The end of its call too."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            thing = object()
+            session.put("before", 1)
+            session.put("thing", thing)
+            session.put_answer("call:1", thing, await send(session), USED)
+            session.put("after", 2)
+            await session.written()
+            assert session.get("thing", None) is thing
+            run = (await store.after(process))["r"]
+            assert run.steps == {"before": 1, "after": 2}
+            assert [(one.state, one.usage) for one in run.calls] == [("answered", USED)]
+
+    @clause("C10")
+    async def test_c10_a_run_whose_output_cannot_be_written_does_not_begin(self) -> None:
+        @dataclass
+        class Local:
+            text: str
+
+        async with self.store() as store:
+            process = await store.process()
+            with pytest.raises(Misuse):
+                await process.do("begin", request_of("r"), team_of(note=Local), {}, None)
+            with pytest.raises(RunNotFound):
+                await process.recover()
+
+    @clause("C11")
+    async def test_c11_what_was_put_is_there_at_once(self) -> None:
+        """Before it is written, and also when it replaces something."""
+        async with self.store() as store:
+            session = await (await store.process()).begin()
+            number = await send(session)
+            value = ["a value"]
+            assert session.get("key", value) is value
+            session.put("key", None)
+            assert session.get("key", value) is None
+            session.put_answer("key", "an answer", number, USED)
+            assert session.get("key", None) == "an answer"
+
+
+def check_calls(run: RecoveredRun, *, sent: Mapping[str, int]) -> None:
+    """Fail unless exactly so many calls of each kind are recorded, all of them only sent and charged in full."""
+    found = {what: [one for one in run.calls if one.what == what] for what in {*sent, *(one.what for one in run.calls)}}
+    numbers = {what: len(calls) for what, calls in found.items()}
+    assert numbers == sent, f"{sent} calls could be sent, and recorded are {numbers}"
+    for call in run.calls:
+        assert call.state == "sent", f"a call without an answer is {call.state!r}"
+        assert _charge(call) == _amounts(HELD), f"{HELD} was held for a call, and charged is {call.usage}"
+
+
+def _charge(call: RecordedCall) -> tuple[int, Decimal, int]:
+    return _amounts(call.usage)
+
+
+def _amounts(usage: Usage) -> tuple[int, Decimal, int]:
+    return usage.tokens, usage.dollars, usage.tool_calls
+
+
+def _content(run: RecoveredRun) -> Any:
+    """Return all that is recorded of a run."""
+    return replace(run, journal=None)  # type: ignore[arg-type]  # only to be compared

@@ -1,0 +1,213 @@
+"""Runs that are interrupted, or cancelled from another process, and their events."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from kairo_team.errors import RunFinished, RunNotFound
+from kairo_team.recorded import Place
+from kairo_team.results import TeamStatus
+from kairo_team.tck.journal_owners import check_over
+from kairo_team.tck.journal_stage import STEP, JournalStage, Served, Store, event_of, question_of, result_of, send
+from kairo_team.tck.kit import clause
+
+
+class WatchTests(JournalStage):
+    """C17 to C19."""
+
+    @clause("C17")
+    async def test_c17_an_interrupted_run_records_nothing_more_and_can_go_on(self) -> None:
+        """What it had recorded is there, and its process lives."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            session = await process.begin()
+            for number in range(20):
+                session.put(f"step:{number}", number)
+            assert not session.interrupted
+            session.interrupt("somebody pressed Ctrl-C")
+            assert session.interrupted
+            session.put("late", True)
+            await check_over(session)
+            run = (await other.recover())["r"]
+            assert run.steps == {f"step:{number}": number for number in range(20)}
+            session.put("later", True)
+            run.journal.put("new", True)
+            await run.journal.written()
+            assert "later" not in (await store.after(other))["r"].steps
+
+    @clause("C17")
+    async def test_c17_its_own_process_may_go_on_with_it(self) -> None:
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            await send(session)
+            session.interrupt("somebody pressed Ctrl-C")
+            again = (await process.recover())["r"]
+            assert [one.state for one in again.calls] == ["sent"]
+            assert not again.journal.interrupted
+            await send(again.journal)
+
+    @clause("C17")
+    async def test_c17_runs_inside_are_interrupted_with_it(self) -> None:
+        """And no others."""
+        async with self.store() as store:
+            process = await store.process()
+            outer = Served(await process.begin())
+            session = await process.begin("r.1", Place("r", STEP, "group"))
+            inner = Served(session, "r.1")
+            kept = await process.begin("other")
+            outer.session.interrupt("somebody pressed Ctrl-C")
+            assert session.interrupted
+            await check_over(session)
+            await send(kept)
+            assert (outer.lost, inner.lost) == ([], []), "a run that was interrupted was told that it is lost"
+
+    # ------------------------------------------------------------------ cancelled from elsewhere
+
+    @clause("C18")
+    async def test_c18_a_run_that_nobody_has_ends_at_once(self) -> None:
+        """One that is suspended, one that was interrupted, and one whose process has died; its questions are gone."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            sessions = {run_id: await process.begin(run_id) for run_id in ("suspended", "interrupted", "dead")}
+            for run_id, session in sessions.items():
+                session.keep_open(question_of(run_id))
+                await session.written()
+            sessions["suspended"].end(result_of("suspended", TeamStatus.SUSPENDED))
+            await sessions["suspended"].written()
+            sessions["interrupted"].interrupt("somebody pressed Ctrl-C")
+            for run_id in sessions:
+                if run_id == "dead":
+                    await process.die()
+                await other.do("cancel", run_id, "it costs too much")
+                await self._check_cancelled(store, run_id)
+            assert list(await other.do("pending")) == []
+
+    @clause("C18")
+    async def test_c18_a_living_run_is_told(self) -> None:
+        """Once, with the reason; it ends as it does, and then it has ended."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            session, kept = await process.begin(), Served(await process.begin("kept"), "kept")
+            served = Served(session)
+            await other.do("cancel", "r", "it costs too much")
+            told = await served.told(served.cancelled, self.patience)
+            assert told == ["it costs too much"], f"`on_cancel` was called with {told} in {self.patience:g} s"
+            assert kept.cancelled == []
+            assert served.lost == []
+            session.put("last", True)
+            session.end(result_of("r", TeamStatus.CANCELLED))
+            await session.written()
+            assert served.cancelled == ["it costs too much"]
+            assert await other.do("result", "r") == result_of("r", TeamStatus.CANCELLED)
+            await self._check_cancelled(store, "r")
+
+    @clause("C18")
+    async def test_c18_a_run_is_told_that_was_cancelled_before_it_was_served(self) -> None:
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            session = await process.begin()
+            await other.do("cancel", "r", "it costs too much")
+            served = Served(session)
+            assert await served.told(served.cancelled, self.patience) == ["it costs too much"]
+
+    @clause("C18")
+    async def test_c18_a_cancelled_run_does_not_go_on_when_its_process_dies(self) -> None:
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            Served(await process.begin())
+            await other.do("cancel", "r", "it costs too much")
+            await process.die()
+            await self._check_cancelled(store, "r")
+
+    @clause("C18")
+    async def test_c18_what_is_unknown_or_has_ended_cannot_be_cancelled(self) -> None:
+        """And its result stays."""
+        async with self.store() as store:
+            process, other = await store.process(), await store.process()
+            session = await process.begin()
+            session.end(result_of("r", TeamStatus.COMPLETED))
+            await session.written()
+            with pytest.raises(RunFinished):
+                await other.do("cancel", "r")
+            with pytest.raises(RunNotFound):
+                await other.do("cancel", "unknown")
+            assert await other.do("result", "r") == result_of("r", TeamStatus.COMPLETED)
+
+    # ------------------------------------------------------------------ events
+
+    @clause("C19", needs="keeps_events")
+    async def test_c19_every_event_is_there_once_in_order(self) -> None:
+        """Of several sessions; with each record those up to the run's progress."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            served = Served(session)
+            for number in range(5):
+                served.emit(7)
+                session.put(f"step:{number}", number)
+            await send(session)
+            await process.die()
+            process = await store.process()
+            run = (await process.recover())["r"]
+            assert run.seq == 35, f"35 events were recorded, and the run goes on after number {run.seq}"
+            served = Served(run.journal, seq=run.seq)
+            served.emit(10)
+            run.journal.end(result_of("r", TeamStatus.COMPLETED))
+            await run.journal.written()
+            other = await store.process()
+            wanted = tuple(event_of("r", seq) for seq in range(1, 46))
+            for after in (0, 1, 34, 35, 40, 45, 99):
+                found = await other.do("events_after", "r", after)
+                assert tuple(found) == wanted[after:], f"after {after} there are {[one.seq for one in found]}"
+            with pytest.raises(RunNotFound):
+                await other.do("events_after", "unknown")
+
+    @clause("C19", needs="keeps_events")
+    async def test_c19_a_death_leaves_the_first_events_without_a_gap(self) -> None:
+        """The recovered run goes on with the number after them; each run has its own."""
+        async with self.store() as store:
+            process = await store.process()
+            served = {run_id: Served(await process.begin(run_id), run_id) for run_id in ("r", "other")}
+            for number in range(30):
+                for one in served.values():
+                    one.emit(3)
+                    one.session.put(f"step:{number}", number)
+                await anyio.lowlevel.checkpoint()
+            await process.die()
+            other = await store.process()
+            for run_id in served:
+                run = (await other.recover(run_id))[run_id]
+                found = tuple(await other.do("events_after", run_id))
+                assert found == tuple(event_of(run_id, seq) for seq in range(1, run.seq + 1))
+                assert run.seq == 3 * len(run.steps), f"{len(run.steps)} steps are there, and {run.seq} events"
+
+    @clause("C8", "C19", needs="keeps_events")
+    async def test_c19_events_of_a_session_that_is_over_are_not_there(self) -> None:
+        """Nor do they stand between those of the next one."""
+        async with self.store() as store:
+            process = await store.process()
+            session = await process.begin()
+            first = Served(session)
+            first.emit(2)
+            await send(session)
+            run = (await store.taken())["r"]
+            first.emit(3)
+            session.put("late", True)
+            second = Served(run.journal, seq=run.seq)
+            second.emit(1)
+            await send(run.journal)
+            found = await process.do("events_after", "r")
+            assert [one.seq for one in found] == [1, 2, 3], f"there are events {[one.seq for one in found]}"
+
+    # ------------------------------------------------------------------ shared
+
+    async def _check_cancelled(self, store: Store, run_id: str) -> None:
+        process = await store.process()
+        for take_over in (False, True):
+            with pytest.raises(RunFinished):
+                await process.recover(run_id, take_over=take_over)
+        with pytest.raises(RunFinished):
+            await process.do("cancel", run_id)

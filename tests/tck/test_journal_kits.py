@@ -1,0 +1,68 @@
+"""The journal on disk keeps the contract, and so does the one in memory that tests use."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.contracts import Journal
+from kairo_team.tck import JournalTCK
+from kairo_team.testing import MemoryJournal
+
+
+@pytest.mark.real_time
+class TestSqliteJournal(JournalTCK):
+    @classmethod
+    def make_journal(cls) -> Journal:
+        return kt.SqliteJournal(Path(tempfile.mkdtemp(prefix="kairo-journal-")) / "runs.db", sync="normal")
+
+    @classmethod
+    def make_another(cls, journal: Journal) -> Journal:
+        assert isinstance(journal, kt.SqliteJournal)
+        return kt.SqliteJournal(journal.path, sync="normal")
+
+    @classmethod
+    def crash(cls, journal: Journal) -> None:
+        """Its threads write nothing more, and its lock is gone, as after SIGKILL."""
+        assert isinstance(journal, kt.SqliteJournal)
+        journal.database.problem = "its process has died"
+        owner, journal._owner = journal._owner, None
+        if owner is not None:
+            owner.close()
+
+    @classmethod
+    def fail(cls, journal: Journal) -> None:
+        assert isinstance(journal, kt.SqliteJournal)
+        journal.database.problem = "database or disk is full"
+
+    @classmethod
+    def close(cls, journal: Journal) -> None:
+        assert isinstance(journal, kt.SqliteJournal)
+        journal.close()
+        rmtree(journal.path.parent, ignore_errors=True)
+
+
+@pytest.mark.real_time
+class TestMemoryJournal(JournalTCK):
+    @classmethod
+    def make_journal(cls) -> Journal:
+        return MemoryJournal()
+
+    @classmethod
+    def make_another(cls, journal: Journal) -> Journal:
+        assert isinstance(journal, MemoryJournal)
+        return journal.elsewhere()
+
+    @classmethod
+    def crash(cls, journal: Journal) -> None:
+        assert isinstance(journal, MemoryJournal)
+        journal.crash()
+
+    @classmethod
+    def fail(cls, journal: Journal) -> None:
+        assert isinstance(journal, MemoryJournal)
+        journal.fail("the disk is full")
