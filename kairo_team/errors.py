@@ -122,11 +122,11 @@ class RunExists(Misuse, ValueError):
 
 
 class RunNotFound(Misuse, KeyError):
-    """No run of that id in this runtime."""
+    """No run of that id in this runtime, or in a journal."""
 
-    def __init__(self, run_id: str, active: Iterable[str] = ()) -> None:
+    def __init__(self, run_id: str, active: Iterable[str] = (), *, place: str = "this runtime; running now") -> None:
         self.run_id = run_id
-        self.message = f"no run {run_id!r} in this runtime; running now: {known(active, none='none')}"
+        self.message = f"no run {run_id!r} in {place}: {known(active, none='none')}"
         super().__init__(self.message)
 
     def __str__(self) -> str:

@@ -239,6 +239,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: ANY.Runtime(gate=kt.ConsoleGate),
         "Runtime.gate: ConsoleGate is a class, not a gate: make one, ConsoleGate(...)",
     ),
+    "journal class": (
+        lambda: ANY.Runtime(journal=kt.SqliteJournal),
+        "Runtime.journal: SqliteJournal is a class, not a journal: make one, SqliteJournal(...)",
+    ),
+    "path for a journal": (
+        lambda: ANY.Runtime(journal="runs.db"),
+        "Runtime.journal must be a journal, such as kt.SqliteJournal(path), not 'runs.db'",
+    ),
     "gate not async": (
         lambda: ANY.Runtime(gate=Plain()),
         "Runtime.gate: Plain.decide is no async function: write async def decide(question)",

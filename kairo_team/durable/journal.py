@@ -307,7 +307,8 @@ class SqliteJournal:
     def _row(self, connection: sqlite3.Connection, run_id: str) -> Any:
         row = connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
-            raise RunNotFound(run_id)
+            known = connection.execute("SELECT run_id FROM run WHERE parent IS NULL")
+            raise RunNotFound(run_id, (one["run_id"] for one in known), place=f"journal {str(self.path)!r}, which has")
         return row
 
     def _state(self, connection: sqlite3.Connection, row: Any) -> str:

@@ -165,6 +165,8 @@ class Runtime:
         self.templates = dict(templates or {})
         if journal is not None:
             check_instance("Runtime.journal", "a journal", journal)
+            if not callable(getattr(journal, "begin", None)):
+                raise ValueError(f"Runtime.journal must be a journal, such as kt.SqliteJournal(path), not {journal!r}")
         self.store = journal
         """Where runs are recorded; None: in memory."""
         self.runs = Runs()
