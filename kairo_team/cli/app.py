@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import which
@@ -14,54 +11,44 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from kairo_team.cli.budgets import with_limits
 from kairo_team.cli.desk import Desk
 from kairo_team.cli.exits import QuietEnd
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.interrupts import LEFT
-from kairo_team.cli.job import USAGE_ERROR, Job
+from kairo_team.cli.job import USAGE_ERROR
+from kairo_team.cli.journal_commands import journal_app
 from kairo_team.cli.judge import judge_app
-from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
-from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.loading import read_spec
+from kairo_team.cli.options import (
+    EXIT_CODES,
+    BudgetOption,
+    Goal,
+    JournalOption,
+    JsonOption,
+    ModelOption,
+    TeamFile,
+)
+from kairo_team.cli.refusal import Refusal
+from kairo_team.cli.sources import demo_job, demo_source, file_source, loaded, recorded
 from kairo_team.cli.streams import tolerate_narrow_encodings
-from kairo_team.errors import KairoError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_DEMO: Final = "kairo_team.examples.release_notes"
 _DEMO_MODEL: Final = "local:smollm2"
 _SURVIVES: Final = "kairo_team.examples.survives"
-_EXIT_CODES: Final = (
-    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
-    "143 and 129 ended by SIGTERM and SIGHUP."
-)
 
 app = typer.Typer(
     name="kairo",
     help="Run a team of agents over a task graph, under a budget that holds.",
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 app.add_typer(judge_app, name="judge")
-
-TeamFile = Annotated[str, typer.Argument(metavar="FILE.py[:TEAM]", help="A Python file that builds a kt.Team.")]
-Goal = Annotated[
-    str | None, typer.Argument(metavar="GOAL", help="What to do; default: the file's `request` or `plan`.")
-]
-ModelOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Use this model in place of every model the team names.")
-]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option("--budget", metavar="LIMITS", help="Limits such as tokens=20000,seconds=110,dollars=0.05,loops=30."),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the result as one JSON document; everything else goes to stderr.")
-]
+app.add_typer(journal_app)
 
 
 @app.callback(invoke_without_command=True)
@@ -87,7 +74,7 @@ def _version() -> str:
         return "(not installed)"
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 def demo(
     context: typer.Context,
     *,
@@ -97,18 +84,14 @@ def demo(
     model: Annotated[str, typer.Option(metavar="NAME", help="The model that writes.")] = _DEMO_MODEL,
     json: JsonOption = False,
     budget: BudgetOption = None,
+    journal: JournalOption = None,
 ) -> int:
     """Have a team write release notes from a git history, on a model inside this process."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    if repo is not None and not repo.is_dir():
-        raise Refusal(f"--repo {str(repo)!r} is not a directory: give the path of a git repository")
-    try:
-        team, request, coordinator, note = import_module(_DEMO).build(repo=repo, model=model)
-    except (KairoError, ValueError, OSError) as error:
-        raise Refusal(f"the demo cannot be set up: {explain(error)}") from error
-    code = desk.run(Job(team, with_limits(request, budget), coordinator, note=note))
-    if not json:
+    with recorded(demo_job(repo, budget, model), journal, demo_source(model)) as job:
+        code = desk.run(job)
+    if not json and journal is None:
         desk.print_notice(f"see a run killed and resumed, and nothing paid twice: {_python()} -m {_SURVIVES}")
     return code
 
@@ -121,7 +104,7 @@ def _python() -> str:
     return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 def run(
     context: typer.Context,
     file: TeamFile,
@@ -130,12 +113,23 @@ def run(
     model: ModelOption = None,
     json: JsonOption = False,
     budget: BudgetOption = None,
+    journal: JournalOption = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")
+    ] = None,
 ) -> int:
-    """Run the team that a Python file builds, on a goal or on the file's own request or plan."""
+    """Run the team that a Python file builds, on a goal or on the file's own request or plan.
+
+    With a journal, Ctrl-C leaves the run interrupted: `kairo resume` goes on with it. A team without a gate of its own
+    then waits for answers to its questions: `kairo answer` gives them.
+    """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    with loaded(file, goal, budget, model) as job:
-        return desk.run(job)
+    with (
+        loaded(file, goal, budget, model) as job,
+        recorded(job, journal, file_source(file, goal, model), run_id) as kept,
+    ):
+        return desk.run(kept)
 
 
 @app.command(epilog="Exit codes: 0 it can start, 2 it cannot.")
@@ -175,16 +169,6 @@ def graph(
         return desk.graph(job, svg)
 
 
-@contextmanager
-def loaded(file: str, goal: str | None, budget: str | None = None, model: str | None = None) -> Generator[Job]:
-    """Build the job that a file and the command line describe; the file's own imports work inside the block."""
-    spec = read_spec(file)
-    with importable(spec.file):
-        module = load_module(spec.file)
-        team = find_team(module, spec)
-        yield Job(team, with_limits(find_request(module, team, goal), budget), model=model)
-
-
 def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:
     """Run the command that the arguments name and return its exit code; bad input is a sentence on stderr."""
     desk = desk or Desk()
@@ -202,7 +186,7 @@ def run_command(arguments: Sequence[str], desk: Desk | None = None) -> int:
         if "--json" in arguments:
             desk.begin(json=True)
         return desk.refuse(f"{complaint().rstrip('.')}; kairo --help and kairo COMMAND --help list what there is")
-    if code == LEFT:  # some versions of typer return it, some raise
+    if code == LEFT and not desk.has_shown:  # some versions of typer return it, some raise
         desk.print_notice("interrupted")
     return code if isinstance(code, int) else 0
 

@@ -36,6 +36,8 @@ class Desk:
         self._write: Callable[[str], None] | None = None
         self._json = False
         self._lost: OSError | None = None
+        self.has_shown = False
+        """The command has shown how its run ended."""
 
     @property
     def screen(self) -> Screen:
@@ -57,15 +59,18 @@ class Desk:
         """Run a job, show its result and return the exit code."""
         if job.note:
             self.screen.print_text(job.note)
+        if job.journal is not None and job.go_on is None:
+            self.screen.print_text(f"run {job.request.run_id} is recorded in {job.journal.path}")
         self._warn_of_unreplaced(job)
-        result, code = execute(job, self.screen, keep_on=self._write is not None)
+        ended = execute(job, self.screen, keep_on=self._write is not None)
         if self._write is not None:
-            self._put(write_result(job, result, code))
-        if result.refused:
-            self.print_notice(f"nothing was started: {result.error}")
+            self._put(write_result(job, ended))
+        if ended.result.refused:
+            self.print_notice(f"nothing was started: {ended.result.error}")
         elif self._write is None:
-            show_result(result, self.screen)
-        return code
+            show_result(ended, self.screen)
+        self.has_shown = True
+        return ended.code
 
     def check(self, job: Job) -> int:
         """Show whether a job can start and how its budget would be split; return the exit code."""

@@ -3,8 +3,8 @@
 The keys are the same for every end of the run:
 
 - `run_id`, `team`, `goal`: strings; null when no run was built
-- `status`: "completed", "degraded", "failed", "timeout", "cancelled" or "suspended"; "refused" when nothing was
-  started
+- `status`: "completed", "degraded", "failed", "timeout", "cancelled" or "suspended"; "interrupted" for a run that was
+  stopped and that its journal can go on with; "refused" when nothing was started
 - `exit_code`: the program's
 - `output`: the result text, null unless the run is completed or degraded; `partial_output`: what was finished and kept
   in a run without an output, or null; `error`: why it did not complete, or null
@@ -16,6 +16,8 @@ The keys are the same for every end of the run:
   `children` ...
 - `duration`: seconds; `warnings`: sentences; `halt`: why the team's budget stopped it, or null
 - `note`: a remark on the input, or null
+- `go_on`: the commands that go on with the run, to answer its questions and, the last one, to resume it; empty when it
+  has ended or has no journal
 """
 
 from __future__ import annotations
@@ -23,24 +25,29 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.cli.run_table import INTERRUPTED
 from kairo_team.engine.preflight import PlanCheck
 from kairo_team.results import TeamResult, adapter
 
 if TYPE_CHECKING:
-    from kairo_team.cli.job import Job
+    from kairo_team.cli.job import Ended, Job
 
 _KEYS: Final = (
     "run_id", "team", "goal", "status", "exit_code", "output", "partial_output", "error", "outcomes", "usage", "budget",
-    "duration", "warnings", "halt", "note",
+    "duration", "warnings", "halt", "note", "go_on",
 )  # fmt: skip
-_LISTS: Final = {"outcomes", "warnings"}
+_LISTS: Final = {"outcomes", "warnings", "go_on"}
 
 
-def write_result(job: Job, result: TeamResult, exit_code: int) -> str:
+def write_result(job: Job, ended: Ended) -> str:
     """Write the document of a run."""
+    result = ended.result
     body: dict[str, Any] = adapter(TeamResult).dump_python(result, mode="json", fallback=repr)
     body |= {"team": job.team.name, "goal": job.request.goal, "note": job.note}
-    body |= {"output": result.output, "partial_output": result.partial_output, "exit_code": exit_code}
+    body |= {"output": result.output, "partial_output": result.partial_output, "exit_code": ended.code}
+    body["go_on"] = list(ended.go_on)
+    if ended.interrupted:
+        body["status"] = INTERRUPTED
     if result.refused:
         body["status"] = "refused"
     return _write(body)

@@ -12,8 +12,8 @@ from types import FrameType
 from typing import Any, Final, Self
 
 from kairo_team.engine.runtime import Runtime
-from kairo_team.errors import RunFinished, RunNotFound
-from kairo_team.events import Event, TeamStarted
+from kairo_team.errors import Misuse
+from kairo_team.events import Event, TeamResumed, TeamStarted
 
 NOTICE: Final = "stopping ... press Ctrl-C again to exit at once"
 LEFT_BY_SIGNAL: Final = 128
@@ -34,15 +34,19 @@ Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 class Interrupts:
     """Handles the signals in its `with` block. Also a subscriber: a run that begins after a signal ends at once.
 
+    A run with a journal on disk is interrupted, so that it can go on; any other is cancelled.
+
     After a first signal the handlers stay, so that a second Ctrl-C exits the program at any point. A second SIGTERM or
     SIGHUP changes nothing: programs that stop others often send them twice.
     """
 
-    def __init__(self, runtime: Runtime, notify: Callable[[str], object]) -> None:
+    def __init__(self, runtime: Runtime, notify: Callable[[str], object], last_line: str = "") -> None:
+        """`notify` prints a notice, `last_line` is printed when the program is left in the middle of the run."""
         self.exit_code: int | None = None
         """The exit code after SIGTERM (143) or SIGHUP (129); None: the run's status decides it."""
         self._runtime = runtime
         self._notify = notify
+        self._last_line = last_line
         self._reason: str | None = None
         self._before: dict[int, Handler] = {}
 
@@ -64,20 +68,24 @@ class Interrupts:
 
     def __call__(self, event: Event) -> None:
         """End a run that begins after it was to be stopped."""
-        if self._reason is not None and isinstance(event, TeamStarted):
+        if self._reason is not None and isinstance(event, TeamStarted | TeamResumed):
             self.stop(self._reason)
 
     def stop(self, reason: str) -> None:
-        """Kill the runs; from any thread or signal handler."""
+        """Stop the runs; from any thread or signal handler."""
         self._reason = reason
         for run_id in self._runtime.runs:
-            with suppress(RunFinished, RunNotFound):
-                self._runtime.runs[run_id].cancel(reason)
+            with suppress(Misuse):  # it has ended meanwhile
+                run = self._runtime.runs[run_id]
+                if self._runtime.store is None:
+                    run.cancel(reason)
+                else:
+                    run.interrupt(reason)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             if self._reason is not None:
-                leave(LEFT)
+                leave(LEFT, self._last_line)
             self.stop(_SIGNALS[number])
             self._notify(NOTICE)
         elif self.exit_code is None:
@@ -87,7 +95,7 @@ class Interrupts:
             self._notify(f"stopping: {_SIGNALS[number]}")
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
-        leave(self.exit_code or LEFT)
+        leave(self.exit_code or LEFT, self._last_line)
 
 
 def _set_alarm(seconds: float, handler: Handler = signal.SIG_IGN) -> None:
@@ -97,11 +105,14 @@ def _set_alarm(seconds: float, handler: Handler = signal.SIG_IGN) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def leave(code: int) -> None:
+def leave(code: int, last_line: str = "") -> None:
     """End the process now with an exit code: nothing is waited for, nothing is cleaned up but the cursor."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):
             if stream is not None and stream.isatty():
                 os.write(stream.fileno(), _SHOW_CURSOR)
                 break
+    if last_line:
+        with suppress(OSError, ValueError, AttributeError):
+            os.write(sys.__stderr__.fileno(), f"{last_line}\n".encode())  # type: ignore[union-attr]  # None is suppressed
     os._exit(code)

@@ -9,17 +9,20 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
 from kairo_team import api as front
 from kairo_team._util.masking import masked
-from kairo_team.cli.interrupts import Interrupts
+from kairo_team.cli.interrupts import LEFT, Interrupts
+from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.durable.journal import SqliteJournal
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.runtime import Runtime
-from kairo_team.errors import KairoError
+from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError, Misuse, PlanMismatch, RunExists
+from kairo_team.gates import DeferGate
 from kairo_team.models.fallback import Fallback
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
@@ -29,6 +32,7 @@ from kairo_team.views.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kairo_team.budget import Budget
     from kairo_team.cli.streams import Screen
     from kairo_team.contracts import Subscriber, TeamCoordinator
     from kairo_team.engine.preflight import PlanCheck
@@ -45,13 +49,24 @@ EXIT_CODES: Final = {
 
 USAGE_ERROR: Final = 2
 
+_NOT_RESUMED: Final = (Misuse, InsufficientBudget, HaltError, JournalError)
+"""What `Runtime.resume` raises for a run that it leaves as it is."""
 _MOST_OWNERS: Final = 4
 """How many owners of a model object one sentence names."""
 
 
+class GoOn(NamedTuple):
+    """How a recorded run goes on, as `Runtime.resume` takes it."""
+
+    take_over: bool = False
+    allow_changes: Sequence[str] = ()
+    budget: Budget | None = None
+    """Replaces the run's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run to make."""
+    """One run to make, or to go on with."""
 
     team: Team
     request: TeamExecutionRequest
@@ -61,28 +76,66 @@ class Job:
     """Takes the place of every model named in the team."""
     note: str | None = None
     """A remark on the input, for the reader."""
+    journal: SqliteJournal | None = None
+    """Records the run; None leaves that to the team's own runtime."""
+    go_on: GoOn | None = None
+    """Set for a recorded run that goes on; `request` is the one it was begun with."""
 
 
-def execute(job: Job, screen: Screen, *, keep_on: bool) -> tuple[TeamResult, int]:
-    """Run the job to its end and return its result, however it ended, and the exit code.
+class Ended(NamedTuple):
+    """How a job ended."""
+
+    result: TeamResult
+    code: int
+    """The program's exit code."""
+    interrupted: bool = False
+    """It was stopped, and its journal can go on with it."""
+    go_on: Sequence[str] = ()
+    """The commands that go on with it, the last one resumes it."""
+
+
+def execute(job: Job, screen: Screen, *, keep_on: bool) -> Ended:
+    """Run the job to its end, however it ends.
 
     With `keep_on` the run goes on when the output is no longer read; else it is stopped.
     """
     view = _view(job, screen)
     subscribers: list[Subscriber] = [view]
     runtime = _runtime(job, subscribers)
-    found = check(job, runtime)
-    if not found.ok:
-        raise Refusal(f"nothing was started: {'; '.join(found.problems)}")
-    interrupts = Interrupts(runtime, view.notify)
+    if job.go_on is None:
+        found = check(job, runtime)
+        if not found.ok:
+            raise Refusal(f"nothing was started: {'; '.join(found.problems)}")
+    interrupts = Interrupts(runtime, view.notify, _last_line(job))
     runtime.subscribers = (*runtime.subscribers, interrupts)
     if not keep_on:
         screen.on_lost = lambda: interrupts.stop("the output was closed")
     with plain_log(), interrupts, view:
         result = _run(replace(job, team=replace(job.team, runtime=None)), runtime)
     if result.refused:
-        return result, USAGE_ERROR
-    return result, interrupts.exit_code or EXIT_CODES[result.status]
+        return Ended(result, USAGE_ERROR)
+    state, commands = _standing(job, runtime)
+    interrupted = result.status is TeamStatus.CANCELLED and state == "interrupted"
+    code = LEFT if interrupted else EXIT_CODES[result.status]
+    return Ended(result, interrupts.exit_code or code, interrupted, commands)
+
+
+def _last_line(job: Job) -> str:
+    """Return the command that goes on with the run when it is left in the middle; empty where none does."""
+    return "" if job.journal is None else command("resume", quoted(job.request.run_id), journal=job.journal)
+
+
+def _standing(job: Job, runtime: Runtime) -> tuple[str, list[str]]:
+    """Return the run's state in its journal, once this process has left it, and the commands that go on with it."""
+    journal = runtime.store
+    if not isinstance(journal, SqliteJournal):
+        return "", []
+    try:
+        journal.close()
+        run = journal.show(job.request.run_id)
+        return run.state, go_on_commands(journal, run)
+    except KairoError:  # it never began, or the disk is broken: the result says so
+        return "", []
 
 
 def check(job: Job, runtime: Runtime | None = None) -> PlanCheck:
@@ -92,10 +145,16 @@ def check(job: Job, runtime: Runtime | None = None) -> PlanCheck:
 
 
 def _run(job: Job, runtime: Runtime) -> TeamResult:
-    call = partial(front.run, job.team, job.request, coordinator=job.coordinator, runtime=runtime)
     try:
-        result: Any = anyio.run(call)
-    except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001 - whatever the plug-ins raise is shown
+        result: Any = anyio.run(_call(job, runtime))
+    except (Exception, BaseExceptionGroup, SystemExit) as error:
+        if isinstance(error, RunExists) and job.journal is not None:
+            there = command("show", quoted(error.run_id), journal=job.journal)
+            raise Refusal(
+                f"run {error.run_id!r} is recorded already: give --run-id another id; {there} shows it"
+            ) from error
+        if job.go_on is not None and isinstance(error, _NOT_RESUMED):
+            raise Refusal(_explain_not_resumed(error)) from error
         return TeamResult(job.request.run_id, TeamStatus.FAILED, error=masked(f"the run broke off: {explain(error)}"))
     if isinstance(result, TeamResult):
         return result
@@ -103,10 +162,29 @@ def _run(job: Job, runtime: Runtime) -> TeamResult:
     return TeamResult(job.request.run_id, TeamStatus.FAILED, error=wrong)
 
 
+def _call(job: Job, runtime: Runtime) -> Any:
+    if job.go_on is None:
+        return partial(front.run, job.team, job.request, coordinator=job.coordinator, runtime=runtime)
+    how = job.go_on._asdict()
+    return partial(runtime.resume, job.request.run_id, job.team, coordinator=job.coordinator, **how)
+
+
+def _explain_not_resumed(error: BaseException) -> str:
+    if isinstance(error, PlanMismatch):
+        return f"{explain(error)}; --allow-change {quoted(error.field)} goes on with what there is now"
+    return explain(error)
+
+
 def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
-    """Return a runtime for the run; the settings of the team's own are kept."""
+    """Return a runtime for the run; the settings of the team's own are kept.
+
+    Questions of a recorded run that nobody could be asked wait in the journal for `kairo answer`.
+    """
     own: Runtime = job.team.runtime or Runtime()
     runtime = own.with_subscribers(subscribers)
+    runtime.store = job.journal or runtime.store
+    if runtime.store is not None and runtime.gate is None:
+        runtime.gate = DeferGate()
     if job.model is None:
         return runtime
     runtime.models = ModelResolver({"*": job.model})

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kairo_team._util.terminal import BAR, barred, clean
 from kairo_team.cli.budget_table import draw_tree
+from kairo_team.cli.run_table import INTERRUPTED, show_commands
 from kairo_team.results import TeamStatus
 from kairo_team.tasks import TaskStatus
 from kairo_team.verdicts import VerdictOutcome
@@ -19,6 +20,7 @@ from kairo_team.views.text import count, describe_verdict, one_line
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetNode
+    from kairo_team.cli.job import Ended
     from kairo_team.cli.streams import Screen
     from kairo_team.results import TaskOutcome, TeamResult
 
@@ -46,13 +48,14 @@ _MOST_NODES: Final = 80
 """Lines of a budget tree beyond which the tasks in it are counted."""
 _KEPT_LINES: Final = 12
 _LATER: Final = (
-    "this command cannot take the answer later: decide at the terminal with a ConsoleGate, or go on in a program of "
-    "your own with Runtime.answer and Runtime.resume"
+    "without a journal the answer cannot come later: run it with --journal runs.db, decide at the terminal with a "
+    "ConsoleGate, or go on in a program of your own with Runtime.answer and Runtime.resume"
 )
 
 
-def show_result(result: TeamResult, screen: Screen) -> None:
-    """Print a run's result; its status comes last, next to the prompt."""
+def show_result(ended: Ended, screen: Screen) -> None:
+    """Print a run's result; its status comes last, next to the prompt, and below it the commands that go on with it."""
+    result = ended.result
     _show_output(result, screen)
     _show_tasks(result, screen)
     if result.partial_output is None:
@@ -60,7 +63,8 @@ def show_result(result: TeamResult, screen: Screen) -> None:
     _show_warnings(result, screen)
     if result.budget is not None:
         _show_budget(result.budget, screen)
-    _show_status(result, screen)
+    _show_status(ended, screen)
+    show_commands(ended.go_on, screen)
 
 
 def _head(title: str, screen: Screen) -> None:
@@ -183,15 +187,17 @@ def _size(node: BudgetNode) -> int:
     return 1 + sum(map(_size, node.children))
 
 
-def _show_status(result: TeamResult, screen: Screen) -> None:
-    line = Text(result.status.value.upper(), style=f"bold {_COLOURS[result.status]}")
+def _show_status(ended: Ended, screen: Screen) -> None:
+    result = ended.result
+    word = INTERRUPTED if ended.interrupted else result.status.value
+    line = Text(word.upper(), style=f"bold {_COLOURS[result.status]}")
     line.append(f"  after {result.duration:.1f} s, {result.usage}", style="not bold default")
     screen.print_text()
     screen.show(line, soft_wrap=not screen.watched)
     reason = describe_reason(result)
-    if reason:
+    if reason and reason != word:
         _indented(reason, screen)
-    if result.status is TeamStatus.SUSPENDED:
+    if result.status is TeamStatus.SUSPENDED and not ended.go_on:
         _indented(_LATER, screen)
 
 

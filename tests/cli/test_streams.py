@@ -44,7 +44,7 @@ def test_the_document_has_the_documented_keys(kairo_json: Any) -> None:
     document = said.document
     assert list(document) == [
         "run_id", "team", "goal", "status", "exit_code", "output", "partial_output", "error", "outcomes", "usage",
-        "budget", "duration", "warnings", "halt", "note",
+        "budget", "duration", "warnings", "halt", "note", "go_on",
     ]  # fmt: skip
     assert (document["team"], document["goal"]) == ("newsroom", "Explain tides.")
     assert (document["status"], document["exit_code"], document["error"]) == ("completed", 0, None)

@@ -1,0 +1,113 @@
+"""The journal that a command is given, a run in it, and the commands that go on with it."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kairo_team._util.terminal import clean
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.durable.journal import SqliteJournal
+from kairo_team.errors import JournalError, Misuse, RunNotFound
+
+if TYPE_CHECKING:
+    from kairo_team.human import HumanRequest
+    from kairo_team.recorded import RecordedRun
+
+_LEAST_PREFIX: Final = 4
+"""Characters of a run's id that stand for it."""
+_MOST_CLOSE: Final = 3
+_NO_JOURNAL: Final = (
+    "this command needs the journal in which runs are recorded: name its file with --journal runs.db, or in the "
+    "environment variable KAIRO_JOURNAL"
+)
+
+
+@contextmanager
+def opened(path: Path | None) -> Generator[SqliteJournal]:
+    """Open the journal that is there; a `Refusal` for one that is missing or cannot be used, also inside the block."""
+    if path is None:
+        raise Refusal(_NO_JOURNAL)
+    if not path.is_file():
+        raise Refusal(f"there is no journal {str(path)!r}: kairo run FILE.py --journal {quoted(path)} begins one")
+    with made(path) as journal:
+        yield journal
+
+
+@contextmanager
+def made(path: Path, source: Mapping[str, str] | None = None) -> Generator[SqliteJournal]:
+    """Open a journal, a new one if there is none; `source` says how its new runs were started."""
+    try:
+        journal = SqliteJournal(path, source=source)
+        try:
+            yield journal
+        finally:
+            journal.close()
+    except (JournalError, Misuse) as error:
+        raise Refusal(explain(error)) from error
+
+
+def find_run(journal: SqliteJournal, text: str) -> RecordedRun:
+    """Return the run of an id, or the only one whose id begins so; a `Refusal` names ids that are close."""
+    try:
+        return journal.show(text)
+    except RunNotFound:
+        runs = {run.run_id: run for run in journal.runs()}
+    matching = [name for name in runs if name.startswith(text)] if len(text) >= _LEAST_PREFIX else []
+    if len(matching) == 1:
+        return runs[matching[0]]
+    close = matching[:_MOST_CLOSE] or difflib.get_close_matches(text, runs, _MOST_CLOSE)
+    wrong = f"{len(matching)} runs in {journal.path} begin with {text!r}" if matching else ""
+    hint = f": did you mean {' or '.join(close)}?" if close else ""
+    where = command("runs", journal=journal)
+    raise Refusal(f"{wrong or f'there is no run {text!r} in {journal.path}'}{hint or ':'} {where} lists them")
+
+
+def find_question(questions: tuple[HumanRequest, ...], run_id: str, text: str | None) -> HumanRequest:
+    """Return the question of an id, which may be without the run's, or the only open one if none is named."""
+    ids = [short_id(question, run_id) for question in questions]
+    if not questions:
+        raise Refusal(f"run {run_id} has no open question")
+    if text is None and len(questions) == 1:
+        return questions[0]
+    listed = ", ".join(map(quoted, ids))
+    if text is None:
+        raise Refusal(f"run {run_id} has {len(ids)} open questions: name one of {listed}")
+    for question, short in zip(questions, ids, strict=True):
+        if text in (question.id, short):
+            return question
+    raise Refusal(f"run {run_id} has no open question {text!r}; open: {listed}")
+
+
+# ---------------------------------------------------------------- what goes on
+
+
+def quoted(text: object) -> str:
+    """Return a word as the shell takes it, harmless for a terminal."""
+    return clean(shlex.quote(str(text))).replace("\n", "?")
+
+
+def command(name: str, *words: str, journal: SqliteJournal) -> str:
+    """Return the command line of a command on a journal."""
+    return " ".join(["kairo", name, *words, "--journal", quoted(journal.path)])
+
+
+def go_on_commands(journal: SqliteJournal, run: RecordedRun) -> list[str]:
+    """Return the commands that answer a run's questions and the one that resumes it; none where it cannot go on."""
+    if run.state not in ("suspended", "interrupted"):
+        return []
+    name = quoted(run.run_id)
+    questions = [quoted(short_id(one, run.run_id)) for one in journal.pending(run.run_id)]
+    words = [[name, one] for one in questions] if len(questions) > 1 else [[name]] * len(questions)
+    answers = [command("answer", *one, "approve", journal=journal) for one in words]
+    file = [] if run.source else ["FILE.py"]
+    return [*answers, command("resume", name, *file, journal=journal)]
+
+
+def short_id(question: HumanRequest, run_id: str) -> str:
+    """Return the id of a question without the run's."""
+    return question.id.removeprefix(f"{run_id}:")

@@ -1,0 +1,33 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
+    "130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM and SIGHUP."
+)
+
+TeamFile = Annotated[str, typer.Argument(metavar="FILE.py[:TEAM]", help="A Python file that builds a kt.Team.")]
+Goal = Annotated[
+    str | None, typer.Argument(metavar="GOAL", help="What to do; default: the file's `request` or `plan`.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Use this model in place of every model the team names.")
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="LIMITS", help="Limits such as tokens=20000,seconds=110,dollars=0.05,loops=30."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the result as one JSON document; everything else goes to stderr.")
+]
+JournalOption = Annotated[
+    Path | None,
+    typer.Option("--journal", metavar="FILE", envvar="KAIRO_JOURNAL", help="The journal in which runs are recorded."),
+]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or how it begins.")]

@@ -1,0 +1,159 @@
+"""How a recorded run stands: its limits, its tasks, and its calls summed up."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from kairo_team.budget import Budget, Usage
+from kairo_team.durable.codec import CorruptRecord, decode
+from kairo_team.engine.budget_split import root_budget
+from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.results import TaskOutcome
+from kairo_team.tasks import TaskGraph, TaskStatus
+
+if TYPE_CHECKING:
+    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.human import HumanRequest
+    from kairo_team.recorded import RecordedCall, RecordedRun
+    from kairo_team.results import TeamResult
+    from kairo_team.team import TeamExecutionRequest
+
+_PLAN: Final = "graph"
+_AT_WORK: Final = ("running", "interrupted")
+_WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
+
+
+class TaskStanding(NamedTuple):
+    """How a task of a recorded run stands."""
+
+    task_id: str
+    status: str
+    """A task's status; `running` or `interrupted` for one that has made calls and has not ended."""
+    member: str | None
+    outcome: TaskOutcome | None
+    """How it ended, or waits."""
+
+
+class CallSum(NamedTuple):
+    """The calls of one model or tool."""
+
+    what: str
+    """`model` or `tool`."""
+    name: str
+    calls: int
+    in_doubt: int
+    usage: Usage
+
+
+class RunRecord(NamedTuple):
+    """A recorded run, all that is shown of it."""
+
+    run: RecordedRun
+    budget: Budget | None
+    """Its limits; None when they cannot be read."""
+    tasks: tuple[TaskStanding, ...]
+    calls: tuple[CallSum, ...]
+    in_doubt: tuple[RecordedCall, ...]
+    questions: tuple[HumanRequest, ...]
+    error: str | None
+    """Why it did not complete."""
+
+
+def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
+    """Read how a run stands."""
+    steps = dict(_steps(journal, run.run_id))
+    calls, in_doubt = journal.calls(run.run_id), journal.in_doubt(run.run_id)
+    result = None if run.state in _AT_WORK else _result(journal, run.run_id)
+    ends = [one for one in steps.values() if isinstance(one, TaskOutcome)] if result is None else result.outcomes
+    return RunRecord(
+        run,
+        _limits(journal, run, steps),
+        tuple(_tasks(run, steps.get(_PLAN), ends, _begun(journal, run.run_id, calls))),
+        tuple(_sums(calls, in_doubt)),
+        in_doubt,
+        journal.pending(run.run_id),
+        None if result is None else result.error,
+    )
+
+
+def recorded_request(journal: SqliteJournal, run_id: str) -> TeamExecutionRequest:
+    """Return the request that a run was begun with, and its limits as they were raised since."""
+    with journal.database.reading() as connection:
+        row = connection.execute("SELECT request FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        return cast("TeamExecutionRequest", decode(row["request"]))
+
+
+def _steps(journal: SqliteJournal, run_id: str) -> Iterator[tuple[str, object]]:
+    """Go through the plan, the ends of tasks and the raised budget; one that cannot be read here is left out."""
+    sql = "SELECT key, value FROM step WHERE run_id = ? AND (key IN (?, ?) OR key LIKE 'outcome:%') ORDER BY id"
+    with journal.database.reading() as connection:
+        for row in connection.execute(sql, (run_id, _PLAN, RAISED_BUDGET)):
+            found = _decoded(row["value"])
+            if found is not None:
+                yield row["key"], found
+
+
+def _decoded(text: str | None) -> Any:
+    """Return a recorded value; None for one whose classes are not importable here."""
+    try:
+        return None if text is None else decode(text)
+    except CorruptRecord:
+        return None
+
+
+def _limits(journal: SqliteJournal, run: RecordedRun, steps: dict[str, object]) -> Budget | None:
+    raised = steps.get(RAISED_BUDGET)
+    if isinstance(raised, Budget):
+        return raised
+    try:
+        return root_budget(recorded_request(journal, run.run_id).config)
+    except CorruptRecord:
+        return None
+
+
+def _tasks(
+    run: RecordedRun, plan: object, ends: Iterable[TaskOutcome], begun: Mapping[str, str | None]
+) -> Iterator[TaskStanding]:
+    """Go through the tasks in the plan's order, then through those that an earlier plan had."""
+    ended = {one.task_id: one for one in ends}
+    planned = [task.id for task in plan.tasks] if isinstance(plan, TaskGraph) else []
+    for task_id in dict.fromkeys([*planned, *ended]):
+        outcome = ended.get(task_id)
+        is_open = outcome is None or outcome.status in _WAITING
+        if is_open and task_id in begun and run.state in _AT_WORK:
+            yield TaskStanding(task_id, run.state, begun[task_id], None)
+        elif outcome is not None:
+            yield TaskStanding(task_id, outcome.status.value, outcome.member, outcome)
+        else:
+            yield TaskStanding(task_id, TaskStatus.PENDING.value, None, None)
+
+
+def _begun(journal: SqliteJournal, run_id: str, calls: Sequence[RecordedCall]) -> dict[str, str | None]:
+    """Return the members of the tasks in which a call was made, or a run inside was begun."""
+    begun = {call.task_id: call.member for call in calls if call.run_id == run_id and call.task_id is not None}
+    with journal.database.reading() as connection:
+        inside = connection.execute("SELECT parent_step, parent_member FROM run WHERE parent = ?", (run_id,)).fetchall()
+    for row in inside:
+        _, _, rest = str(row["parent_step"]).split(":", 2)  # attempt:<plan>:<task>:<number>
+        begun[rest.rpartition(":")[0]] = row["parent_member"]
+    return begun
+
+
+def _sums(calls: Sequence[RecordedCall], in_doubt: Sequence[RecordedCall]) -> Iterator[CallSum]:
+    """Go through the models, then the tools, those called most first."""
+    made_of: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
+    for call in calls:
+        made_of[call.what, call.name].append(call)
+    doubts = Counter((call.what, call.name) for call in in_doubt)
+    for (what, name), made in sorted(made_of.items(), key=lambda one: (one[0][0], -len(one[1]), one[0][1])):
+        doubtful = doubts[what, name]
+        yield CallSum(what, name, len(made), doubtful, sum((one.usage for one in made), Usage()))
+
+
+def _result(journal: SqliteJournal, run_id: str) -> TeamResult | None:
+    """Return how a run's last session ended; None where that cannot be read."""
+    with journal.database.reading() as connection:
+        row = connection.execute("SELECT result FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    return cast("TeamResult | None", _decoded(row["result"]))

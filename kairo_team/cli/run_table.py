@@ -1,0 +1,243 @@
+"""Recorded runs for people and programs: the table of `kairo runs`, and what `kairo show` shows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from kairo_team._util.terminal import barred
+from kairo_team.budget import Budget
+from kairo_team.cli.journals import short_id
+from kairo_team.human import HumanRequest
+from kairo_team.results import adapter
+from kairo_team.views.text import count, one_line
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Usage
+    from kairo_team.cli.run_record import CallSum, RunRecord, TaskStanding
+    from kairo_team.cli.streams import Screen
+    from kairo_team.recorded import RecordedCall, RecordedRun
+
+INTERRUPTED: Final = "interrupted"
+"""The state of a run that can go on, whose process is gone."""
+_HEADS: Final = ("run", "state", "team", "used", "begun", "goal")
+_COLOURS: Final = {
+    "running": "cyan",
+    "suspended": "yellow",
+    "interrupted": "yellow",
+    "cancelled": "yellow",
+    "completed": "green",
+    "degraded": "yellow",
+    "failed": "red",
+    "timeout": "red",
+}
+_WORDS: Final = {"completed": "done", "pending": "waits"}
+"""States of tasks in other words, as the report of a run has them."""
+_LONGEST: Final = 24
+"""Characters of a team's name in the table."""
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_MOST_LISTED: Final = 60
+"""Tasks, and calls in doubt, that are shown each."""
+
+
+def age(seconds: float) -> str:
+    """Write how long something is ago: `12 s`, `5 min`, `3 h`, `40 d`."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds / size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+# ---------------------------------------------------------------- kairo runs
+
+
+def show_runs(runs: Sequence[RecordedRun], screen: Screen) -> None:
+    """Print a line for each run."""
+    now = time.time()
+    rows = [_HEADS, *(_row(run, now) for run in runs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    for number, row in enumerate(rows):
+        line = Text("  ".join(f"{cell:{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip())
+        if number:
+            line.stylize(_COLOURS.get(row[1], ""), widths[0] + 2, widths[0] + 2 + len(row[1]))
+        else:
+            line.stylize("bold")
+        screen.show(line, **screen.uncut)
+
+
+def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
+    spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
+    begun = f"{age(now - run.started_at)} ago"
+    return (one_line(run.run_id), run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal))
+
+
+def runs_document(runs: Sequence[RecordedRun]) -> str:
+    """Write the document of `kairo runs`."""
+    return json.dumps({"runs": [_run(run) for run in runs], "exit_code": 0}, indent=2) + "\n"
+
+
+def _run(run: RecordedRun) -> dict[str, Any]:
+    return run._asdict() | {
+        "source": dict(run.source),
+        "usage": _plain(run.usage),
+        "started_at": _at(run.started_at),
+        "updated_at": _at(run.updated_at),
+    }
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _plain(value: Usage | Budget) -> Any:
+    return adapter(type(value)).dump_python(value, mode="json")
+
+
+# ---------------------------------------------------------------- kairo show
+
+
+def show_record(record: RunRecord, go_on: Sequence[str], screen: Screen) -> None:
+    """Print how a run stands; the command that goes on with it comes last."""
+    _show_head(record, screen)
+    _show_tasks(record.tasks, screen)
+    _show_calls(record.calls, screen)
+    _show_doubts(record.in_doubt, screen)
+    for question in record.questions:
+        show_question(question, record.run.run_id, screen)
+    show_commands(go_on, screen)
+
+
+def _show_head(record: RunRecord, screen: Screen) -> None:
+    run, now = record.run, time.time()
+    line = Text(f"{one_line(run.run_id)}  ")
+    line.append(run.state.upper(), style=f"bold {_COLOURS.get(run.state, '')}")
+    screen.show(line, soft_wrap=True)
+    screen.print_text(f"  {one_line(run.team)}: {one_line(run.goal)}")
+    if run.forked_from is not None:
+        screen.print_text(f"  a fork of run {one_line(run.forked_from)}")
+    touched = age(now - run.updated_at)
+    screen.print_text(
+        f"  begun {age(now - run.started_at)} ago, last written {touched} ago, worked {run.seconds:.1f} s"
+    )
+    screen.print_text(f"  used {run.usage}{_limits(record.budget)}")
+    if record.error:
+        screen.print_text(f"  {one_line(record.error)}")
+
+
+def _limits(budget: Budget | None) -> str:
+    if budget is None:
+        return ""
+    found = [(one.name.replace("_", " "), getattr(budget, one.name)) for one in fields(budget)]
+    limits = [f"${limit}" if name == "dollars" else f"{limit:,} {name}" for name, limit in found if limit is not None]
+    return f"; limits: {', '.join(limits)}" if limits else "; no limit"
+
+
+def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen) -> None:
+    if not tasks:
+        return
+    _head("Tasks", screen)
+    longest = max(len(one_line(task.task_id)) for task in tasks)
+    for task in tasks[:_MOST_LISTED]:
+        screen.show(_task_line(task, longest), **screen.uncut)
+        error = task.outcome.error if task.outcome is not None else None
+        if error:
+            screen.print_text(f"      {one_line(error)}", "dim")
+    if len(tasks) > _MOST_LISTED:
+        screen.print_text(f"  and {count(len(tasks) - _MOST_LISTED, 'more task')} (--json has them all)", "dim")
+
+
+def _task_line(task: TaskStanding, longest: int) -> Text:
+    line = Text(f"  {one_line(task.task_id):{longest}}  ")
+    line.append(f"{_WORDS.get(task.status, task.status):11}", style=_COLOURS.get(task.status, ""))
+    outcome = task.outcome
+    tried = count(outcome.attempts, "attempt") if outcome is not None and outcome.attempts else ""
+    spent = count(outcome.usage.tokens, "token") if outcome is not None and outcome.usage.tokens else ""
+    line.append(f"  {tried:11}  {spent:>13}  {one_line(task.member or '')}")
+    line.rstrip()
+    return line
+
+
+def _show_calls(calls: Sequence[CallSum], screen: Screen) -> None:
+    if not calls:
+        return
+    _head("Calls", screen)
+    longest = max(len(one_line(one.name)) for one in calls)
+    for one in calls:
+        doubt = f", {one.in_doubt} in doubt" if one.in_doubt else ""
+        spent = f"  {one.usage}" if one.what == "model" else ""
+        line = f"  {one.what:5}  {one_line(one.name):{longest}}  {count(one.calls, 'call')}{doubt}{spent}"
+        screen.show(Text(line.rstrip()), **screen.uncut)
+
+
+def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
+    if not calls:
+        return
+    _head("In doubt: sent, and nobody saw the answer; charged in full", screen)
+    for one in calls[:_MOST_LISTED]:
+        where = f" in task {one_line(one.task_id)!r}" if one.task_id is not None else ""
+        screen.print_text(f"  {one.what} {one_line(one.name)}{where}, sent at {_at(one.sent_at)}: {one.usage}")
+    if len(calls) > _MOST_LISTED:
+        screen.print_text(f"  and {len(calls) - _MOST_LISTED:,} more (--json has them all)", "dim")
+
+
+def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
+    """Print a question; each line that a member wrote has a bar in front of it."""
+    _head(f"Question {one_line(short_id(question, run_id))}", screen)
+    screen.print_text(f"  {one_line(question.text)}")
+    if question.subject:
+        screen.print_text(barred(question.subject))
+    for finding in question.findings:
+        screen.print_text(f"  - {one_line(finding.observed or finding.id)}")
+    for answer, follows in question.consequences.items():
+        screen.print_text(f"  {answer}: {one_line(follows)}")
+
+
+def show_commands(commands: Sequence[str], screen: Screen) -> None:
+    """Print the commands that go on with a run, each in one line, so that it can be copied."""
+    if not commands:
+        return
+    asks = len(commands) > 1
+    screen.print_text()
+    screen.print_text("answer with approve, revise or reject, then go on with:" if asks else "go on with:")
+    for one in commands:
+        screen.show(Text(f"  {one}"), soft_wrap=True)
+
+
+def _head(title: str, screen: Screen) -> None:
+    screen.print_text()
+    screen.print_text(title, "bold")
+
+
+def record_document(record: RunRecord, go_on: Sequence[str]) -> str:
+    """Write the document of `kairo show`: what `kairo runs` has of a run, and how it stands."""
+    body = _run(record.run) | {
+        "budget": None if record.budget is None else _plain(record.budget),
+        "error": record.error,
+        "tasks": [_task(one) for one in record.tasks],
+        "calls": [one._asdict() | {"usage": _plain(one.usage)} for one in record.calls],
+        "in_doubt": [
+            asdict(one) | {"usage": _plain(one.usage), "sent_at": _at(one.sent_at)} for one in record.in_doubt
+        ],
+        "questions": [adapter(HumanRequest).dump_python(one, mode="json") for one in record.questions],
+        "go_on": list(go_on),
+        "exit_code": 0,
+    }
+    return json.dumps(body, indent=2) + "\n"
+
+
+def _task(task: TaskStanding) -> dict[str, Any]:
+    outcome = task.outcome
+    return {
+        "task_id": task.task_id,
+        "status": task.status,
+        "member": task.member,
+        "attempts": outcome.attempts if outcome is not None else None,
+        "usage": _plain(outcome.usage) if outcome is not None else None,
+        "error": outcome.error if outcome is not None else None,
+    }

@@ -1,0 +1,107 @@
+"""From what a job is made: a Python file, the demo, or a recorded run, which says what it was started from."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.cli.budgets import with_limits
+from kairo_team.cli.job import GoOn, Job
+from kairo_team.cli.journals import command, made, quoted
+from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.run_record import recorded_request
+from kairo_team.errors import KairoError
+
+if TYPE_CHECKING:
+    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.recorded import RecordedRun
+
+_DEMO: Final = "kairo_team.examples.release_notes"
+
+
+@contextmanager
+def loaded(file: str, goal: str | None, budget: str | None = None, model: str | None = None) -> Generator[Job]:
+    """Build the job that a file and the command line describe; the file's own imports work inside the block."""
+    spec = read_spec(file)
+    with importable(spec.file):
+        module = load_module(spec.file)
+        team = find_team(module, spec)
+        yield Job(team, with_limits(find_request(module, team, goal), budget), model=model)
+
+
+def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
+    """Build the job of `kairo demo`."""
+    if repo is not None and not repo.is_dir():
+        raise Refusal(f"--repo {str(repo)!r} is not a directory: give the path of a git repository")
+    try:
+        team, request, coordinator, note = import_module(_DEMO).build(repo=repo, model=model)
+    except (KairoError, ValueError, OSError) as error:
+        raise Refusal(f"the demo cannot be set up: {explain(error)}") from error
+    return Job(team, with_limits(request, budget), coordinator, note=note)
+
+
+# ---------------------------------------------------------------- with a journal
+
+
+def file_source(file: str, goal: str | None, model: str | None) -> Mapping[str, str]:
+    """Describe a run that a file begins, so that it can be started again."""
+    spec = read_spec(file)
+    found = {"file": str(spec.file.resolve()), "team": spec.team, "goal": goal, "model": model}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def demo_source(model: str) -> Mapping[str, str]:
+    """Describe a run of the demo, so that it can be started again."""
+    return {"demo": "release notes", "model": model}
+
+
+@contextmanager
+def recorded(job: Job, path: Path | None, source: Mapping[str, str], run_id: str | None = None) -> Generator[Job]:
+    """Give a job its journal, if one is named, and its run's id."""
+    if run_id is not None:
+        try:
+            job = replace(job, request=replace(job.request, run_id=run_id))
+        except ValueError as error:
+            raise Refusal(f"--run-id: {explain(error)}") from None
+    if path is None:
+        yield job
+        return
+    with made(path, source) as journal:
+        yield replace(job, journal=journal)
+
+
+@contextmanager
+def loaded_again(
+    run: RecordedRun, journal: SqliteJournal, file: str | None, budget: str | None, how: GoOn
+) -> Generator[Job]:
+    """Build the job that goes on with a run, from the file it was started from or another one."""
+    model = run.source.get("model")
+    if file is None and "demo" in run.source:
+        demo = import_module(_DEMO).make_team(model)
+        yield _going_on(Job(demo, recorded_request(journal, run.run_id), journal=journal), budget, how)
+        return
+    spec = read_spec(file if file is not None else _file_of(run, journal))
+    with importable(spec.file):
+        team = find_team(load_module(spec.file), spec)
+        request = recorded_request(journal, run.run_id)  # its classes may be the file's
+        yield _going_on(Job(team, request, model=model, journal=journal), budget, how)
+
+
+def _going_on(job: Job, budget: str | None, how: GoOn) -> Job:
+    job = replace(job, request=with_limits(job.request, budget))
+    return replace(job, go_on=how._replace(budget=None if budget is None else job.request.config.budget))
+
+
+def _file_of(run: RecordedRun, journal: SqliteJournal) -> str:
+    file, team = run.source.get("file"), run.source.get("team")
+    again = command("resume", quoted(run.run_id), "FILE.py[:TEAM]", journal=journal)
+    if file is None:
+        raise Refusal(f"run {run.run_id} was not started from a file by this command: name the file, {again}")
+    if not Path(file).is_file():
+        raise Refusal(f"run {run.run_id} was started from {file!r}, which is not there: name the file, {again}")
+    return file if team is None else f"{file}:{team}"
