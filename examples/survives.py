@@ -1,15 +1,12 @@
 """A run that is killed in the middle and goes on in a new process: what was finished is not paid again.
 
     python -m kairo_team.examples.survives                          # on the model inside this process
-    python -m kairo_team.examples.survives --model script           # a script in place of the model
-    python -m kairo_team.examples.survives --model openai:gpt-5-mini
+    python -m kairo_team.examples.survives --model script           # a script in its place; or any model's name
 
 Three tasks, three calls of the model each: a draft, advice, and a second version. A process runs them with a journal,
 and is killed once four calls are finished and one is under way. A new process resumes the run. The provider keeps its
 own account of what it was asked, and the last lines compare that with the journal.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -22,10 +19,10 @@ from pathlib import Path
 import anyio
 
 import kairo_team as kt
+from kairo_team.errors import Misuse
 from kairo_team.testing import FunctionModel
 
-RUN, FINISHED = "sea-1", 4
-"""The run's id, and how many calls are finished before the kill."""
+RUN, FINISHED = "sea-1", 4  # the run's id, and how many calls are finished before the kill
 
 
 class Provider:
@@ -131,6 +128,10 @@ def main(arguments: list[str] | None = None) -> int:
     if given.child is not None:
         anyio.run(work, given.child, given.model)
         return 0
+    try:
+        kt.Runtime(models={"script": script(hangs=False)}).models.resolve(given.model)
+    except Misuse as error:
+        parser.error(str(error))
     with tempfile.TemporaryDirectory() as name:
         journal, log = kt.SqliteJournal(Path(name, "runs.db")), Path(name, "provider.log")
         command = [sys.executable, __file__, "--model", given.model, "--child", name]
@@ -140,9 +141,8 @@ def main(arguments: list[str] | None = None) -> int:
         run, known, doubt = journal.show(RUN), len(journal.calls(RUN)), len(journal.in_doubt(RUN))
         print(f"The journal says: {run.state}, {run.usage.tokens} tokens, {known} calls, {doubt} of them in doubt.")
         subprocess.run(command, check=True)  # noqa: S603 - this very file
-        print(f"A new process resumes the run: {journal.show(RUN).state}.\n")
         lines, agrees = account(journal, known, log)
-        print("\n".join(lines))
+        print("\n".join([f"A new process resumes the run: {journal.show(RUN).state}.", "", *lines]))
     return 0 if agrees else 1
 
 

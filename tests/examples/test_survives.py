@@ -32,6 +32,14 @@ def test_it_starts_as_a_file_too() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_model_that_cannot_be_used_is_one_sentence() -> None:
+    done = start(*COMMAND, "--model", "nonsense")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(
+        "error: model 'nonsense' cannot be used: a model is named 'provider:name', such as 'local:smollm2'\n"
+    )
+
+
 async def test_the_account_agrees_with_the_provider_or_says_that_it_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
