@@ -450,7 +450,8 @@ class Soak:
 
 
 _SHOWN: Final = (
-    "completed", "ended by the visitor", "cancelled", "kills", "woken", "taken over", "lost", "resumed", "suspended", "answered", "forgotten",
+    "completed", "ended by the visitor", "cancelled", "kills", "woken", "taken over", "lost", "resumed", "suspended",
+    "answered", "forgotten",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.durable import database
 from kairo_team.durable.database import Database
-from kairo_team.errors import JournalError
+from kairo_team.errors import JournalError, Misuse
 from kairo_team.testing import FunctionModel
 
 pytestmark = pytest.mark.real_time
@@ -130,7 +130,7 @@ async def test_a_forked_child_is_told_to_make_a_journal_of_its_own(tmp_path: Pat
     code = """
 import os, sys
 import kairo_team as kt
-from kairo_team.errors import JournalError
+from kairo_team.errors import JournalError, Misuse
 journal = kt.SqliteJournal(sys.argv[1])
 child = os.fork()
 if not child:
@@ -183,7 +183,7 @@ async def test_a_process_that_was_only_asleep_sends_nothing_after_a_take_over(tm
             seen += await child.stdout.receive()
         child.send_signal(signal.SIGSTOP)
         again = World(path)
-        with pytest.raises(kt.errors.Misuse, match=f"process {child.pid}"):
+        with pytest.raises(Misuse, match=f"process {child.pid}"):
             await again.runtime.resume("r", again.team)
         result = await again.runtime.resume("r", again.team, take_over=True)
         assert (result.status, again.asked) == ("completed", ["t1", "t2", "t3"])
