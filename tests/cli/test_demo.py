@@ -17,12 +17,16 @@ def write(assignment: kt.Assignment) -> str:
     return f"- {assignment.goal}"
 
 
+def fail(assignment: kt.Assignment) -> str:
+    raise OSError("no")
+
+
 def build(repo: Path | None, model: str) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator, str]:
     """Stand in for the real demo."""
     asked.append({"repo": repo, "model": model})
     if model == "bad:one":
         raise ValueError("there is no history\nto be found")
-    team = kt.Team("release-notes", [kt.Member("a", write)])
+    team = kt.Team("release-notes", [kt.Member("a", fail if model == "fails:always" else write)])
     return team, kt.TeamExecutionRequest("Fixed it."), TaskDispatchCoordinator(), "From the history in /somewhere."
 
 
@@ -46,6 +50,12 @@ def test_the_demo_ends_with_what_to_look_at_next(kairo: Any) -> None:
     said = kairo("demo")
     assert said.err.startswith("kairo: see a run killed and resumed, and nothing paid twice: ")
     assert said.err.endswith(" -m kairo_team.examples.survives\n")
+
+
+def test_a_demo_that_failed_does_not_name_another(kairo: Any) -> None:
+    said = kairo("demo", "--model", "fails:always")
+    assert said.code == 4
+    assert "survives" not in said.err
 
 
 def test_a_program_that_reads_the_demo_is_told_nothing_else(kairo_json: Any) -> None:
