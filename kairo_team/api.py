@@ -31,17 +31,19 @@ async def run(
     plan: TaskGraph | None = None,
     config: TeamConfig | None = None,
     budget: Budget | None = None,
+    run_id: str | None = None,
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
     """Run a team on a goal or a request and return its result, whatever happens.
 
-    `plan` (the tasks to run) and `config` go with a goal; a request has its own, and is refused with one of them.
-    `budget` replaces that of the request, or of `config`. `coordinator`: this one, else the team's, else the task board
-    when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
+    `plan` (the tasks to run), `config` and `run_id` (None makes one) go with a goal; a request has its own, and is
+    refused with one of them. `budget` replaces that of the request, or of `config`. `coordinator`: this one, else the
+    team's, else the task board when there is a plan, else the expert team. `runtime`: this one, else the team's, else a
+    fresh one.
     Raises `RunExists` for a request that was run before in the same runtime.
     """
-    request = make_request(team, request, budget, plan, config)
+    request = make_request(team, request, budget, plan, config, run_id)
     chosen = pick_coordinator(team, request, coordinator)
     result = await chosen.execute(request, bind_runtime(team, runtime))
     if not isinstance(result, TeamResult):
@@ -56,6 +58,7 @@ def run_sync(
     plan: TaskGraph | None = None,
     config: TeamConfig | None = None,
     budget: Budget | None = None,
+    run_id: str | None = None,
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
@@ -70,6 +73,7 @@ def run_sync(
         "plan": plan,
         "config": config,
         "budget": budget,
+        "run_id": run_id,
         "coordinator": coordinator,
         "runtime": runtime,
     }
@@ -89,6 +93,7 @@ def check(
     plan: TaskGraph | None = None,
     config: TeamConfig | None = None,
     budget: Budget | None = None,
+    run_id: str | None = None,
     coordinator: TeamCoordinator | None = None,
     runtime: Runtime | None = None,
 ) -> PlanCheck:
@@ -96,7 +101,7 @@ def check(
 
     Binds the plan and splits the budget; calls no agent, planner or model, and does not use the request up.
     """
-    request = make_request(team, request, budget, plan, config)
+    request = make_request(team, request, budget, plan, config, run_id)
     team = bind_runtime(team, runtime)
     return check_request(request, team, pick_coordinator(team, request, coordinator), team.runtime or Runtime())
 
@@ -107,17 +112,20 @@ def make_request(
     budget: Budget | None = None,
     plan: TaskGraph | None = None,
     config: TeamConfig | None = None,
+    run_id: str | None = None,
 ) -> TeamExecutionRequest:
-    """Make a request of a goal, its plan and its config, and put the budget in; `ValueError` for what does not fit."""
+    """Make a request of a goal and what goes with it, and put the budget in; `ValueError` for what does not fit."""
     _check_team_and_goal(team, request)
-    _check_kinds(budget=budget, plan=plan, config=config)
+    _check_kinds(budget=budget, plan=plan, config=config, run_id=run_id)
+    beside: dict[str, Any] = {"plan": plan, "config": config, "run_id": run_id}
+    given = {name: value for name, value in beside.items() if value is not None}
     if isinstance(request, str):
-        request = TeamExecutionRequest(request, plan=plan, config=config or USUAL_CONFIG)
-    elif plan is not None or config is not None:
-        given = "plan" if plan is not None else "config"
+        request = TeamExecutionRequest(request, **{"config": USUAL_CONFIG, **given})
+    elif given:
+        name = next(iter(given))
         raise Misuse(
-            f"{given}= goes with a goal in words, and a TeamExecutionRequest has a {given} of its own: give it that, "
-            f"TeamExecutionRequest(goal, {given}=...)"
+            f"{name}= goes with a goal in words, and a TeamExecutionRequest has a {name} of its own: give it that, "
+            f"TeamExecutionRequest(goal, {name}=...)"
         )
     if budget is not None:
         request = replace(request, config=replace(request.config, budget=budget))
@@ -137,6 +145,7 @@ _EXAMPLES: Final[Mapping[str, tuple[type, str]]] = {
     "budget": (Budget, "kt.Budget(tokens=20_000)"),
     "plan": (TaskGraph, 'kt.TaskGraph([kt.Task("write", "Write it.")])'),
     "config": (TeamConfig, "kt.TeamConfig(team_timeout=60)"),
+    "run_id": (str, "'tides-1'"),
 }
 
 

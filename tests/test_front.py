@@ -126,7 +126,19 @@ def test_audit_g15_a_goal_takes_a_plan_and_a_config_from_sync_code(backend: str)
     assert (result.plan, result.output) == (PLAN, "made")
 
 
-@pytest.mark.parametrize("given", [{"plan": PLAN}, {"config": LEAN}])
+async def test_a_run_has_the_id_it_was_given() -> None:
+    team = kt.Team("t", [kt.Member("a", good)])
+    assert (await kt.run(team, "g", run_id="tides-1")).run_id == "tides-1"
+    async with kt.Runtime() as runtime:
+        run = await runtime.start(team, "g", run_id="tides-2")
+        assert (await run.result()).run_id == "tides-2"
+        async with runtime.stream(team, "g", run_id="tides-3") as run:
+            assert (await run.result()).run_id == "tides-3"
+        with pytest.raises(kt.RunExists):
+            await kt.run(team, "g", run_id="tides-3", runtime=runtime)
+
+
+@pytest.mark.parametrize("given", [{"plan": PLAN}, {"config": LEAN}, {"run_id": "r"}])
 async def test_audit_g15_a_request_with_a_plan_or_config_beside_it_is_refused(given: Any) -> None:
     name, request = next(iter(given)), kt.TeamExecutionRequest("g")
     team = kt.Team("t", [kt.Member("a", good)])
@@ -144,6 +156,7 @@ async def test_audit_g15_a_request_with_a_plan_or_config_beside_it_is_refused(gi
     ("given", "message"),
     [
         ({"plan": [kt.Task("t", "do")]}, r"plan must be a TaskGraph, such as kt\.TaskGraph\(.*not \[Task"),
+        ({"run_id": 7}, "run_id must be a str, such as 'tides-1', not 7"),
         ({"config": {"team_timeout": 5}}, "config must be a TeamConfig, such as .*, not {'team_timeout': 5}"),
     ],
 )

@@ -298,11 +298,21 @@ class SqliteJournal:
     @contextmanager
     def _owned(self) -> Generator[tuple[sqlite3.Connection, str]]:
         """Change the file as the owner of runs."""
+        begins = self._owner is None
         owner = self._owner = self._owner or Owner(self.path)
         with self.database.writing() as connection:
+            if begins:
+                self._delete_dead_owners(connection)
             values = (owner.id, owner.pid, HOST, time.time())
             connection.execute("INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)", values)
             yield connection, owner.id
+
+    def _delete_dead_owners(self, connection: sqlite3.Connection) -> None:
+        """Delete the owners whose process is gone and that have no run any more, with what it left beside the file."""
+        sql = "SELECT id, host FROM owner WHERE id NOT IN (SELECT owner FROM run WHERE state = 'running')"
+        for row in connection.execute(sql).fetchall():
+            if not is_alive(self.path, row["id"], row["host"]):
+                connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
 
     def _row(self, connection: sqlite3.Connection, run_id: str) -> Any:
         row = connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()

@@ -207,6 +207,7 @@ class Runtime:
         plan: TaskGraph | None = None,
         config: TeamConfig | None = None,
         budget: Budget | None = None,
+        run_id: str | None = None,
         coordinator: TeamCoordinator | None = None,
     ) -> Run:
         """Begin a run beside the caller and return its handle, which keeps all its events, once it has begun.
@@ -216,7 +217,7 @@ class Runtime:
         """
         from kairo_team.api import make_request
 
-        run = self._begin(team, make_request(team, request, budget, plan, config), coordinator)
+        run = self._begin(team, make_request(team, request, budget, plan, config, run_id), coordinator)
         try:
             await run.wait_until_begun()
         except BaseException:
@@ -233,6 +234,7 @@ class Runtime:
         plan: TaskGraph | None = None,
         config: TeamConfig | None = None,
         budget: Budget | None = None,
+        run_id: str | None = None,
         coordinator: TeamCoordinator | None = None,
     ) -> AsyncGenerator[Run]:
         """Begin a run like `start`, for a block: leaving it before the run has ended cancels the run and waits for it.
@@ -241,7 +243,7 @@ class Runtime:
         """
         from kairo_team.api import make_request
 
-        run = self._begin(team, make_request(team, request, budget, plan, config), coordinator)
+        run = self._begin(team, make_request(team, request, budget, plan, config, run_id), coordinator)
         try:
             await run.wait_until_begun()
             yield run
