@@ -10,7 +10,7 @@ import anyio
 from kairo_team.budget import Usage
 from kairo_team.contracts import RunJournal
 from kairo_team.tck.calls import at_once
-from kairo_team.tck.journal_stage import USED, JournalStage, Served, send
+from kairo_team.tck.journal_stage import USED, JournalStage, Served, check_same, send
 from kairo_team.tck.kit import clause
 
 RUNS: Final = 4
@@ -33,14 +33,14 @@ class AtOnceTests(JournalStage):
                 session.put("plan:1", tokens)
                 session.ended(await send(session), "failed", Usage(tokens))
                 await session.written()
-            assert (one.get("plan:1", None), two.get("plan:1", None)) == (1, 2)
+            check_same("what the session has", (one.get("plan:1", None), two.get("plan:1", None)), (1, 2))
             await process.die()
             other = await store.process()
             for tokens, name in ((1, "one"), (2, "two")):
                 run = (await other.recover(name))[name]
-                assert run.steps == {"plan:1": tokens}
-                assert [call.usage.tokens for call in run.calls] == [tokens]
-                assert (run.seconds, run.seq) == (float(tokens), tokens)
+                check_same("the steps", run.steps, {"plan:1": tokens})
+                check_same("the calls", [call.usage.tokens for call in run.calls], [tokens])
+                check_same("its seconds and its last event", (run.seconds, run.seq), (float(tokens), tokens))
 
     @clause("C12")
     async def test_c12_many_sessions_at_once(self) -> None:
@@ -61,8 +61,12 @@ class AtOnceTests(JournalStage):
                 wanted = {f"call:{task}:{call}": [task, call] for task in range(TASKS) for call in range(CALLS)}
                 assert found.steps == wanted, f"{len(found.steps)} of {len(wanted)} answers are there"
                 ends = sorted((call.step, call.usage.tokens) for call in found.calls)
-                assert ends == sorted((f"attempt:{t}", 100 * t + c) for t in range(TASKS) for c in range(CALLS))
-                assert {call.state for call in found.calls} == {"answered"}
+                check_same(
+                    "the ends of the calls",
+                    ends,
+                    sorted((f"attempt:{t}", 100 * t + c) for t in range(TASKS) for c in range(CALLS)),
+                )
+                check_same("the calls", {call.state for call in found.calls}, {"answered"})
 
     @clause("C13")
     async def test_c13_a_call_that_is_cancelled_is_not_in_doubt(self) -> None:
@@ -77,9 +81,9 @@ class AtOnceTests(JournalStage):
             session.ended(number, "failed", USED)
             await session.written()
             run = (await store.after(process))["r"]
-            assert run.steps == {"before": True, "after": True}
+            check_same("the steps", run.steps, {"before": True, "after": True})
             states = {call.step: call.state for call in run.calls}
-            assert states.pop("next") == "failed"
+            check_same("the state of the next call", states.pop("next"), "failed")
             fine = {"unsent"} if cancelled else {"sent"}
             assert set(states.values()) <= fine, f"a call was cancelled before it was sent, and is {states}"
 
@@ -96,7 +100,7 @@ class AtOnceTests(JournalStage):
                 group.start_soon(session.written)
                 await _cancelled(session.written)
             await session.written()
-            assert len((await store.after(process))["r"].steps) == 20
+            check_same("the steps", len((await store.after(process))["r"].steps), 20)
 
 
 async def _work(session: RunJournal, task: int) -> list[int]:

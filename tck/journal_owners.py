@@ -19,6 +19,7 @@ from kairo_team.tck.journal_stage import (
     JournalStage,
     Process,
     Served,
+    check_same,
     question_of,
     request_of,
     result_of,
@@ -40,10 +41,12 @@ class OwnerTests(JournalStage):
             await process.begin("r", place)
             await process.die()
             other = await store.process()
-            assert dict(await other.do("digests", "r")) == DIGESTS
-            run = (await other.recover("outer"))["r"]
-            assert run.request == request_of("r")
-            assert (run.place, run.steps, list(run.calls), run.seq) == (place, {}, [], 0)
+            check_same("the digests", dict(await other.do("digests", "r")), DIGESTS)
+            found = await other.recover("outer")
+            check_same("the runs", {*found}, {"outer", "r"})
+            run = found["r"]
+            check_same("the request", run.request, request_of("r"))
+            check_same("where it is made", (run.place, run.steps, list(run.calls), run.seq), (place, {}, [], 0))
 
     @clause("C1")
     async def test_c01_an_id_is_used_once(self) -> None:
@@ -93,8 +96,8 @@ class OwnerTests(JournalStage):
             session.put("plan:1", "a plan")
             await send(session)
             run = (await store.after(process))["r"]
-            assert run.steps == {"plan:1": "a plan"}
-            assert len(run.calls) == 2
+            check_same("the steps", run.steps, {"plan:1": "a plan"})
+            check_same("the calls", len(run.calls), 2)
 
     @clause("C7")
     async def test_c07_a_run_of_a_dead_process_is_free_at_once(self) -> None:
@@ -108,7 +111,7 @@ class OwnerTests(JournalStage):
             with pytest.raises(Misuse):
                 await third.recover()
             await other.die()
-            assert set(await third.recover()) == {"r"}
+            check_same("the runs", set(await third.recover()), {"r"})
 
     @clause("C7")
     async def test_c07_a_run_that_is_unknown_or_has_ended_cannot_go_on(self) -> None:
@@ -137,7 +140,7 @@ class OwnerTests(JournalStage):
             session.end(result_of("r", TeamStatus.SUSPENDED))
             await session.written()
             run = (await other.recover())["r"]
-            assert run.steps == {"plan:1": "a plan"}
+            check_same("the steps", run.steps, {"plan:1": "a plan"})
             with pytest.raises(Misuse):
                 await process.recover()
 
@@ -160,7 +163,7 @@ class OwnerTests(JournalStage):
             run = (await store.taken())["r"]
             assert run.steps == {"plan:1": "a plan", "plan:2": "another plan"}, f"recorded is {run.steps}"
             assert [one.state for one in run.calls] == ["sent", "sent"], f"recorded are {run.calls}"
-            assert list(run.questions) == []
+            check_same("the questions, with their answers", list(run.questions), [])
 
     @clause("C8")
     async def test_c08_what_it_was_recording_then_is_there_whole_or_not_at_all(self) -> None:
@@ -188,7 +191,7 @@ class OwnerTests(JournalStage):
             told = await lost.told(lost.lost, self.patience)
             assert told, f"the run was taken over, and `on_lost` was not called in {self.patience:g} s"
             assert all(isinstance(error, JournalError) for error in told), f"`on_lost` was called with {told}"
-            assert other.lost == []
+            check_same("what `on_lost` was called with", other.lost, [])
 
     @clause("C8")
     async def test_c08_sessions_of_runs_inside_are_over_too(self) -> None:
@@ -200,7 +203,7 @@ class OwnerTests(JournalStage):
             await store.taken()
             inner.put("late", True)
             await check_over(inner)
-            assert (await store.taken())["r.1"].steps == {}
+            check_same("the steps", (await store.taken())["r.1"].steps, {})
 
     @clause("C8")
     async def test_c08_a_process_that_takes_its_run_back_does_not_revive_its_session(self) -> None:
@@ -213,7 +216,7 @@ class OwnerTests(JournalStage):
             await check_over(first)
             second.put("new", True)
             await second.written()
-            assert (await store.after(process))["r"].steps == {"new": True}
+            check_same("the steps", (await store.after(process))["r"].steps, {"new": True})
 
     @clause("C8")
     async def test_c08_other_runs_of_the_process_go_on(self) -> None:
@@ -225,8 +228,8 @@ class OwnerTests(JournalStage):
             kept.put("plan:1", "a plan")
             await send(kept)
             run = (await store.after(process, "kept"))["kept"]
-            assert run.steps == {"plan:1": "a plan"}
-            assert len(run.calls) == 1
+            check_same("the steps", run.steps, {"plan:1": "a plan"})
+            check_same("the calls", len(run.calls), 1)
 
     # ------------------------------------------------------------------ failures
 
@@ -243,8 +246,8 @@ class OwnerTests(JournalStage):
             await check_over(session)
             await check_over(session)
             run = (await store.after(process))["r"]
-            assert run.steps == {"plan:1": "a plan"}
-            assert [one.state for one in run.calls] == ["sent"]
+            check_same("the steps", run.steps, {"plan:1": "a plan"})
+            check_same("the calls", [one.state for one in run.calls], ["sent"])
 
     @clause("C9", needs="can_fail")
     async def test_c09_every_session_of_it_is_told(self) -> None:
@@ -263,7 +266,7 @@ class OwnerTests(JournalStage):
             session = await other.begin("other")
             await process.lose_its_disk()
             await send(session)
-            assert len((await store.after(other, "other"))["other"].calls) == 1
+            check_same("the calls", len((await store.after(other, "other"))["other"].calls), 1)
 
 
 async def _check_finished(process: Process, run_id: str) -> None:

@@ -12,7 +12,7 @@ from kairo_team.human import HumanDecision
 from kairo_team.recorded import Place
 from kairo_team.results import TeamStatus
 from kairo_team.tck.calls import at_once, result_or_error
-from kairo_team.tck.journal_stage import STEP, JournalStage, question_of, result_of
+from kairo_team.tck.journal_stage import STEP, JournalStage, check_same, question_of, result_of
 from kairo_team.tck.kit import clause
 
 YES = HumanDecision.approve("well done")
@@ -42,9 +42,9 @@ class PeopleTests(JournalStage):
             sessions["r"].close_question(asked[-1].id)
             await sessions["r"].written()
             for seen_by in (process, other):
-                assert list(await seen_by.do("pending")) == asked[:-1]
-                assert list(await seen_by.do("pending", "r")) == asked[:3]
-                assert list(await seen_by.do("pending", "r.1")) == [asked[1]]
+                check_same("the questions that wait", list(await seen_by.do("pending")), asked[:-1])
+                check_same("the questions that wait", list(await seen_by.do("pending", "r")), asked[:3])
+                check_same("the questions that wait", list(await seen_by.do("pending", "r.1")), [asked[1]])
                 with pytest.raises(RunNotFound):
                     await seen_by.do("pending", "unknown")
 
@@ -57,9 +57,9 @@ class PeopleTests(JournalStage):
             session.end(result_of("r", TeamStatus.SUSPENDED))
             await session.written()
             await process.die()
-            assert list(await other.do("pending")) == [question_of("r")]
+            check_same("the questions that wait", list(await other.do("pending")), [question_of("r")])
             (found,) = (await other.recover())["r"].questions
-            assert (found.question, found.decision) == (question_of("r"), None)
+            check_same("the questions, with their answers", (found.question, found.decision), (question_of("r"), None))
 
     @clause("C14", "C15")
     async def test_c14_a_question_that_is_asked_again_stays_as_it_is(self) -> None:
@@ -71,13 +71,17 @@ class PeopleTests(JournalStage):
             for one in (first, second, first):
                 session.keep_open(one)
             await session.written()
-            assert list(await other.do("pending")) == [first, second]
+            check_same("the questions that wait", list(await other.do("pending")), [first, second])
             await other.do("answer", first.id, YES)
             session.keep_open(replace(first, text="May it, once more?"))
             await session.written()
-            assert list(await other.do("pending")) == [second]
+            check_same("the questions that wait", list(await other.do("pending")), [second])
             found = (await store.after(process))["r"].questions
-            assert [(one.question, one.decision) for one in found] == [(first, YES), (second, None)]
+            check_same(
+                "the questions, with their answers",
+                [(one.question, one.decision) for one in found],
+                [(first, YES), (second, None)],
+            )
 
     # ------------------------------------------------------------------ answers
 
@@ -94,14 +98,18 @@ class PeopleTests(JournalStage):
             await other.do("answer", asked[2].id, NO)
             await process.die()
             await other.do("answer", asked[0].id, YES)
-            assert list(await other.do("pending")) == [asked[1]]
+            check_same("the questions that wait", list(await other.do("pending")), [asked[1]])
             for _ in range(2):
                 found = (await other.recover(take_over=True))["r"].questions
-                assert [(one.question, one.decision) for one in found] == [
-                    (asked[0], YES),
-                    (asked[1], None),
-                    (asked[2], NO),
-                ]
+                check_same(
+                    "the questions, with their answers",
+                    [(one.question, one.decision) for one in found],
+                    [
+                        (asked[0], YES),
+                        (asked[1], None),
+                        (asked[2], NO),
+                    ],
+                )
 
     @clause("C15")
     async def test_c15_the_first_answer_counts(self) -> None:
@@ -133,7 +141,7 @@ class PeopleTests(JournalStage):
                 yes, no = await at_once([partial(result_or_error, call) for call in calls])
                 assert isinstance(yes, Misuse) is not isinstance(no, Misuse), f"yes and no at once: {yes!r}, {no!r}"
             found = (await store.after(process))["r"].questions
-            assert len(found) == 10
+            check_same("what was found", len(found), 10)
 
     @clause("C15")
     async def test_c15_what_does_not_wait_has_no_answer(self) -> None:
@@ -151,7 +159,7 @@ class PeopleTests(JournalStage):
             for no_answer in (HumanDecision.defer(), None, "approve"):
                 found = await result_or_error(partial(process.do, "answer", question_of("r", 1).id, no_answer))
                 assert isinstance(found, ValueError), f"it was answered {no_answer!r}, and that gave {found!r}"
-            assert list(await process.do("pending")) == [question_of("r", 1)]
+            check_same("the questions that wait", list(await process.do("pending")), [question_of("r", 1)])
 
     @clause("C14", "C15")
     async def test_c15_a_question_is_asked_and_answered_while_its_run_lives(self) -> None:
@@ -162,17 +170,21 @@ class PeopleTests(JournalStage):
             first, second = question_of("r", 1), question_of("r", 2)
             for one in (first, second, first):
                 await process.do("ask", one)
-            assert list(await other.do("pending")) == [first, second]
-            assert await process.do("answer_to", first) is None
+            check_same("the questions that wait", list(await other.do("pending")), [first, second])
+            check_same("the answer", await process.do("answer_to", first), None)
             await other.do("answer", first.id, YES)
             await process.do("ask", first)
-            assert await process.do("answer_to", first) == YES
-            assert await process.do("answer_to", second) is None
+            check_same("the answer", await process.do("answer_to", first), YES)
+            check_same("the answer", await process.do("answer_to", second), None)
             assert await process.do("answer_to", replace(first, subject="mail(2)")) is None, "it was about another mail"
             with pytest.raises(RunNotFound):
                 await process.do("ask", question_of("unknown"))
             found = (await store.after(process))["r"].questions
-            assert [(one.question, one.decision) for one in found] == [(first, YES), (second, None)]
+            check_same(
+                "the questions, with their answers",
+                [(one.question, one.decision) for one in found],
+                [(first, YES), (second, None)],
+            )
 
     # ------------------------------------------------------------------ ends
 
@@ -183,7 +195,7 @@ class PeopleTests(JournalStage):
             process, other = await store.process(), await store.process()
             for status in TeamStatus:
                 session = await process.begin(status)
-                assert await other.do("result", status) is None
+                check_same("the result", await other.do("result", status), None)
                 session.end(result_of(status, status))
                 await session.written()
             await process.die()

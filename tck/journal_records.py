@@ -23,6 +23,7 @@ from kairo_team.tck.journal_stage import (
     USED,
     JournalStage,
     Served,
+    check_same,
     request_of,
     result_of,
     send,
@@ -144,7 +145,7 @@ class RecordTests(JournalStage):
             session.put_answer("call:1", "an answer", await send(session), USED)
             await session.written()
             run = (await store.after(process))["r"]
-            assert run.steps == {"call:1": "an answer"}
+            check_same("the steps", run.steps, {"call:1": "an answer"})
             (call,) = run.calls
             assert (call.state, call.usage) == ("answered", USED), f"its call is {call.state}, for {call.usage}"
 
@@ -176,13 +177,17 @@ class RecordTests(JournalStage):
             await session.written()
             calls = (await store.after(process))["r"].calls
             found = [(one.what, one.name, one.task_id, one.member, one.step, one.state) for one in calls]
-            assert found == [
-                *(("model", "test:model", "tides", "writer", STEP, state) for state in ENDS),
-                ("model", "test:model", None, None, "review:1", "sent"),
-                ("tool", "test:tool", "tides", "writer", STEP, "sent"),
-            ]
-            assert [one.loops for one in calls] == [3, 3, 3, 1, 1]
-            assert calls[-1].key == "call:tool"
+            check_same(
+                "what was found",
+                found,
+                [
+                    *(("model", "test:model", "tides", "writer", STEP, state) for state in ENDS),
+                    ("model", "test:model", None, None, "review:1", "sent"),
+                    ("tool", "test:tool", "tides", "writer", STEP, "sent"),
+                ],
+            )
+            check_same("the calls", [one.loops for one in calls], [3, 3, 3, 1, 1])
+            check_same("the calls", calls[-1].key, "call:tool")
             charged = [_charge(one) for one in calls]
             wanted = [*map(_amounts, ENDS.values()), _amounts(HELD), _amounts(ONE_CALL)]
             assert charged == wanted, f"charged are {charged} tokens, dollars and tool calls, and due are {wanted}"
@@ -202,7 +207,7 @@ class RecordTests(JournalStage):
                 process = await store.process()
                 session = (await process.recover(take_over=True))["r"].journal
             run = (await store.after(process))["r"]
-            assert run.steps == {"last": 2}
+            check_same("the steps", run.steps, {"last": 2})
             found = [(one.step, one.usage.tokens) for one in run.calls]
             assert found == [
                 (step, tokens) for number in range(3)
@@ -224,7 +229,7 @@ class RecordTests(JournalStage):
             second = (await store.after(process))["r"]
             for run in (first, second):
                 assert (run.seconds, run.seq) == (12.5, 7), f"it worked 12.5 s and was at event 7: {run}"
-            assert _content(first) == _content(second)
+            check_same("what is recorded", _content(first), _content(second))
 
     @clause("C5")
     async def test_c05_runs_inside_come_with_the_run_around_them(self) -> None:
@@ -247,12 +252,12 @@ class RecordTests(JournalStage):
             outer.put("mine", "r")
             await outer.written()
             found = await store.after(process)
-            assert {run_id: run.place for run_id, run in found.items()} == {"r": None, **inside}
+            check_same("where it is made", {run_id: run.place for run_id, run in found.items()}, {"r": None, **inside})
             for run_id, run in found.items():
-                assert run.request == request_of(run_id)
-                assert run.steps == {"mine": run_id}
-                assert [one.step for one in run.calls] == ([run_id] if run_id != "r" else [])
-                assert run.journal.get("mine", None) == run_id
+                check_same("the request", run.request, request_of(run_id))
+                check_same("the steps", run.steps, {"mine": run_id})
+                check_same("the calls", [one.step for one in run.calls], [run_id] if run_id != "r" else [])
+                check_same("what the session has", run.journal.get("mine", None), run_id)
 
     @clause("C6")
     async def test_c06_the_recovered_journal_has_the_values(self) -> None:
@@ -264,12 +269,12 @@ class RecordTests(JournalStage):
             session.put("nothing", None)
             await session.written()
             again = (await store.after(process))["r"].journal
-            assert again.durable
-            assert again.get("plan:1", None) == ["a plan"]
-            assert again.get("nothing", "default") is None
-            assert again.get("unknown", "default") == "default"
+            check_same("`durable`", again.durable, True)
+            check_same("what the session has", again.get("plan:1", None), ["a plan"])
+            check_same("what the session has", again.get("nothing", "default"), None)
+            check_same("what the session has", again.get("unknown", "default"), "default")
             again.put("plan:1", "new")
-            assert again.get("plan:1", None) == "new"
+            check_same("what the session has", again.get("plan:1", None), "new")
 
     @clause("C6")
     async def test_c06_tools_without_an_end_are_in_doubt(self) -> None:
@@ -316,7 +321,7 @@ class RecordTests(JournalStage):
             value.append("two")
             await session.written()
             value.append("three")
-            assert (await store.after(process))["r"].steps == {"list": ["one"]}
+            check_same("the steps", (await store.after(process))["r"].steps, {"list": ["one"]})
 
     @clause("C10")
     async def test_c10_what_cannot_be_written_is_not_recorded_and_all_else_is(self) -> None:
@@ -330,10 +335,10 @@ class RecordTests(JournalStage):
             session.put_answer("call:1", thing, await send(session), USED)
             session.put("after", 2)
             await session.written()
-            assert session.get("thing", None) is thing
+            check_same("what the session has", session.get("thing", None), thing)
             run = (await store.after(process))["r"]
-            assert run.steps == {"before": 1, "after": 2}
-            assert [(one.state, one.usage) for one in run.calls] == [("answered", USED)]
+            check_same("the steps", run.steps, {"before": 1, "after": 2})
+            check_same("the calls", [(one.state, one.usage) for one in run.calls], [("answered", USED)])
 
     @clause("C10")
     async def test_c10_a_run_whose_output_cannot_be_written_does_not_begin(self) -> None:
@@ -355,11 +360,11 @@ class RecordTests(JournalStage):
             session = await (await store.process()).begin()
             number = await send(session)
             value = ["a value"]
-            assert session.get("key", value) is value
+            check_same("what the session has", session.get("key", value), value)
             session.put("key", None)
-            assert session.get("key", value) is None
+            check_same("what the session has", session.get("key", value), None)
             session.put_answer("key", "an answer", number, USED)
-            assert session.get("key", None) == "an answer"
+            check_same("what the session has", session.get("key", None), "an answer")
 
 
 def check_calls(run: RecoveredRun, *, sent: Mapping[str, int]) -> None:

@@ -199,6 +199,11 @@ def event_of(run_id: str, seq: int) -> Event:
     return AttemptProgress(run_id, seq, at, "tides", "writer", f"step {seq}\nof many", {"done": seq})
 
 
+def check_same(what: str, found: object, wanted: object) -> None:
+    """Fail unless what was found is what it must be."""
+    assert found == wanted, f"{what}: it must be {wanted!r:.300}, and is {found!r:.300}"
+
+
 async def send(session: RunJournal, what: str = "model", held: Usage = HELD, **given: Any) -> int:
     """Record that a call is about to be sent; return its number."""
     usual: Mapping[str, Any] = {

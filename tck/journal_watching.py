@@ -10,7 +10,17 @@ from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.recorded import Place
 from kairo_team.results import TeamStatus
 from kairo_team.tck.journal_owners import check_over
-from kairo_team.tck.journal_stage import STEP, JournalStage, Served, Store, event_of, question_of, result_of, send
+from kairo_team.tck.journal_stage import (
+    STEP,
+    JournalStage,
+    Served,
+    Store,
+    check_same,
+    event_of,
+    question_of,
+    result_of,
+    send,
+)
 from kairo_team.tck.kit import clause
 
 
@@ -25,17 +35,18 @@ class WatchTests(JournalStage):
             session = await process.begin()
             for number in range(20):
                 session.put(f"step:{number}", number)
-            assert not session.interrupted
+            check_same("`interrupted`", session.interrupted, False)
             session.interrupt("somebody pressed Ctrl-C")
-            assert session.interrupted
+            check_same("`interrupted`", session.interrupted, True)
             session.put("late", True)
             await check_over(session)
             run = (await other.recover())["r"]
-            assert run.steps == {f"step:{number}": number for number in range(20)}
+            check_same("the steps", run.steps, {f"step:{number}": number for number in range(20)})
             session.put("later", True)
             run.journal.put("new", True)
             await run.journal.written()
-            assert "later" not in (await store.after(other))["r"].steps
+            steps = (await store.after(other))["r"].steps
+            assert "later" not in steps, "what an interrupted session recorded is there, among the next one's"
 
     @clause("C17")
     async def test_c17_its_own_process_may_go_on_with_it(self) -> None:
@@ -45,8 +56,8 @@ class WatchTests(JournalStage):
             await send(session)
             session.interrupt("somebody pressed Ctrl-C")
             again = (await process.recover())["r"]
-            assert [one.state for one in again.calls] == ["sent"]
-            assert not again.journal.interrupted
+            check_same("the calls", [one.state for one in again.calls], ["sent"])
+            check_same("`interrupted`", again.journal.interrupted, False)
             await send(again.journal)
 
     @clause("C17")
@@ -59,7 +70,7 @@ class WatchTests(JournalStage):
             inner = Served(session, "r.1")
             kept = await process.begin("other")
             outer.session.interrupt("somebody pressed Ctrl-C")
-            assert session.interrupted
+            check_same("`interrupted`", session.interrupted, True)
             await check_over(session)
             await send(kept)
             assert (outer.lost, inner.lost) == ([], []), "a run that was interrupted was told that it is lost"
@@ -83,7 +94,7 @@ class WatchTests(JournalStage):
                     await process.die()
                 await other.do("cancel", run_id, "it costs too much")
                 await self._check_cancelled(store, run_id)
-            assert list(await other.do("pending")) == []
+            check_same("the questions that wait", list(await other.do("pending")), [])
 
     @clause("C18")
     async def test_c18_a_living_run_is_told(self) -> None:
@@ -95,13 +106,13 @@ class WatchTests(JournalStage):
             await other.do("cancel", "r", "it costs too much")
             told = await served.told(served.cancelled, self.patience)
             assert told == ["it costs too much"], f"`on_cancel` was called with {told} in {self.patience:g} s"
-            assert kept.cancelled == []
-            assert served.lost == []
+            check_same("what `on_cancel` was called with", kept.cancelled, [])
+            check_same("what `on_lost` was called with", served.lost, [])
             session.put("last", True)
             session.end(result_of("r", TeamStatus.CANCELLED))
             await session.written()
-            assert served.cancelled == ["it costs too much"]
-            assert await other.do("result", "r") == result_of("r", TeamStatus.CANCELLED)
+            check_same("what `on_cancel` was called with", served.cancelled, ["it costs too much"])
+            check_same("the result", await other.do("result", "r"), result_of("r", TeamStatus.CANCELLED))
             await self._check_cancelled(store, "r")
 
     @clause("C18")
@@ -111,7 +122,8 @@ class WatchTests(JournalStage):
             session = await process.begin()
             await other.do("cancel", "r", "it costs too much")
             served = Served(session)
-            assert await served.told(served.cancelled, self.patience) == ["it costs too much"]
+            told = await served.told(served.cancelled, self.patience)
+            check_same("what `on_cancel` was called with", told, ["it costs too much"])
 
     @clause("C18")
     async def test_c18_a_cancelled_run_does_not_go_on_when_its_process_dies(self) -> None:
@@ -134,7 +146,7 @@ class WatchTests(JournalStage):
                 await other.do("cancel", "r")
             with pytest.raises(RunNotFound):
                 await other.do("cancel", "unknown")
-            assert await other.do("result", "r") == result_of("r", TeamStatus.COMPLETED)
+            check_same("the result", await other.do("result", "r"), result_of("r", TeamStatus.COMPLETED))
 
     # ------------------------------------------------------------------ events
 
@@ -181,7 +193,7 @@ class WatchTests(JournalStage):
             for run_id in served:
                 run = (await other.recover(run_id))[run_id]
                 found = tuple(await other.do("events_after", run_id))
-                assert found == tuple(event_of(run_id, seq) for seq in range(1, run.seq + 1))
+                check_same("what was found", found, tuple(event_of(run_id, seq) for seq in range(1, run.seq + 1)))
                 assert run.seq == 3 * len(run.steps), f"{len(run.steps)} steps are there, and {run.seq} events"
 
     @clause("C8", "C19", needs="keeps_events")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
-_TAKEN: Final = "another process has taken the run over"
 _ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
 """States in which a run cannot go on."""
 
@@ -123,9 +122,9 @@ class MemoryJournal:
         """Record nothing more, as with a disk that is full; the process lives on."""
         self.problem = problem
         with self.storage.lock:
-            mine = [run.session for run in self.storage.runs.values() if run.owner is self and run.session is not None]
-        for session in mine:
-            session.lose(problem)
+            for run in self.storage.runs.values():
+                if run.owner is self and run.session is not None:
+                    run.session.lose(problem)
 
     # ------------------------------------------------------------------ runs
 
@@ -143,8 +142,8 @@ class MemoryJournal:
             if request.run_id in self.storage.runs:
                 raise RunExists(request.run_id)
             run = self.storage.runs[request.run_id] = _Run(written, place, dict(digests), self)
-            run.session = MemoryRunJournal(self, request.run_id, 1, {})
-            return run.session
+            run.session = session = self._open(request.run_id, 1, {})
+        return session
 
     def digests(self, run_id: str) -> Mapping[str, str]:
         """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
@@ -165,20 +164,17 @@ class MemoryJournal:
                 raise Misuse(
                     f"run {run_id!r} is running with {run.owner!r}: cancel it there, or resume it with take_over=True"
                 )
-            names = [*self.storage.inside(run_id)]
-            earlier = [session for name in names if (session := self.storage.run(name).session) is not None]
-            found = tuple(map(self._take, names))
-        for session in earlier:
-            session.lose(_TAKEN)
-        return found
+            return tuple(map(self._take, [*self.storage.inside(run_id)]))
 
     def _take(self, run_id: str) -> RecoveredRun:
         """Begin a session of a run, and return all that is recorded of it."""
         run = self.storage.run(run_id)
+        if run.session is not None:
+            run.session.lose("another process has taken the run over")
         run.owner, run.epoch, run.state = self, run.epoch + 1, "running"
         steps = {key: decode(value) for key, value in run.steps.items()}
         calls = tuple(run.calls.values())
-        run.session = MemoryRunJournal(self, run_id, run.epoch, steps, (run.seconds, run.seq), _in_doubt(calls))
+        run.session = self._open(run_id, run.epoch, steps, (run.seconds, run.seq), _in_doubt(calls))
         return RecoveredRun(
             request=cast("TeamExecutionRequest", decode(run.request)),
             place=run.place,
@@ -189,6 +185,16 @@ class MemoryJournal:
             questions=[one for one in self.storage.questions.values() if one.question.run_id == run_id],
             journal=run.session,
         )
+
+    def _open(
+        self,
+        run_id: str,
+        epoch: int,
+        records: dict[str, object],
+        progress: tuple[float, int] = (0.0, 0),
+        in_doubt: Collection[str] = (),
+    ) -> MemoryRunJournal:
+        return MemoryRunJournal(self, run_id, epoch, records, progress, in_doubt)
 
     def result(self, run_id: str) -> TeamResult | None:
         """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
@@ -278,8 +284,8 @@ class MemoryRunJournal:
         run_id: str,
         epoch: int,
         records: dict[str, object],
-        progress: tuple[float, int] = (0.0, 0),
-        in_doubt: Collection[str] = (),
+        progress: tuple[float, int],
+        in_doubt: Collection[str],
     ) -> None:
         self._journal = journal
         self._run_id = run_id
@@ -332,10 +338,10 @@ class MemoryRunJournal:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
         self._write(lambda run: self._finish(run, "interrupted", None))
         with self._journal.storage.lock:
-            runs = [self._journal.storage.run(name) for name in self._journal.storage.inside(self._run_id)]
-        for session in (self, *(run.session for run in runs)):
-            if session is not None:
-                session.lose(reason, tell=False)
+            for run_id in self._journal.storage.inside(self._run_id):
+                session = self._journal.storage.run(run_id).session
+                if session is not None:
+                    session.lose(reason, tell=False)
 
     @property
     def records(self) -> Mapping[str, object]:
@@ -436,10 +442,10 @@ class MemoryRunJournal:
         run.state, run.result = state, result
 
     def _write(self, *changes: Callable[[_Run], object]) -> None:
-        """Make changes to what is kept of the run, all or none, unless another process has the run now."""
+        """Make changes to what is kept of the run, all or none; none once the session is over."""
         with self._journal.storage.lock:
-            run = self._journal.storage.run(self._run_id)
-            if self._lost is None and changes and run.epoch == self._epoch:
+            if changes and self._lost is None:
+                run = self._journal.storage.run(self._run_id)
                 for change in changes:
                     change(run)
                 self._reach(run, *self._progress())

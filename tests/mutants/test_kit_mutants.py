@@ -20,6 +20,8 @@ HOMES = (
     "evaluators",
     "gates",
     "governance",
+    "journal_owners",
+    "journals",
     "models",
     "planners",
 )
