@@ -118,9 +118,9 @@ async def go_on(path: Path, provider: Provider, *, idempotent: bool = True, **op
 class Images:
     """Copies a journal's file after every commit: what is there after a power failure at that moment."""
 
-    def __init__(self, folder: Path, monkeypatch: Any, count: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, folder: Path, monkeypatch: Any, count: Callable[[], Any] = lambda: 0) -> None:
         self.paths: list[Path] = []
-        self.counts: list[int] = []
+        self.counts: list[Any] = []
         """What `count` returned at each commit, such as the calls that a provider knows of."""
         write = Database._write
 

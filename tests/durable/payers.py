@@ -1,0 +1,343 @@
+"""Teams that each pay in one way, with providers and tools that keep their own account of what was asked."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import kairo_team as kt
+from kairo_team.agents import TeamAgent
+from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.errors import ModelCallError
+from kairo_team.evaluators import (
+    AgentEvaluationStrategy,
+    CascadeEvaluationStrategy,
+    Criterion,
+    PanelEvaluationStrategy,
+    Rubric,
+    checks,
+)
+from kairo_team.models.fallback import Fallback
+from kairo_team.testing import FunctionModel
+from tests.evaluators.judge_rig import Judging
+
+RUN = "r"
+PLAIN = Rubric([Criterion("plain", "a child understands it", by="judge")])
+TWO = kt.TaskGraph([kt.Task("one", "Do one."), kt.Task("two", "Do two.", depends_on=["one"])])
+
+
+class Payer(ABC):
+    """A team, the models it asks, and what they and its tools were asked; `account` is what a provider knows already.
+
+    What a model answers depends on the request, and on what was asked before alone.
+    """
+
+    backends: Sequence[str] = ("asyncio", "trio")
+    plan: kt.TaskGraph | None = TWO
+    retries = 2
+    """Retries of a model call."""
+    asks_failed_again = False
+    """Tries that failed are made again, because the call they belong to is still to be answered."""
+
+    def __init__(self, account: Sequence[str] = (), used: Sequence[str] = ()) -> None:
+        self.account = list(account)
+        """What each call of a model asked, in order."""
+        self.used = list(used)
+        """What each call of a tool was given."""
+
+    @abstractmethod
+    def team(self) -> kt.Team:
+        """Return the team."""
+
+    def coordinator(self) -> Any:
+        return None
+
+    def models(self) -> dict[str, Any]:
+        return {"m:x": self.provider("test:m")}
+
+    def provider(self, name: str) -> FunctionModel:
+        """Return a model that writes down what it is asked."""
+
+        async def answer(request: kt.ModelRequest) -> str | kt.ModelResponse:
+            said = said_in(request)
+            self.account.append(f"{name} {said}")
+            return self.reply(name, request, said)
+
+        return FunctionModel(answer, name=name)
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        """Return what a model answers."""
+        return f"answer {len(said)}"
+
+    def tool(self) -> Any:
+        @kt.tool(side_effect="write", idempotent=True)
+        def note(text: str) -> str:
+            """Write a note."""
+            self.used.append(text)
+            return f"noted {text}"
+
+        return note
+
+
+def said_in(request: kt.ModelRequest) -> str:
+    return "\n".join(f"{one.role}: {one.text}" for one in request.messages)
+
+
+def ask(text: str) -> kt.ModelRequest:
+    return kt.ModelRequest([kt.Message.user(text)], max_tokens=40)
+
+
+async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    """Ask twice, the second time about the first answer."""
+    model = context.model("m:x")
+    first = await model.complete(ask(f"{assignment.task.id} {assignment.attempt}"))
+    return (await model.complete(ask(f"{assignment.task.id} {assignment.attempt} {first.text}"))).text
+
+
+# ---------------------------------------------------------------------- members
+
+
+class Members(Payer):
+    """Mini agents with a tool, that take several turns."""
+
+    def team(self) -> kt.Team:
+        return kt.Team("team", [kt.Member("writer", kt.MiniAgent("m:x", tools=[self.tool()]))])
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        notes = sum(one.role == "tool" for one in request.messages)
+        if request.tools and notes < 3:
+            return kt.ModelResponse("", tool_calls=[kt.ToolCall(f"c{notes}", "note", {"text": f"{len(said)}"})])
+        return f"answer {len(said)}"
+
+
+class Streaming(Payer):
+    """Members whose replies come in pieces."""
+
+    def team(self) -> kt.Team:
+        async def stream(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            model = context.model("m:x")
+            first = await model.stream(ask(assignment.task.id))
+            return (await model.stream(ask(f"{assignment.task.id} {first.text}"))).text
+
+        return kt.Team("team", [kt.Member("writer", stream), kt.Member("other", kt.MiniAgent("m:x", stream=True))])
+
+    plan = kt.TaskGraph(
+        [kt.Task("one", "Do one.", member="writer"), kt.Task("two", "Do two.", member="other", depends_on=["one"])]
+    )
+
+
+class Nested(Payer):
+    """A team in a team in a team, each with work of its own."""
+
+    def team(self) -> kt.Team:
+        innermost = kt.Team("innermost", [kt.Member("hand", work)])
+        inside = kt.TaskGraph([kt.Task("a", "Do a."), kt.Task("b", "Do b.", member="group", depends_on=["a"])])
+        inner = kt.Team("inner", [kt.Member("hand", work), kt.Member("group", TeamAgent(innermost, plan=TWO))])
+        return kt.Team("team", [kt.Member("clerk", work), kt.Member("group", TeamAgent(inner, plan=inside))])
+
+    plan = kt.TaskGraph([kt.Task("one", "Do one.", member="clerk"), kt.Task("two", "Do two.", member="group")])
+
+
+class SideBySide(Payer):
+    """Members that ask several things at once, and one that asks the same twice."""
+
+    def team(self) -> kt.Team:
+        async def fan(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            import anyio
+
+            model, answers = context.model("m:x"), dict[str, str]()
+
+            async def one(which: str) -> None:
+                answers[which] = (await model.complete(ask(f"{assignment.task.id} {which[0]}"))).text
+
+            async with anyio.create_task_group() as group:
+                for which in ("a1", "b1", "c1", "a2"):
+                    group.start_soon(one, which)
+            return " ".join(answers[which] for which in sorted(answers))
+
+        return kt.Team("team", [kt.Member("writer", fan)])
+
+
+# ---------------------------------------------------------------------- planners and judges
+
+
+class Planned(Payer):
+    """A planner whose first reply is no plan, and that plans again when a task has failed."""
+
+    plan = None
+
+    def coordinator(self) -> Any:
+        once = FailurePolicy(retries=0, try_others=False)
+        return ExpertTeamCoordinator(planner=AgentPlanner("m:x"), replan=True, failure_policy=once)
+
+    def team(self) -> kt.Team:
+        async def broken(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            await context.model("m:x").complete(ask(f"broken {assignment.task.id}"))
+            raise ValueError("cannot")
+
+        return kt.Team("team", [kt.Member("good", work), kt.Member("bad", broken)])
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        if request.output_schema is None:
+            return f"answer {len(said)}"
+        if "ValueError: cannot" in said:
+            return _plan_of(("other", "good", ["first"]))
+        if any(one.role == "assistant" for one in request.messages):
+            return _plan_of(("first", "good", []), ("second", "bad", ["first"]), ("last", "good", ["second"]))
+        return "no plan"
+
+
+def _plan_of(*tasks: tuple[str, str, list[str]]) -> str:
+    made = [{"id": one, "description": f"Do {one}.", "member": who, "depends_on": on} for one, who, on in tasks]
+    return json.dumps({"tasks": made})
+
+
+class _Judged(Payer):
+    """Work that is reviewed, sent back once, and accepted."""
+
+    def evaluator(self) -> Any:
+        raise NotImplementedError
+
+    def coordinator(self) -> Any:
+        return ExpertTeamCoordinator(evaluator=self.evaluator())
+
+    def team(self) -> kt.Team:
+        return kt.Team("team", [kt.Member("writer", work)])
+
+    def models(self) -> dict[str, Any]:
+        return {"m:x": self.provider("test:m"), **{f"test:{one}": self.provider(f"test:{one}") for one in ("j1", "j2", "j3")}}
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        if request.output_schema is None:
+            return f"answer {'good' if ' 2' in said else 'bad'}"
+        bad = {"plain": {"answer": "not met", "observed": "too hard"}}
+        return Judging(bad if "answer bad" in request.messages[1].text else {"plain": "met"}).answer(request)
+
+
+class Judges(_Judged):
+    """A rubric with a judge."""
+
+    def evaluator(self) -> Any:
+        return AgentEvaluationStrategy("test:j1", PLAIN)
+
+
+class Panel(_Judged):
+    """Three judges that are asked at once."""
+
+    def evaluator(self) -> Any:
+        return PanelEvaluationStrategy(["test:j1", "test:j2", "test:j3"], PLAIN)
+
+
+class Cascade(_Judged):
+    """A cheap judge first, then a panel."""
+
+    def evaluator(self) -> Any:
+        first = AgentEvaluationStrategy("test:j1", PLAIN)
+        words = Rubric([Criterion("short", "it is short", checks.max_words(9))])
+        return CascadeEvaluationStrategy([words, first, PanelEvaluationStrategy(["test:j2", "test:j3"], PLAIN)])
+
+
+# ---------------------------------------------------------------------- providers that fail
+
+
+class Retries(Payer):
+    """A provider that is overloaded whenever it is asked something for the first time."""
+
+    def team(self) -> kt.Team:
+        return kt.Team("team", [kt.Member("writer", work)])
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        if self.account.count(f"{name} {said}") == 1:
+            raise ModelCallError("overloaded", name, "come back later", unspent=True)
+        return f"answer {len(said)}"
+
+
+class Fallbacks(Retries):
+    """A provider that never answers, and another one that answers in its place."""
+
+    retries = 1
+    asks_failed_again = True
+
+    def team(self) -> kt.Team:
+        async def fall_back(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            model = context.model(Fallback("test:down", "m:x"))
+            first = await model.complete(ask(assignment.task.id))
+            return (await model.complete(ask(f"{assignment.task.id} {first.text}"))).text
+
+        return kt.Team("team", [kt.Member("writer", fall_back)])
+
+    def models(self) -> dict[str, Any]:
+        return {"m:x": self.provider("test:m"), "test:down": self.provider("test:down")}
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        if name == "test:down":
+            raise ModelCallError("overloaded", name, "come back later", unspent=True)
+        return f"answer {len(said)}"
+
+
+class Flaky(Payer):
+    """A task board with an agent that fails on its first attempt, after it has paid."""
+
+    def coordinator(self) -> Any:
+        return TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=1, backoff=0.001))
+
+    def team(self) -> kt.Team:
+        async def weak(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            await context.model("m:x").complete(ask(f"{assignment.task.id} weak"))
+            context.keep("so far")
+            raise ValueError("cannot")
+
+        return kt.Team("team", [kt.Member("weak", weak), kt.Member("strong", work)])
+
+    plan = kt.TaskGraph([kt.Task("one", "Do one."), kt.Task("two", "Do two."), kt.Task("three", "Do three.")])
+
+
+# ---------------------------------------------------------------------- a coordinator of one's own
+
+
+class Debate(Payer):
+    """A coordinator written with `TeamRun` alone: it asks by itself, adds tasks, and ends the run early."""
+
+    plan = None
+
+    def coordinator(self) -> Any:
+        return _Debate()
+
+    def team(self) -> kt.Team:
+        return kt.Team("team", [kt.Member("a", work), kt.Member("b", work)])
+
+
+class _Debate:
+    """Two argue, a model says who goes on, and the run is concluded after that."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            graph = await run.plan(kt.TaskGraph([kt.Task("pro", "For.", member="a"), kt.Task("con", "Against.")]))
+            async for task in run.ready(graph):
+                run.go(self.argue, run, task)
+            said = await run.step("who", lambda: self.choose(run))
+            graph = await run.add(lambda: self.more(run, said))
+            async for task in run.ready(graph):
+                run.go(self.argue, run, task)
+                if task.id == "sum":
+                    break
+            await run.conclude("all is said")
+        return run.result
+
+    async def argue(self, run: kt.TeamRun, task: kt.Task) -> None:
+        attempt = await run.attempt(task, 1)
+        if attempt.error:
+            run.fail(task, attempt.error)
+            return
+        run.accept(task, attempt)
+        if task.id == "sum":
+            await run.conclude("all is said")
+
+    async def choose(self, run: kt.TeamRun) -> str:
+        return (await run.context("choose").model("m:x").complete(ask("Who goes on?"))).text
+
+    async def more(self, run: kt.TeamRun, said: str) -> list[kt.Task]:
+        text = (await run.context("plan").model("m:x").complete(ask(f"What more, as {said}?"))).text
+        return [kt.Task("sum", text, member="b"), kt.Task("end", "Never done.", depends_on=["sum"])]
