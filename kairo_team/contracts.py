@@ -482,6 +482,10 @@ class CallLog(Protocol):
         """Record that a call is about to be sent, which may use what is `held`; return its number once that is safe."""
         ...
 
+    def idempotency_key(self, number: int) -> str:
+        """Return what names a try that was sent: the same when it is made again because nobody saw its answer."""
+        ...
+
     def answered(self, number: int, answer: object, usage: Usage) -> None:
         """Take note of its answer and of what it used, until that answer is recorded."""
         ...

@@ -359,6 +359,17 @@ class ModelCalled(WorkEvent):
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True)
+class CallsDiverged(WorkEvent):
+    """Work that was resumed asked something else than it had asked before: these `calls` are paid though as many were.
+
+    Emitted when the work has ended. It is a warning of the run's result too.
+    """
+
+    type: ClassVar[str] = "calls.diverged"
+    calls: int
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class ModelDelta(WorkEvent):

@@ -65,7 +65,7 @@ class RecordedCall:
     step: str
     """The work it was made in, such as an attempt's key."""
     key: str
-    """A tool call's name in the run; empty for a model's."""
+    """The call's name in the run: all tries of one call have the same."""
     loops: int
     """The iterations of that work when it was sent."""
     sent_at: float

@@ -120,7 +120,7 @@ class OneCall:
         The provider's client tries once: the governed model makes the retries.
         """
         refuse_real(self.name, modules_of(self._native))
-        call = self.call.under(request, self.view)
+        call = self.call.under(request, self.view).with_key()
         try:
             with _tries_once(True):
                 reply = sound_reply(await self._send(call))

@@ -21,6 +21,7 @@ from pydantic_core import to_jsonable_python
 from kairo_team._util.frozen import freeze, thaw
 from kairo_team.budget import Usage
 from kairo_team.messages import Billing, Message, ModelRequest, ModelResponse, ToolCall, ToolSpec
+from kairo_team.models.call_keys import headers_with_key
 from kairo_team.models.tool_calls import made_call, sound
 from kairo_team.output_types import schema_of
 
@@ -94,6 +95,14 @@ class NativeCall:
         if request.messages != view.messages:
             changed |= self._changed_input(request.messages, view.messages)
         return replace(self, **changed)
+
+    def with_key(self) -> NativeCall:
+        """Return the call with the key of the try that is being sent, if it has one."""
+        settings = self.model_settings
+        headers = headers_with_key(settings.extra_headers)
+        if headers is settings.extra_headers:
+            return self
+        return replace(self, model_settings=replace(settings, extra_headers=headers))
 
     def _settings(self, request: ModelRequest, view: ModelRequest) -> ModelSettings:
         now, before, most = thaw(request.settings), thaw(view.settings), request.max_tokens

@@ -24,6 +24,7 @@ from kairo_team.errors import ModelCallError
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import usage_of
+from kairo_team.models.providers import with_key
 from kairo_team.models.resolver import modules_of, refuse_real
 from kairo_team.tools.pydantic_toolsets import check_by_function, described, shown, validated, with_servers
 from kairo_team.tools.result import ToolResult
@@ -134,9 +135,12 @@ class _Call:
 
 
 def _once(model: Model, request: NativeRequest) -> NativeRequest:
-    """Have the provider's client try once: the governed model makes the retries."""
-    ignored: Any = getattr(_innermost(model), "unsupported_settings", ("max_retries",))
-    return request if "max_retries" in ignored else replace(request, settings={**request.settings, "max_retries": 0})
+    """Have the provider's client try once, with the try's key: the governed model makes the retries."""
+    innermost = _innermost(model)
+    settings = with_key(innermost, dict(request.settings))
+    if "max_retries" not in getattr(innermost, "unsupported_settings", ("max_retries",)):
+        settings["max_retries"] = 0
+    return replace(request, settings=settings)
 
 
 def _innermost(model: Model) -> Model:

@@ -41,7 +41,7 @@ from kairo_team.plugin_calls import failure_of, problem_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt
 from kairo_team.tasks import Assignment
 from kairo_team.team import Role
-from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict
+from kairo_team.verdicts import Cause, EvaluationContext, EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
     from kairo_team.engine.budget_split import BudgetSplit
@@ -307,6 +307,8 @@ class AttemptRunner:
                 verdict = await review_artifact(evaluator, context, timeout, self._supervisor, task_run, tracebacks)
                 task_run.wait = None
                 if task_run.interrupted is None:
+                    if verdict.outcome is not VerdictOutcome.REVIEW_EXCEEDED:
+                        self._services.check_repeated(f"the review of task {task.id!r}", key, task.id, None)
                     return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
         finally:
             if account is not None:
@@ -396,6 +398,7 @@ async def run_attempt(
                 return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, kept)
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
+        context.services.check_repeated(f"task {context.task_id!r}", context.step, context.task_id, context.member)
     except BaseException as raised:
         error = failure_of(raised)
         if error is None:  # every other end of an attempt has a value

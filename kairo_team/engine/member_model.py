@@ -19,6 +19,7 @@ from kairo_team.governance.guardrails import (
     ModelOutput,
 )
 from kairo_team.messages import Message
+from kairo_team.models.call_keys import answering
 
 if TYPE_CHECKING:
     from kairo_team.engine.constraints import AskedModel
@@ -98,7 +99,10 @@ class MemberModel:
             directives = context.directives if self._steerable else ()
             passed = await self._guard_request(_with_directives(request, directives))
             journal.put(key, None)
-            response = await (self._model.complete(passed) if on_text is None else self._model.stream(passed, on_text))
+            with answering(key):
+                response = await (
+                    self._model.complete(passed) if on_text is None else self._model.stream(passed, on_text)
+                )
             answer, context.turns = response, context.turns + 1
             response = await self._guard_reply(response)
         except GuardrailDenied as denied:

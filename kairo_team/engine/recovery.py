@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage
 from kairo_team.engine.budget_split import root_budget
+from kairo_team.engine.earlier_calls import EarlierCalls
 from kairo_team.engine.questions import Inbox
 from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort
 from kairo_team.engine.suspension import Suspension
@@ -38,7 +39,16 @@ def suspensions_of(found: Sequence[RecoveredRun]) -> Iterator[tuple[Suspension, 
         account = _account_of(run, found)
         for key, cut in account.cut_attempts():
             run.journal.put(key, cut)
-        yield _suspension(run, account), None if run.place is None else run.place.run_id
+        calls = EarlierCalls(run.request.run_id, run.steps, tuple(_calls_of(run, found)))
+        yield _suspension(run, account, calls), None if run.place is None else run.place.run_id
+
+
+def _calls_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> Iterator[RecordedCall]:
+    """Yield the calls of a run and of the runs inside it."""
+    yield from run.calls
+    for one in found:
+        if one.place is not None and one.place.run_id == run.request.run_id:
+            yield from _calls_of(one, found)
 
 
 def _account_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> RunAccount:
@@ -47,7 +57,7 @@ def _account_of(run: RecoveredRun, found: Sequence[RecoveredRun]) -> RunAccount:
     return RunAccount(run.steps, run.calls, [(place, _account_of(one, found).total) for one, place in places])
 
 
-def _suspension(run: RecoveredRun, account: RunAccount) -> Suspension:
+def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> Suspension:
     steps = run.steps
     return Suspension(
         request=run.request,
@@ -60,6 +70,7 @@ def _suspension(run: RecoveredRun, account: RunAccount) -> Suspension:
         outcomes={key.partition(":")[2]: one for key, one in steps.items() if isinstance(one, TaskOutcome)},
         plan=cast("TaskGraph | None", steps.get("graph")),
         spent_by=account.by_member,
+        calls=calls,
     )
 
 

@@ -16,8 +16,10 @@ from anyio.lowlevel import current_token
 
 from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
+from kairo_team.engine.earlier_calls import Divergences
 from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
+from kairo_team.events import CallsDiverged
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
@@ -27,6 +29,7 @@ from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Models, Records, RunJournal
+    from kairo_team.engine.earlier_calls import EarlierCalls
     from kairo_team.engine.questions import Questions
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
@@ -45,9 +48,9 @@ class RunServices:
 
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "clock",
-        "constraints", "journal", "kept", "models", "nest", "on_journal_error", "outer_attempt", "overshoots",
-        "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering",
-        "tracebacks", "withheld",
+        "constraints", "divergences", "earlier_calls", "journal", "kept", "models", "nest", "on_journal_error",
+        "outer_attempt", "overshoots", "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets",
+        "start_soon", "steering", "tracebacks", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +109,10 @@ class RunServices:
         """Tool sources, and the members for which it was logged that they get nothing of them."""
         self.overshoots = Overshoots(journal)
         """Calls that used more than was held for them."""
+        self.divergences = Divergences(journal)
+        """Calls that were made in the place of recorded ones."""
+        self.earlier_calls: EarlierCalls | None = None
+        """The calls of earlier sessions; None where this is the first."""
         self._emit = emit
         self._policies = (() if outer_attempt is None else outer_attempt.policies, guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
@@ -125,6 +132,13 @@ class RunServices:
         self.call(self.overshoots.note, model, held, used)
         if self.outer_attempt is not None:
             self.outer_attempt.note_overshoot(model, held, used)
+
+    def check_repeated(self, work: str, step: str, task_id: str | None, member: str | None) -> None:
+        """Report it if work that has ended, and that was cut before, asked something else than it had asked then."""
+        calls = 0 if self.earlier_calls is None else self.earlier_calls.diverged(step)
+        if calls:
+            self.emit(CallsDiverged, task_id, member, calls)
+            _logger.warning("run %s: %s", self.run_id, self.divergences.note(work, calls))
 
     def warn_of_budget(self) -> None:
         """Emit a warning, from any thread, if most of one of the run's limits is spent."""
@@ -150,6 +164,12 @@ class RunServices:
             self._chains = _build_chains(*self._policies)
         shared, own = self._chains
         return shared if member is None else own.get(member, shared)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the run's result warns of: calls that used, or were charged, or were made, more than they should."""
+        in_doubt = [] if self.earlier_calls is None else self.earlier_calls.warnings
+        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt]
 
     @property
     def watches(self) -> Sequence[Watch]:

@@ -13,6 +13,7 @@ from kairo_team.output_types import schema_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records
+    from kairo_team.engine.earlier_calls import EarlierCalls
     from kairo_team.engine.questions import Inbox
     from kairo_team.governance.governor import Governor
     from kairo_team.results import TaskOutcome
@@ -38,6 +39,8 @@ class Suspension(NamedTuple):
     """The plan as it stood."""
     spent_by: Mapping[str, Usage]
     """What was spent with each member, by name."""
+    calls: EarlierCalls | None = None
+    """The calls made so far, where they are recorded one by one."""
 
 
 def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:

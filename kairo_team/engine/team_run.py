@@ -116,6 +116,7 @@ class TeamRun:
             scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
         )
         self._services.on_journal_error = self.stop_unrecorded
+        self._services.earlier_calls = earlier.calls if earlier else None
         self._timeouts = self._supervisor.timeouts
         self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
@@ -221,7 +222,8 @@ class TeamRun:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
         if self._kept is not None and self._ending.caller_cancelled:  # Ctrl-C, a timeout around the run: it can go on
             self._kept.interrupt("the caller was cancelled")
-        noticed = (*self._supervisor.warnings, *self._services.overshoots.warnings)
+        self._check_repeated()
+        noticed = (*self._supervisor.warnings, *self._services.warnings)
         result = finish(self._scope, self._ending, self._dispatcher, self._plan.graph, noticed, self._earlier)
         self._handle.suspension = self._suspension(result) if result.status is TeamStatus.SUSPENDED else None
         self._result = result = result if self._masker is None else self._masker.value(result)
@@ -229,6 +231,13 @@ class TeamRun:
         self._move(RunState(result.status))
         self.emit(LAST_EVENT[result.status], result.status, result.duration, result.usage, result.error)
         self.bus.closed = True
+
+    def _check_repeated(self) -> None:
+        """Report work of the coordinator, such as planning, that asked something else than before the run was cut."""
+        calls = self._services.earlier_calls
+        if calls is not None and self.governor.stopped is None and self._ending.error is None:
+            for step in calls.open_steps():
+                self._services.check_repeated(f"the work {step!r}", step, None, None)
 
     async def _let_be_written(self) -> None:
         """Wait until the end of the run is on disk, if it is kept there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -58,20 +59,24 @@ _OF_A_TOOL_CALL: Final = FrozenDict(
 class _CallLog:
     """Records the calls of one piece of work before they are sent; fulfils `contracts.CallLog`."""
 
-    __slots__ = ("_answered", "_context", "_journal")
+    __slots__ = ("_answered", "_context", "_failed", "_journal", "_sent")
 
     def __init__(self, context: WorkContext, journal: RunJournal) -> None:
         self._context = context
         self._journal = journal
         self._answered: dict[int, tuple[object, int, Usage]] = {}
         """By the identity of an answer that is not recorded yet: the answer, its call, and what it used."""
+        self._sent: dict[int, tuple[str, str]] = {}
+        """By the number of a call that is under way: its name in the journal, and who is called."""
+        self._failed: Counter[tuple[str, str]] = Counter()
+        """How many tries of it have failed in this session."""
 
     async def sent(self, what: str, name: str, held: Usage, side_effect: str | None = None, key: str = "") -> int:
         """Record that a call is about to be sent; where that fails the run ends, and nothing is sent."""
         context = self._context
         loops = context.usage.loops
         try:
-            return await self._journal.sent(
+            number = await self._journal.sent(
                 what,
                 name,
                 held,
@@ -85,9 +90,20 @@ class _CallLog:
         except JournalError as error:
             context.lose_journal(error)
             raise
+        self._sent[number] = (key, name)
+        return number
+
+    def idempotency_key(self, number: int) -> str:
+        """Return what names a try that was sent: the same when it is made again because nobody saw its answer."""
+        key, name = self._sent[number]
+        earlier = self._context.services.earlier_calls
+        failures = self._failed[key, name] + (0 if earlier is None else earlier.failures(key, name))
+        named = "\n".join((self._context.services.run_id, key, name, str(failures)))
+        return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def answered(self, number: int, answer: object, usage: Usage) -> None:
         """Take note of its answer and of what it used, until that answer is recorded."""
+        self._sent.pop(number, None)
         self._answered[id(answer)] = (answer, number, usage)
 
     async def record(self, key: str, answer: object, value: object) -> None:
@@ -105,6 +121,9 @@ class _CallLog:
 
     def ended(self, number: int, state: str, usage: Usage) -> None:
         """Record the end of a call that has no answer, and what is charged for it."""
+        sent = self._sent.pop(number, None)
+        if sent is not None and state == "failed":
+            self._failed[sent] += 1
         self._journal.ended(number, state, usage)
 
 
@@ -322,14 +341,20 @@ class WorkContext:
 
     def call_key(self, request: ModelRequest, model: str) -> str:
         """Name this call in the journal: by who is asked what, and how often that was asked before."""
-        return self._call_key(f"{model}\n".encode("utf-8", "surrogatepass") + _written(request))
+        return self._asked(self._call_key(f"{model}\n".encode("utf-8", "surrogatepass") + _written(request)))
 
     def recall_tool(self, tool: str, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult | None]:
         """Name this tool call in the journal, and return what came of it if it was made before."""
         given = arguments if isinstance(arguments, str) else repr(sorted(arguments.items()))
-        key = self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass"))
+        key = self._asked(self._call_key(f"{tool}\n{given}".encode("utf-8", "surrogatepass")))
         recorded: Any = self.services.journal.get(key, None)
         return key, recorded
+
+    def _asked(self, key: str) -> str:
+        """Take note that a call is asked for, where earlier sessions may have asked for others; return its key."""
+        if self.services.earlier_calls is not None:
+            self.services.earlier_calls.ask(self.step, key)
+        return key
 
     def _call_key(self, asked: bytes) -> str:
         digest = hashlib.sha256(asked).hexdigest()[:16]

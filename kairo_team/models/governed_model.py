@@ -14,6 +14,7 @@ from kairo_team.budget import Usage
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable
 from kairo_team.governance.pricing import FREE, PriceBook
 from kairo_team.messages import ModelResponse, ToolCall
+from kairo_team.models.call_keys import call_key, sending
 from kairo_team.models.fallback import Fallback, single_models
 from kairo_team.models.limits import ModelLimits, Turn
 from kairo_team.models.retries import ModelRetry
@@ -205,9 +206,10 @@ class GovernedModel:
         """Record the call and make it; return its number in the record, and the reply."""
         number = await self._record_intent(model, hold)
         try:
-            if sender is not None:
-                return number, await sender.stream(model, request)
-            return number, _checked(model, await model.complete(request))
+            with sending(None if self._calls is None else self._calls.idempotency_key(number)):
+                if sender is not None:
+                    return number, await sender.stream(model, request)
+                return number, _checked(model, await model.complete(request))
         except (ModelUnavailable, MissingExtra):
             _release(hold, turn)
             self._record_end(number, "unsent", _NOTHING)
@@ -218,7 +220,7 @@ class GovernedModel:
             if isinstance(error, ModelCallError) and error.unspent:
                 _release(hold, turn)
                 spent = _NOTHING
-            self._record_end(number, "unknown" if error is None else "failed", spent)
+            self._record_end(number, "failed" if _has_ended(error) else "unknown", spent)
             self._report(model.name, "unknown" if error is None else "error", hold.tokens, spent)
             raise error or raised  # noqa: B904 - it has its cause already
 
@@ -227,7 +229,7 @@ class GovernedModel:
         if self._calls is None:
             return 0
         try:
-            return await self._calls.sent("model", model.name, _all_of(hold))
+            return await self._calls.sent("model", model.name, _all_of(hold), key=call_key())
         except BaseException:
             hold.release()
             raise
@@ -327,6 +329,12 @@ def _wanted(model: ChatModel, request: ModelRequest) -> int:
 def _affordable(tariff: Tariff, prompt: int, most: int, dollars: Decimal) -> int:
     """Return how long the reply may get, from 1 up to `most` tokens, to cost no more than `dollars` in any case."""
     return 1 + bisect_right(range(2, most + 1), dollars, key=lambda completion: tariff.most(prompt, completion))
+
+
+def _has_ended(error: Exception | None) -> bool:
+    """Return whether the provider ended the call with this error, or it never began; else it may have answered."""
+    lost = isinstance(error, ModelCallError) and error.kind in ("timeout", "connection") and not error.unspent
+    return error is not None and not lost
 
 
 def _release(hold: Reservation, turn: Turn | None) -> None:

@@ -15,6 +15,7 @@ import anyio
 from kairo_team._util.frozen import thaw
 from kairo_team.errors import MissingExtra, ModelCallError, ModelUnavailable, known
 from kairo_team.messages import ModelRequest, ModelResponse
+from kairo_team.models.call_keys import headers_with_key
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.models.provider_errors import call_error
 from kairo_team.models.provider_messages import (
@@ -137,7 +138,7 @@ class ProviderModel:
         limits = [limit for limit in (request.max_tokens, settings.get("max_tokens")) if limit is not None]
         if limits:
             settings["max_tokens"] = min(limits)
-        return cast("ModelSettings", settings)
+        return cast("ModelSettings", with_key(self._model, settings))
 
     def _parameters(self, request: ModelRequest) -> ModelRequestParameters:
         """Ask for the schema by the provider's own feature when it has one, else in the prompt."""
@@ -179,6 +180,15 @@ class _Asked:
     @property
     def options(self) -> dict[str, Any]:
         return {"model_settings": self.settings, "model_request_parameters": self.parameters}
+
+
+def with_key(model: Model[Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a call with its idempotency key, if it has one and the model's client takes headers."""
+    if "extra_headers" in getattr(model, "unsupported_settings", ()):
+        return settings
+    given = settings.get("extra_headers")
+    headers = headers_with_key(given)
+    return settings if headers is given else {**settings, "extra_headers": headers}
 
 
 # ---------------------------------------------------------------- before work starts

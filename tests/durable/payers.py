@@ -207,7 +207,10 @@ class _Judged(Payer):
         return kt.Team("team", [kt.Member("writer", work)])
 
     def models(self) -> dict[str, Any]:
-        return {"m:x": self.provider("test:m"), **{f"test:{one}": self.provider(f"test:{one}") for one in ("j1", "j2", "j3")}}
+        return {
+            "m:x": self.provider("test:m"),
+            **{f"test:{one}": self.provider(f"test:{one}") for one in ("j1", "j2", "j3")},
+        }
 
     def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
         if request.output_schema is None:

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import kairo_team as kt
-from kairo_team.durable.journal import RecordedCall
 from kairo_team.models.retries import ModelRetry
+from kairo_team.recorded import RecordedCall
 from tests.durable import payers, wrapped_payers
 from tests.durable.desk import Images
 from tests.durable.payers import RUN, Payer

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import kairo_team as kt
+from kairo_team.agents.langgraph import LangGraphAgent
+from kairo_team.governance.policies.mcp_policy import McpPolicy
 from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.permissions import ToolPermissions
 from tests.agents.rig_langgraph import LangGraphRig, RigModel, graph_of
@@ -81,7 +83,7 @@ class Mcp(Payer):
         super().__init__(account, used)
 
     @property
-    def used(self) -> list[str]:  # type: ignore[override]  # the server keeps it
+    def used(self) -> list[str]:
         calls = [json.loads(line) for line in self.file.read_text(encoding="utf-8").splitlines()]
         return [one["params"]["arguments"]["text"] for one in calls if one["method"] == "tools/call"]
 
@@ -96,10 +98,11 @@ class Mcp(Payer):
         return raw(name="notes", tools=[tool], record=str(self.file), side_effects={"note": self.side_effect})
 
     def team(self) -> kt.Team:
-        from kairo_team.governance.policies.mcp_policy import McpPolicy
 
         permissions = ToolPermissions(mcp=McpPolicy(allowed=["note"]))
-        return kt.Team("team", [kt.Member("writer", kt.MiniAgent("m:x", tools=[self.server()]))], permissions=permissions)
+        return kt.Team(
+            "team", [kt.Member("writer", kt.MiniAgent("m:x", tools=[self.server()]))], permissions=permissions
+        )
 
     def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
         notes = sum(one.role == "tool" for one in request.messages)
@@ -113,6 +116,4 @@ class Followed(_Wrapped):
     """A graph of LangGraph that is only observed: its calls are recorded, and made again with the attempt."""
 
     def agent(self) -> Any:
-        from kairo_team.agents.langgraph import LangGraphAgent
-
         return LangGraphAgent(graph_of(RigModel(rig=self), self.tools))

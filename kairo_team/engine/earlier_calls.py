@@ -1,0 +1,116 @@
+"""The calls that earlier sessions of a run made: which are in doubt, which failed, and which are not asked again."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.budget import Usage
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Records
+    from kairo_team.recorded import RecordedCall
+
+_KEY: Final = "diverged"
+_OWN_END: Final = ("attempt:", "review:")
+"""Steps whose end is known before that of the run."""
+
+
+class EarlierCalls:
+    """What one session of a run knows of the calls that were made before it."""
+
+    def __init__(self, run_id: str, steps: Mapping[str, object], calls: Sequence[RecordedCall]) -> None:
+        """Take the recorded steps of a run, its calls, and those of the runs inside it."""
+        self._in_doubt = [one for one in calls if one.state == "sent"]
+        own = [one for one in calls if one.run_id == run_id]
+        self._failed = Counter((one.key, one.name) for one in own if one.state == "failed")
+        self._asked = {one.key for one in own}
+        self._unused: dict[str, set[str]] = defaultdict(set)
+        """By step: keys of recorded answers that this session has not asked for."""
+        self._new: Counter[str] = Counter()
+        """By step: how many calls were asked that no session has asked before."""
+        for key, answer in steps.items():
+            if key.startswith("call:") and answer is not None:
+                self._unused[key.removeprefix("call:").rsplit(":", 2)[0]].add(key)
+
+    def failures(self, key: str, name: str) -> int:
+        """Return how many tries of a call at one model, or of a tool, the provider answered with an error."""
+        return self._failed[key, name]
+
+    def ask(self, step: str, key: str) -> None:
+        """Take note that a call is asked for in a step."""
+        if step not in self._unused:
+            return
+        if key in self._unused[step]:
+            self._unused[step].remove(key)
+        elif key not in self._asked:
+            self._new[step] += 1
+        self._asked.add(key)
+
+    def diverged(self, step: str) -> int:
+        """Return how many calls of a step that has ended were made in the place of recorded ones.
+
+        A step that does again what it did asks for everything that is recorded of it, in whatever order.
+        """
+        return min(len(self._unused.get(step, ())), self._new.pop(step, 0))
+
+    def open_steps(self) -> Iterator[str]:
+        """Yield the steps, other than attempts and reviews, in which calls were asked that no session asked before."""
+        yield from (step for step in tuple(self._new) if not step.startswith(_OWN_END))
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence on the calls in doubt, if there are any."""
+        charged: dict[str, list[Usage]] = defaultdict(list)
+        for call in self._in_doubt:
+            charged[f"{call.what} {call.name!r}"].append(call.usage)
+        if not charged:
+            return []
+        count = sum(map(len, charged.values()))
+        what = "1 call was" if count == 1 else f"{count:,} calls were"
+        parts = ", ".join(_describe(name, held) for name, held in sorted(charged.items()))
+        return [f"{what} under way when an earlier session of the run ended, and nobody saw the answer: {parts}"]
+
+
+def _describe(name: str, held: Sequence[Usage]) -> str:
+    """Say how often something is in doubt, and what is charged for it."""
+    total = sum(held, Usage())
+    times = "" if len(held) == 1 else f" {len(held):,} times"
+    amounts = [f"{total.tokens:,} tokens"] if total.tokens else []
+    amounts += [f"${total.dollars}"] if total.dollars else []
+    amounts += ["1 tool call" if total.tool_calls == 1 else f"{total.tool_calls:,} tool calls"] * bool(total.tool_calls)
+    return f"{name}{times}, charged {' and '.join(amounts) or 'nothing'}"
+
+
+class Divergences:
+    """The pieces of work that asked something else than was recorded; kept, so that later sessions report it too."""
+
+    __slots__ = ("_journal",)
+
+    def __init__(self, journal: Records) -> None:
+        self._journal = journal
+
+    def note(self, work: str, calls: int) -> str:
+        """Record that a piece of work made this many calls in the place of recorded ones; return what to say of it."""
+        before = self._found
+        self._journal.put(_KEY, {**before, work: before.get(work, 0) + calls})
+        return _describe_divergence(work, self._found[work])
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence for each piece of work."""
+        return [_describe_divergence(work, calls) for work, calls in self._found.items()]
+
+    @property
+    def _found(self) -> Mapping[str, int]:
+        found: Any = self._journal.get(_KEY, None)
+        return found or {}
+
+
+def _describe_divergence(work: str, calls: int) -> str:
+    what = "1 call was" if calls == 1 else f"{calls:,} calls were"
+    return (
+        f"{work} asked something else than before the run was interrupted: {what} made in the place of recorded ones, "
+        "and paid again. What an agent takes from the clock, chance or the world belongs into context.recorded(...)"
+    )
