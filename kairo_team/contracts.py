@@ -505,6 +505,11 @@ class Records(Protocol):
     durable: ClassVar[bool]
     """It outlives the process: then it is a `RunJournal`."""
 
+    @property
+    def records(self) -> Mapping[str, object]:
+        """A live, read-only view: key to value."""
+        ...
+
     def get(self, key: str, default: object, /) -> object:
         """Return the value recorded under `key`, else `default`."""
         ...

@@ -20,6 +20,7 @@ from kairo_team.governance import (
     ResourceContext,
     ResourceValidation,
 )
+from kairo_team.permissions import PermissionDecision
 from kairo_team.testing import EventRecorder, FunctionModel
 
 DESIGN = [
@@ -52,6 +53,7 @@ DESIGN = [
     "constraint.violated",
     "guardrail.decided",
     "tool.called",
+    "calls.diverged",
     "model.called",
     "model.delta",
     "human.requested",
@@ -104,6 +106,26 @@ class Gate:
         return self._decision
 
 
+class Wary:
+    """Has every call of a tool approved."""
+
+    async def check(self, tool: str, arguments: Any, side_effect: str) -> PermissionDecision:
+        return PermissionDecision.ask("sure?")
+
+
+class Fickle:
+    """Asks something else each time the same attempt is made."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        self.times += 1
+        model = context.model(FunctionModel(lambda _: "yes"))
+        await model.complete(kt.ModelRequest([kt.Message.user(f"time {self.times}")]))
+        return (await context.tool(look)(what="the sea")).text
+
+
 async def short(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     """Do as the task is called."""
     if assignment.task.id == "long":
@@ -138,6 +160,10 @@ async def everything() -> list[Event]:
         await (await play("asleep", team, asleep)).result()
         runtime.answer(runtime.pending("asleep")[0].id, kt.HumanDecision.approve())
         await runtime.resume("asleep", team, coordinator=asleep)
+        fickle = kt.Team("t", [kt.Member("m", Fickle())], permissions=kt.ToolPermissions(guard=Wary()))
+        await (await play("fickle", fickle, asleep)).result()
+        runtime.answer(runtime.pending("fickle")[0].id, kt.HumanDecision.approve())
+        await runtime.resume("fickle", fickle, coordinator=asleep)
         await (await play("late", team, board, kt.Task("long", "do"), team_timeout=1.0)).result()
         tight = {"budget": kt.Budget(tokens=100), "budget_policy": kt.BudgetPolicy(reserve=0.0, top_ups=1)}
         tasks = [kt.Task("short", "do"), kt.Task("other", "do"), kt.Task("after", "do", depends_on=["short"])]

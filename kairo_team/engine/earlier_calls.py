@@ -20,7 +20,7 @@ _OWN_END: Final = ("attempt:", "review:")
 class EarlierCalls:
     """What one session of a run knows of the calls that were made before it."""
 
-    def __init__(self, run_id: str, steps: Mapping[str, object], calls: Sequence[RecordedCall]) -> None:
+    def __init__(self, run_id: str, steps: Mapping[str, object], calls: Sequence[RecordedCall] = ()) -> None:
         """Take the recorded steps of a run, its calls, and those of the runs inside it."""
         self._in_doubt = [one for one in calls if one.state == "sent"]
         own = [one for one in calls if one.run_id == run_id]
@@ -31,7 +31,9 @@ class EarlierCalls:
         self._new: Counter[str] = Counter()
         """By step: how many calls were asked that no session has asked before."""
         for key, answer in steps.items():
-            if key.startswith("call:") and answer is not None:
+            if key.startswith("call:") and answer is None:  # it was about to be made
+                self._asked.add(key)
+            elif key.startswith("call:"):
                 self._unused[key.removeprefix("call:").rsplit(":", 2)[0]].add(key)
 
     def failures(self, key: str, name: str) -> int:

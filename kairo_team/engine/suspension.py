@@ -39,8 +39,8 @@ class Suspension(NamedTuple):
     """The plan as it stood."""
     spent_by: Mapping[str, Usage]
     """What was spent with each member, by name."""
-    calls: EarlierCalls | None = None
-    """The calls made so far, where they are recorded one by one."""
+    calls: EarlierCalls
+    """The calls that were made."""
 
 
 def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from kairo_team._util.threads import poster
 from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
 from kairo_team.engine.dispatcher import Dispatcher
+from kairo_team.engine.earlier_calls import EarlierCalls
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
 from kairo_team.engine.enforced_end import CallSupervisor
 from kairo_team.engine.planning import RunPlan
@@ -276,6 +277,7 @@ class TeamRun:
             outcomes={outcome.task_id: outcome for outcome in result.outcomes},
             plan=result.plan,
             spent_by=self._budgets.spent_by,
+            calls=EarlierCalls(self.request.run_id, self.journal.records),
         )
 
     def _end_early(self) -> None:

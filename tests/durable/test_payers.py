@@ -83,6 +83,8 @@ def check_cut(kind: type[Payer], backend: str, path: Path, seen: Any, first: Pay
     assert len(again.used) - len(first.used) <= len(doubt) - of_models(doubt), (path, "more tools than in doubt")
     unseen = of_models(after) - len(again.account)
     assert 0 <= unseen <= of_models(doubt), (path, "calls that the journal does not know, or that were never made")
+    assert any("was under way" in one or "were under way" in one for one in result.warnings) == bool(doubt), path
+    assert not any("something else" in one for one in result.warnings), (path, "a false alarm")
     charged = sum((one.usage for one in doubt), kt.Usage())
     assert result.usage.tokens == whole.usage.tokens + charged.tokens, (path, result.usage, whole.usage, charged)
     assert (result.usage.loops, result.usage.dollars) == (whole.usage.loops, whole.usage.dollars), path
