@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from anyio.lowlevel import checkpoint
 
 from kairo_team.budget import Usage
-from kairo_team.durable.codec import NotRecordable, decode, encode
-from kairo_team.durable.requests import encode_request
+from kairo_team.durable import NotRecordable, decode, encode, encode_request
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
