@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import sys
@@ -29,11 +30,13 @@ class Owner:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         _lock(self._file)
         _open_here.add(self.id)
+        atexit.register(self.close)  # for a journal that nobody closes
 
     def close(self) -> None:
         """Give the lock back; the file goes too."""
         if self.id in _open_here and self.pid == os.getpid():
             _open_here.discard(self.id)
+            atexit.unregister(self.close)
             os.close(self._file)
             with suppress(OSError):
                 self._path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -142,6 +143,25 @@ async def test_kf_d09_d13_a_run_has_one_owner_and_a_dead_one_is_known_at_once(tm
     result = await kt.Runtime(journal=journal).resume("r", team)
     assert result.output == "done"
     journal.close()
+
+
+UNCLOSED = """
+import sys, anyio
+import kairo_team as kt
+
+async def main():
+    runtime = kt.Runtime(journal=kt.SqliteJournal(sys.argv[1]))
+    await kt.run(kt.Team("desk", [kt.Member("clerk", lambda assignment: "done")]), "Do it.", runtime=runtime)
+
+anyio.run(main)
+"""
+
+
+def test_a_process_that_closes_no_journal_leaves_no_owner_behind(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    subprocess.run([sys.executable, "-c", UNCLOSED, str(path)], check=True, timeout=60)
+    assert [run.state for run in kt.SqliteJournal(path).runs()] == ["completed"]
+    assert list(tmp_path.glob("*-owner-*")) == []
 
 
 async def test_kf_d09_an_owner_that_was_only_asleep_can_send_nothing_after_a_take_over(tmp_path: Path) -> None:
