@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from rich.padding import Padding
 from rich.text import Text
 
-from kairo_team._util.terminal import BAR, barred, clean
+from kairo_team._util.terminal import clean
 from kairo_team.cli.budget_table import draw_tree
 from kairo_team.cli.run_table import INTERRUPTED, show_commands
 from kairo_team.results import TeamStatus
@@ -77,12 +76,7 @@ def _show_output(result: TeamResult, screen: Screen) -> None:
     if text is None:
         return
     _head("Output" if result.partial_output is None else "Partial output", screen)
-    text = clean(text.rstrip("\n"))
-    if screen.watched:  # it is wrapped here, so that each line on the screen has its bar
-        lines = Text(text).wrap(screen, max(1, screen.width - len(BAR)), tab_size=4)
-        text = "\n".join(line.plain for line in lines)
-    for line in barred(text).split("\n"):
-        screen.show(Text(line), **screen.uncut)
+    screen.print_barred(text.rstrip("\n"))
 
 
 # ---------------------------------------------------------------- tasks
@@ -134,10 +128,7 @@ def _remarks(outcome: TaskOutcome) -> list[str]:
 
 
 def _indented(text: str, screen: Screen) -> None:
-    if screen.watched:
-        screen.show(Padding(Text(one_line(text), style="dim"), (0, 0, 0, 6)))
-    else:
-        screen.print_text(f"      {one_line(text)}")
+    screen.print_indented(text, 6, "dim")
 
 
 def _show_kept(outcomes: Iterable[TaskOutcome], screen: Screen) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage
-from kairo_team.durable.codec import CorruptRecord, decode
+from kairo_team.durable.codec import decode, outline
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.results import TaskOutcome
@@ -51,8 +52,8 @@ class RunRecord(NamedTuple):
     """A recorded run, all that is shown of it."""
 
     run: RecordedRun
-    budget: Budget | None
-    """Its limits; None when they cannot be read."""
+    budget: Budget
+    """Its limits."""
     tasks: tuple[TaskStanding, ...]
     calls: tuple[CallSum, ...]
     in_doubt: tuple[RecordedCall, ...]
@@ -63,13 +64,13 @@ class RunRecord(NamedTuple):
 
 def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
     """Read how a run stands."""
-    steps = dict(_steps(journal, run.run_id))
+    steps = _steps(journal, run.run_id)
     calls, in_doubt = journal.calls(run.run_id), journal.in_doubt(run.run_id)
     result = None if run.state in _AT_WORK else _result(journal, run.run_id)
     ends = [one for one in steps.values() if isinstance(one, TaskOutcome)] if result is None else result.outcomes
     return RunRecord(
         run,
-        _limits(journal, run, steps),
+        _limits(journal, run.run_id, steps),
         tuple(_tasks(run, steps.get(_PLAN), ends, _begun(journal, run.run_id, calls))),
         tuple(_sums(calls, in_doubt)),
         in_doubt,
@@ -79,38 +80,32 @@ def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
 
 
 def recorded_request(journal: SqliteJournal, run_id: str) -> TeamExecutionRequest:
-    """Return the request that a run was begun with, and its limits as they were raised since."""
+    """Return the request that a run was begun with, with its limits as they were raised since."""
+    request = cast("TeamExecutionRequest", decode(_column(journal, run_id, "request")))
+    raised = _steps(journal, run_id).get(RAISED_BUDGET)
+    if not isinstance(raised, Budget):
+        return request
+    return replace(request, config=replace(request.config, budget=raised))
+
+
+def _column(journal: SqliteJournal, run_id: str, name: str) -> Any:
     with journal.database.reading() as connection:
-        row = connection.execute("SELECT request FROM run WHERE run_id = ?", (run_id,)).fetchone()
-        return cast("TeamExecutionRequest", decode(row["request"]))
+        return connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()[name]
 
 
-def _steps(journal: SqliteJournal, run_id: str) -> Iterator[tuple[str, object]]:
-    """Go through the plan, the ends of tasks and the raised budget; one that cannot be read here is left out."""
+def _steps(journal: SqliteJournal, run_id: str) -> dict[str, object]:
+    """Return the plan, the ends of tasks and the raised budget."""
     sql = "SELECT key, value FROM step WHERE run_id = ? AND (key IN (?, ?) OR key LIKE 'outcome:%') ORDER BY id"
     with journal.database.reading() as connection:
-        for row in connection.execute(sql, (run_id, _PLAN, RAISED_BUDGET)):
-            found = _decoded(row["value"])
-            if found is not None:
-                yield row["key"], found
+        rows = connection.execute(sql, (run_id, _PLAN, RAISED_BUDGET)).fetchall()
+    return {row["key"]: outline(row["value"]) for row in rows}
 
 
-def _decoded(text: str | None) -> Any:
-    """Return a recorded value; None for one whose classes are not importable here."""
-    try:
-        return None if text is None else decode(text)
-    except CorruptRecord:
-        return None
-
-
-def _limits(journal: SqliteJournal, run: RecordedRun, steps: dict[str, object]) -> Budget | None:
+def _limits(journal: SqliteJournal, run_id: str, steps: Mapping[str, object]) -> Budget:
     raised = steps.get(RAISED_BUDGET)
     if isinstance(raised, Budget):
         return raised
-    try:
-        return root_budget(recorded_request(journal, run.run_id).config)
-    except CorruptRecord:
-        return None
+    return root_budget(cast("TeamExecutionRequest", outline(_column(journal, run_id, "request"))).config)
 
 
 def _tasks(
@@ -153,7 +148,6 @@ def _sums(calls: Sequence[RecordedCall], in_doubt: Sequence[RecordedCall]) -> It
 
 
 def _result(journal: SqliteJournal, run_id: str) -> TeamResult | None:
-    """Return how a run's last session ended; None where that cannot be read."""
-    with journal.database.reading() as connection:
-        row = connection.execute("SELECT result FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    return cast("TeamResult | None", _decoded(row["result"]))
+    """Return how a run's last session ended; None where that is not recorded."""
+    written = _column(journal, run_id, "result")
+    return None if written is None else cast("TeamResult", outline(written))

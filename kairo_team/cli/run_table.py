@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from kairo_team._util.terminal import barred
 from kairo_team.budget import Budget
 from kairo_team.cli.journals import short_id
 from kairo_team.human import HumanRequest
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = "interrupted"
 """The state of a run that can go on, whose process is gone."""
+SUSPENDED: Final = "suspended"
 _HEADS: Final = ("run", "state", "team", "used", "begun", "goal")
 _COLOURS: Final = {
     "running": "cyan",
@@ -39,6 +39,8 @@ _COLOURS: Final = {
 }
 _WORDS: Final = {"completed": "done", "pending": "waits"}
 """States of tasks in other words, as the report of a run has them."""
+_MADE: Final = 32
+"""Characters of an id that was made."""
 _LONGEST: Final = 24
 """Characters of a team's name in the table."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -58,9 +60,10 @@ def age(seconds: float) -> str:
 
 
 def show_runs(runs: Sequence[RecordedRun], screen: Screen) -> None:
-    """Print a line for each run."""
+    """Print a line for each run; on a terminal, of an id that was made only the beginning."""
     now = time.time()
-    rows = [_HEADS, *(_row(run, now) for run in runs)]
+    length = _telling({run.run_id for run in runs}) if screen.watched else _MADE
+    rows = [_HEADS, *((_name(run.run_id, length), *_row(run, now)) for run in runs)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     for number, row in enumerate(rows):
         line = Text("  ".join(f"{cell:{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip())
@@ -71,10 +74,20 @@ def show_runs(runs: Sequence[RecordedRun], screen: Screen) -> None:
         screen.show(line, **screen.uncut)
 
 
+def _telling(ids: Collection[str]) -> int:
+    """Return how many characters tell the ids apart that were made, at least eight."""
+    made = [one for one in ids if len(one) == _MADE]
+    return next(length for length in range(8, _MADE + 1) if len({one[:length] for one in made}) == len(made))
+
+
+def _name(run_id: str, length: int) -> str:
+    return one_line(run_id[:length] if len(run_id) == _MADE else run_id)
+
+
 def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
     spent = f"{run.usage.tokens:,}" + (f", ${run.usage.dollars}" if run.usage.dollars else "")
     begun = f"{age(now - run.started_at)} ago"
-    return (one_line(run.run_id), run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal))
+    return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal))
 
 
 def runs_document(runs: Sequence[RecordedRun]) -> str:
@@ -118,21 +131,19 @@ def _show_head(record: RunRecord, screen: Screen) -> None:
     line = Text(f"{one_line(run.run_id)}  ")
     line.append(run.state.upper(), style=f"bold {_COLOURS.get(run.state, '')}")
     screen.show(line, soft_wrap=True)
-    screen.print_text(f"  {one_line(run.team)}: {one_line(run.goal)}")
+    screen.print_indented(f"{run.team}: {run.goal}")
     if run.forked_from is not None:
-        screen.print_text(f"  a fork of run {one_line(run.forked_from)}")
+        screen.print_indented(f"a fork of run {run.forked_from}")
     touched = age(now - run.updated_at)
     screen.print_text(
         f"  begun {age(now - run.started_at)} ago, last written {touched} ago, worked {run.seconds:.1f} s"
     )
     screen.print_text(f"  used {run.usage}{_limits(record.budget)}")
-    if record.error:
-        screen.print_text(f"  {one_line(record.error)}")
+    if record.error and run.state != SUSPENDED:  # its questions say more
+        screen.print_indented(record.error)
 
 
-def _limits(budget: Budget | None) -> str:
-    if budget is None:
-        return ""
+def _limits(budget: Budget) -> str:
     found = [(one.name.replace("_", " "), getattr(budget, one.name)) for one in fields(budget)]
     limits = [f"${limit}" if name == "dollars" else f"{limit:,} {name}" for name, limit in found if limit is not None]
     return f"; limits: {', '.join(limits)}" if limits else "; no limit"
@@ -145,9 +156,8 @@ def _show_tasks(tasks: Sequence[TaskStanding], screen: Screen) -> None:
     longest = max(len(one_line(task.task_id)) for task in tasks)
     for task in tasks[:_MOST_LISTED]:
         screen.show(_task_line(task, longest), **screen.uncut)
-        error = task.outcome.error if task.outcome is not None else None
-        if error:
-            screen.print_text(f"      {one_line(error)}", "dim")
+        if task.outcome is not None and task.outcome.error and task.status != SUSPENDED:
+            screen.print_indented(task.outcome.error, 6, "dim")
     if len(tasks) > _MOST_LISTED:
         screen.print_text(f"  and {count(len(tasks) - _MOST_LISTED, 'more task')} (--json has them all)", "dim")
 
@@ -180,8 +190,8 @@ def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
         return
     _head("In doubt: sent, and nobody saw the answer; charged in full", screen)
     for one in calls[:_MOST_LISTED]:
-        where = f" in task {one_line(one.task_id)!r}" if one.task_id is not None else ""
-        screen.print_text(f"  {one.what} {one_line(one.name)}{where}, sent at {_at(one.sent_at)}: {one.usage}")
+        where = f" in task {one.task_id!r}" if one.task_id is not None else ""
+        screen.print_indented(f"{one.what} {one.name}{where}, sent at {_at(one.sent_at)}: {one.usage}")
     if len(calls) > _MOST_LISTED:
         screen.print_text(f"  and {len(calls) - _MOST_LISTED:,} more (--json has them all)", "dim")
 
@@ -189,13 +199,14 @@ def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
 def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
     """Print a question; each line that a member wrote has a bar in front of it."""
     _head(f"Question {one_line(short_id(question, run_id))}", screen)
-    screen.print_text(f"  {one_line(question.text)}")
+    screen.print_indented(question.text)
     if question.subject:
-        screen.print_text(barred(question.subject))
+        screen.print_barred(question.subject)
     for finding in question.findings:
-        screen.print_text(f"  - {one_line(finding.observed or finding.id)}")
-    for answer, follows in question.consequences.items():
-        screen.print_text(f"  {answer}: {one_line(follows)}")
+        screen.print_indented(f"- {finding.observed or finding.id}")
+    for answer in ("approve", "revise", "reject"):
+        if answer in question.consequences:
+            screen.print_indented(f"{answer}: {question.consequences[answer]}")
 
 
 def show_commands(commands: Sequence[str], screen: Screen) -> None:
@@ -217,7 +228,7 @@ def _head(title: str, screen: Screen) -> None:
 def record_document(record: RunRecord, go_on: Sequence[str]) -> str:
     """Write the document of `kairo show`: what `kairo runs` has of a run, and how it stands."""
     body = _run(record.run) | {
-        "budget": None if record.budget is None else _plain(record.budget),
+        "budget": _plain(record.budget),
         "error": record.error,
         "tasks": [_task(one) for one in record.tasks],
         "calls": [one._asdict() | {"usage": _plain(one.usage)} for one in record.calls],

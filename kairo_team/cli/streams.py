@@ -10,10 +10,12 @@ from io import TextIOWrapper
 from typing import IO, Any, Final
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
-from kairo_team._util.terminal import clean
+from kairo_team._util.terminal import BAR, barred, clean
 from kairo_team.cli.refusal import Refusal
+from kairo_team.views.text import one_line
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
@@ -47,6 +49,22 @@ class Screen(Console):
     def print_text(self, text: str = "", style: str = "") -> None:
         """Print a text; wrapped between words at a terminal, unchanged elsewhere."""
         self.show(Text(clean(text), style=style), soft_wrap=not self.watched)
+
+    def print_indented(self, text: str, columns: int = 2, style: str = "") -> None:
+        """Print a text in one line; what a terminal wraps of it stays indented."""
+        if self.watched:
+            self.show(Padding(Text(one_line(text), style=style), (0, 0, 0, columns)))
+        else:
+            self.print_text(f"{' ' * columns}{one_line(text)}")
+
+    def print_barred(self, text: str) -> None:
+        """Print a text that a member wrote, each line on the screen with a bar in front of it."""
+        text = clean(text)
+        if self.watched:  # it is wrapped here, so that the rest of a line has its bar too
+            lines = Text(text).wrap(self, max(1, self.width - len(BAR)), tab_size=4)
+            text = "\n".join(line.plain for line in lines)
+        for line in barred(text).split("\n"):
+            self.show(Text(line), **self.uncut)
 
     @property
     def uncut(self) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Usage, to_dollars
-from kairo_team.durable.codec import CorruptRecord, decode
+from kairo_team.durable.codec import CorruptRecord, decode, outline
 from kairo_team.engine.recovery import RunAccount
 from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
 
@@ -24,12 +25,12 @@ SELECT run_id FROM inside
 _CALLS_INSIDE: Final = f"SELECT * FROM call WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY id"  # noqa: S608 - all of it ours
 
 
-def steps_of(connection: sqlite3.Connection, run_id: str) -> dict[str, object]:
+def steps_of(connection: sqlite3.Connection, run_id: str, read: Callable[[str], object] = decode) -> dict[str, object]:
     """Return the values of a run's recorded steps by key, in their order; `CorruptRecord` names one without sense."""
     steps: dict[str, object] = {}
     for row in connection.execute("SELECT key, value FROM step WHERE run_id = ? ORDER BY id", (run_id,)):
         try:
-            steps[row["key"]] = decode(row["value"])
+            steps[row["key"]] = read(row["value"])
         except CorruptRecord as error:
             raise CorruptRecord(f"step {row['key']!r} of run {run_id!r} cannot be read: {error}") from error
     return steps
@@ -89,7 +90,7 @@ def usage_of(connection: sqlite3.Connection, run_id: str) -> Usage:
     row = connection.execute("SELECT active FROM run WHERE run_id = ?", (run_id,)).fetchone()
     inside = connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall()
     spent_inside = [(_place_of(one), usage_of(connection, one["run_id"])) for one in inside]
-    account = RunAccount(steps_of(connection, run_id), _calls_of(connection, run_id), spent_inside)
+    account = RunAccount(steps_of(connection, run_id, outline), _calls_of(connection, run_id), spent_inside)
     return replace(account.total, seconds=row["active"])
 
 

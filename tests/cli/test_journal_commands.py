@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,17 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "the runs.db"
     monkeypatch.setenv("KAIRO_JOURNAL", str(path))
     return path
+
+
+@pytest.fixture
+def quietly(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Begin a run, and discard what it prints."""
+
+    def call(*arguments: object) -> None:
+        run_command([str(argument) for argument in arguments])
+        capfd.readouterr()
+
+    return call
 
 
 def begin(kairo: Any, file: object, *options: str, run_id: str = RUN) -> Any:
@@ -158,17 +170,6 @@ def test_the_beginning_of_an_id_is_enough_and_close_ids_are_named(kairo: Any, te
     assert kairo("show", "lett").out.startswith("letter-0002 ")
 
 
-@pytest.fixture
-def quietly(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Begin a run, and discard what it prints."""
-
-    def call(*arguments: object) -> None:
-        run_command([str(argument) for argument in arguments])
-        capfd.readouterr()
-
-    return call
-
-
 def test_documents(kairo_json: Any, quietly: Any, team_file: TeamFile, book: Path) -> None:
     file = team_file(ASKS)
     begin(quietly, file)
@@ -198,6 +199,43 @@ def test_the_result_of_a_suspended_run_says_how_it_goes_on(kairo_json: Any, team
     assert said.document["go_on"] == [
         f"kairo answer {RUN} approve --journal '{book}'", f"kairo resume {RUN} --journal '{book}'",
     ]  # fmt: skip
+
+
+def test_a_run_is_seen_and_goes_on_where_its_own_classes_are_not_importable(
+    program: Any, team_file: TeamFile, book: Path
+) -> None:
+    """Looking at a run imports nothing; going on with it imports its file first."""
+    draft = "from dataclasses import dataclass\n@dataclass\nclass Draft:\n    title: str\n"
+    typed = OFFICE + draft + "def make(a): return kt.Artifact('x', data=Draft('tides'))\n"
+    typed += "Unsure.evaluate = lambda self, context: escalate()\n"
+    typed += "async def escalate(): return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, 'a person')\n"
+    typed += "team = kt.Team('typed', [kt.Member('maker', make)], coordinator=experts)\n"
+    typed += "plan = kt.TaskGraph([kt.Task('a', 'x')])\n"
+    assert program("run", team_file(typed), "--run-id", RUN).code == 7
+    for command in ("runs", f"show {RUN}", f"show {RUN} --json", f"events {RUN}", f"answer {RUN} approve"):
+        said = program(*command.split())
+        assert (said.code, said.err) == (0, "")
+    assert program("resume", RUN).code == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pseudo-terminals")
+def test_at_a_terminal_made_ids_are_short_and_every_line_of_a_member_has_its_bar(
+    quietly: Any, team_file: TeamFile, book: Path
+) -> None:
+    from tests.cli.test_terminal import ESCAPE, terminal
+
+    words = "word " * 30
+    quietly("run", team_file(ASKS.replace("a long letter", f"a long letter {words}")))
+    journal = kt.SqliteJournal(book)
+    (run,) = journal.runs()
+    with terminal("runs") as shown:
+        line = ESCAPE.sub("", shown.read_until()).splitlines()[1]
+    assert line.split()[0] == run.run_id[:8]
+    with terminal("show", run.run_id[:8]) as shown:
+        lines = ESCAPE.sub("", shown.read_until()).splitlines()
+    begin = next(number for number, line in enumerate(lines) if "a long letter" in line)
+    assert [line[:8] for line in lines[begin : begin + 3]] == ["  | a lo", "  | word", "  | word"]
+    assert lines[-1] == f"  kairo resume {run.run_id} --journal '{book}'"
 
 
 # ---------------------------------------------------------------- what is refused

@@ -22,7 +22,7 @@ from pydantic import BaseModel, PrivateAttr, RootModel
 
 import kairo_team as kt
 from kairo_team._util.frozen import FrozenDict
-from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode
+from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode, outline
 from kairo_team.durable.value_classes import library
 from kairo_team.engine.planning import Replan
 from kairo_team.engine.questions import Decided
@@ -462,3 +462,17 @@ def test_a_text_that_is_no_record_is_refused(text: str) -> None:
 def test_the_values_of_the_standard_library_come_back() -> None:
     for value in (date(2026, 1, 2), time(3, 4), timedelta(1, 2, 3), UUID(int=5), datetime(2026, 1, 2, tzinfo=UTC)):
         assert decode(encode(value)) == value
+
+
+def test_an_outline_imports_nothing_and_names_the_classes_of_others() -> None:
+    artifact = kt.Artifact("x", data={"at": Point(1), "set": frozenset([Colour.RED]), "plain": Decimal(1)})
+    written = encode(artifact).replace("tests.durable.test_codec:", "not.there:")
+    seen = outline(written)
+    assert seen == kt.Artifact(
+        "x", data={"at": "<not.there:Point>", "set": frozenset(["<not.there:Colour>"]), "plain": Decimal(1)}
+    )
+    assert outline(encode(seen)) == decode(encode(seen)) == seen
+    with pytest.raises(CorruptRecord):
+        decode(written)
+    with pytest.raises(CorruptRecord):
+        outline('{"~":"Usage","v":[]}')
