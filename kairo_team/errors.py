@@ -136,9 +136,10 @@ class RunNotFound(Misuse, KeyError):
 class RunFinished(Misuse, RuntimeError):
     """The run has ended: it can no longer be steered or cancelled."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, state: str | None = None) -> None:
         self.run_id = run_id
-        super().__init__(f"run {run_id!r} has ended already")
+        how = "" if state is None else f": it is {state}, and journal.result({run_id!r}) returns what came of it"
+        super().__init__(f"run {run_id!r} has ended already{how}")
 
 
 class NoQuestion(Misuse, KeyError):

@@ -138,7 +138,7 @@ class SqliteJournal:
             row = self._row(connection, run_id)
             state = self._state(connection, row)
             if state in ENDED:
-                raise RunFinished(run_id)
+                raise RunFinished(run_id, state)
             connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (reason, run_id))
             if state != "running":
                 for one in (run_id, *recovery.runs_inside(connection, run_id)):
@@ -276,7 +276,7 @@ class SqliteJournal:
             row = self._row(connection, run_id)
             state = self._state(connection, row)
             if state in ENDED:
-                raise RunFinished(run_id)
+                raise RunFinished(run_id, state)
             if not take_over and state == "running":
                 host = connection.execute("SELECT * FROM owner WHERE id = ?", (row["owner"],)).fetchone()
                 where = f"process {host['pid']} on {host['host']}" if host else "another process"

@@ -158,7 +158,7 @@ class MemoryJournal:
             self.check()
             run = self.storage.run(run_id)
             if run.stands in _ENDED:
-                raise RunFinished(run_id)
+                raise RunFinished(run_id, run.stands)
             if run.stands == "running" and not take_over:
                 raise Misuse(
                     f"run {run_id!r} is running with {run.owner!r}: cancel it there, or resume it with take_over=True"
@@ -212,7 +212,7 @@ class MemoryJournal:
             self.check()
             run = self.storage.run(run_id)
             if run.stands in _ENDED:
-                raise RunFinished(run_id)
+                raise RunFinished(run_id, run.stands)
             run.cancelled, living = reason, run.stands == "running"
             if not living:
                 for one in self.storage.inside(run_id):

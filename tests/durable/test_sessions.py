@@ -75,7 +75,7 @@ async def test_a_run_id_is_used_once(tmp_path: Path) -> None:
     await begin(path, Provider())
     with pytest.raises(kt.RunExists):
         await begin(path, Provider())
-    with pytest.raises(kt.RunFinished):
+    with pytest.raises(kt.RunFinished, match=r"already: it is completed, and journal.result\('desk-1'\) returns"):
         await go_on(path, Provider())
     with pytest.raises(kt.RunNotFound, match=r"no run 'another' in journal '.*runs\.db', which has: 'desk-1'"):
         async with kt.Runtime(journal=kt.SqliteJournal(path)) as runtime:
