@@ -190,8 +190,9 @@ def _show_doubts(calls: Sequence[RecordedCall], screen: Screen) -> None:
         return
     _head("In doubt: sent, and nobody saw the answer; charged in full", screen)
     for one in calls[:_MOST_LISTED]:
+        spent = f": {one.usage}" if one.usage.tokens else ""
         where = f" in task {one.task_id!r}" if one.task_id is not None else ""
-        screen.print_indented(f"{one.what} {one.name}{where}, sent at {_at(one.sent_at)}: {one.usage}")
+        screen.print_indented(f"{one.what} {one.name}{where}, sent at {_at(one.sent_at)}{spent}")
     if len(calls) > _MOST_LISTED:
         screen.print_text(f"  and {len(calls) - _MOST_LISTED:,} more (--json has them all)", "dim")
 
