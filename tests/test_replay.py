@@ -25,6 +25,10 @@ class WriteOnly:
 
     durable: ClassVar[bool] = False
 
+    @property
+    def records(self) -> NoReturn:
+        raise AssertionError("all of it was looked at")
+
     def get(self, key: str, default: object, /) -> NoReturn:
         raise AssertionError(f"{key} was looked up, default {default!r}")
 

@@ -7,6 +7,7 @@ installed beside kairo-team, and prints how to install the others.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.peers import budgets
@@ -25,7 +26,7 @@ def main() -> None:
     )
     parser.add_argument("--envs", type=Path, help="where the environments of `budget` and `durable` are kept")
     asked = parser.parse_args()
-    experiments = {
+    experiments: dict[str, Callable[[], object]] = {
         "budget": lambda: budgets.main(asked.envs),
         "graph": sitting.main,
         "durable": lambda: durable.main(asked.envs),
