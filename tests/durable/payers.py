@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
+
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
@@ -141,19 +143,19 @@ class Nested(Payer):
 
 
 class SideBySide(Payer):
-    """Members that ask several things at once, and one that asks the same twice."""
+    """Members that ask several things at once, one of them twice."""
+
+    order: Sequence[str] = ("a1", "b1", "c1", "a2")
 
     def team(self) -> kt.Team:
         async def fan(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-            import anyio
-
             model, answers = context.model("m:x"), dict[str, str]()
 
             async def one(which: str) -> None:
                 answers[which] = (await model.complete(ask(f"{assignment.task.id} {which[0]}"))).text
 
             async with anyio.create_task_group() as group:
-                for which in ("a1", "b1", "c1", "a2"):
+                for which in self.order:
                     group.start_soon(one, which)
             return " ".join(answers[which] for which in sorted(answers))
 
