@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_module
 import sys
 import time
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
@@ -37,6 +38,8 @@ _STATES: Final = ("running", "suspended", "interrupted", *ENDED)
 _ACTIONS: Final = ("approve", "revise", "reject")
 _LOOK: Final = 0.25
 """Seconds between two looks for new events."""
+_LOOKS: Final = 4
+"""After so many looks the run's state is read, which costs more."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DONE: Final = "Exit codes: 0 done, 2 usage error."
 
@@ -258,12 +261,12 @@ def events(
 
 
 def _print_events(journal: SqliteJournal, run_id: str, after: int, *, follow: bool) -> None:
-    while True:
-        lives = follow and journal.show(run_id).state == "running"  # before the events: the last ones come with the end
-        for event in journal.events_after(run_id, after):
+    for look in count_from(0):
+        ends = not follow or (look % _LOOKS == 0 and journal.show(run_id).state != "running")
+        for event in journal.events_after(run_id, after):  # after the state: the last ones come with the end
             print(json_module.dumps(json_module.loads(event.to_json())))  # all of it ASCII: safe for a terminal
             after = event.seq
         sys.stdout.flush()
-        if not lives:
+        if ends:
             return
         time.sleep(_LOOK)

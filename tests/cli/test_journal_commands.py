@@ -14,6 +14,8 @@ import pytest
 import kairo_team as kt
 from kairo_team.cli.app import run_command
 from kairo_team.coordinators import ExpertTeamCoordinator
+from kairo_team.models import resolver
+from kairo_team.testing import ScriptedModel
 from tests.cli.journal_team import ASKS, ASKS_TWICE, OFFICE
 
 pytestmark = pytest.mark.real_time
@@ -120,6 +122,35 @@ def test_without_a_journal_a_question_nobody_can_be_asked_fails_as_before(
     said = begin(kairo, team_file(ASKS))
     assert said.code == 4
     assert "journal" not in said.out
+
+
+def test_the_model_of_the_command_line_is_used_again(
+    kairo: Any, team_file: TeamFile, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedModel(["one", "two"])
+    monkeypatch.setattr(resolver, "_build", {"fake:one": model}.__getitem__)
+    file = team_file(ASKS.replace("context.model(model)", 'context.model("x:y")'))
+    plan = 'plan = kt.TaskGraph([kt.Task("letter", "x")])\nrequest = kt.TeamExecutionRequest("x", plan=plan)\n'
+    file.write_text(file.read_text() + plan)
+    assert begin(kairo, file, "--model", "fake:one").code == 7
+    kairo("answer", RUN, "revise", "--text", "shorter")
+    assert kairo("resume", RUN).code == 0
+    model.assert_complete()
+
+
+def test_a_journal_of_the_teams_own_runtime_can_go_on_too(
+    kairo: Any, team_file: TeamFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAIRO_JOURNAL", raising=False)
+    own = "team = kt.Team('office', [clerk], coordinator=experts, "
+    own += "runtime=kt.Runtime(journal=kt.SqliteJournal(HERE / 'own.db')))\n"
+    file = team_file(ASKS + own)
+    said = begin(kairo, file)
+    assert said.code == 7
+    journal = tmp_path / "own.db"
+    assert said.out.endswith(f"  kairo resume {RUN} FILE.py --journal {journal}\n")
+    assert kairo("answer", RUN, "approve", "--journal", journal).code == 0
+    assert kairo("resume", RUN, file, "--journal", journal).code == 0
 
 
 # ---------------------------------------------------------------- runs and show
