@@ -635,7 +635,7 @@ class Journal(Protocol):
         decides nothing; `answer_to` returns an answer to exactly that question.
     C16. `end` records how a session ended, with its result. Then the run has ended, unless it is suspended.
     C17. After `interrupt` a session, and those of runs inside it, record nothing: `sent` and `written` raise
-        `JournalError`. What they recorded before is there, and any process may recover the run at once.
+        `JournalError`. What they recorded before is there then, and any process may recover the run.
     C18. `cancel` ends a run for good: at once one that nobody has, and of a living one it calls `on_cancel`. Where that
         process dies first, the run has ended. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
     C19. `events_after` returns the events of a run that were recorded, each once, in order, without a gap, those of

@@ -270,6 +270,7 @@ class RecordTests(JournalStage):
             await session.written()
             again = (await store.after(process))["r"].journal
             check_same("`durable`", again.durable, True)
+            check_same("`records`", dict(again.records), {"plan:1": ["a plan"], "nothing": None})
             check_same("what the session has", again.get("plan:1", None), ["a plan"])
             check_same("what the session has", again.get("nothing", "default"), None)
             check_same("what the session has", again.get("unknown", "default"), "default")

@@ -194,7 +194,8 @@ class WatchTests(JournalStage):
                 run = (await other.recover(run_id))[run_id]
                 found = tuple(await other.do("events_after", run_id))
                 check_same("what was found", found, tuple(event_of(run_id, seq) for seq in range(1, run.seq + 1)))
-                assert run.seq == 3 * len(run.steps), f"{len(run.steps)} steps are there, and {run.seq} events"
+                ahead = run.seq - 3 * len(run.steps)
+                assert ahead in (0, 3), f"{len(run.steps)} steps are there, each with 3 events, and {run.seq} events"
 
     @clause("C8", "C19", needs="keeps_events")
     async def test_c19_events_of_a_session_that_is_over_are_not_there(self) -> None:
