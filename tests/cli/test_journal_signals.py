@@ -152,6 +152,22 @@ def test_a_question_is_answered_in_another_process(program: Any, team_file: Team
     assert sorted(asked(book)) == ["beside 1", "end 1", "letter 1"]
 
 
+def test_a_run_that_lives_is_answered_from_another_process(kairo: Any, team_file: TeamFile, book: Path) -> None:
+    gate = "runtime = kt.Runtime(gate=kt.JournalGate(kt.SqliteJournal(HERE / 'runs.db')))\n"
+    gate += "team = kt.Team('office', [clerk], coordinator=experts, runtime=runtime)\n"
+    with begun(["run", str(team_file(ASKS + gate)), "--run-id", RUN]) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if "letter: a person is asked" in line)
+        while (said := kairo("answer", RUN, "approve")).code:  # the question is on its way to the disk
+            assert "has no open question" in said.err
+            assert process.poll() is None
+        assert said.out.endswith("\nanswered: approve\n"), "it goes on by itself"
+        out = process.stdout.read()
+        assert process.wait(60) == 0
+    assert "letter: a person decided: approve" in out
+    assert "COMPLETED  after " in out
+
+
 def test_events_are_followed_until_the_run_has_ended(kairo: Any, book: Path, waiting: subprocess.Popen[str]) -> None:
     with begun(["events", RUN, "--follow"]) as follower:
         assert follower.stdout is not None
