@@ -112,13 +112,16 @@ class GovernorClosed(Misuse, RuntimeError):
 
 
 class RunExists(Misuse, ValueError):
-    """The request's run id was used before; every execution needs a request of its own."""
+    """The request's run id was used before, or is recorded in the journal; every run has an id of its own."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, *, recorded: bool = False) -> None:
         self.run_id = run_id
-        super().__init__(
-            f"run {run_id!r} exists already: build a new TeamExecutionRequest (or give it another run_id) to run again"
+        what = (
+            "is recorded already: resume it, or use another run_id"
+            if recorded
+            else "exists already: build a new TeamExecutionRequest (or give it another run_id) to run again"
         )
+        super().__init__(f"run {run_id!r} {what}")
 
 
 class RunNotFound(Misuse, KeyError):

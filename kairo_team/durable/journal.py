@@ -163,7 +163,7 @@ class SqliteJournal:
             if self._state(connection, row) == "running":
                 raise Misuse(f"run {run_id!r} is running: it can be forked once it has ended or was interrupted")
             if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (new_id,)).fetchone():
-                raise RunExists(new_id)
+                raise RunExists(new_id, recorded=True)
             forks.fork(connection, row, before, new_id)
         return new_id
 
@@ -248,7 +248,7 @@ class SqliteJournal:
         now = time.time()
         with self._owned() as (connection, owner):
             if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
-                raise RunExists(request.run_id)
+                raise RunExists(request.run_id, recorded=True)
             within = (None, None, None) if place is None else (place.run_id, place.step, place.member)
             given = (team.name, request.goal, written, json.dumps(dict(digests)), self._source, owner)
             connection.execute(

@@ -139,7 +139,7 @@ class MemoryJournal:
         with self.storage.lock:
             self.check()
             if request.run_id in self.storage.runs:
-                raise RunExists(request.run_id)
+                raise RunExists(request.run_id, recorded=True)
             run = self.storage.runs[request.run_id] = _Run(written, place, dict(digests), self)
             run.session = session = self._open(request.run_id, 1, {})
         return session

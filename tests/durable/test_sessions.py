@@ -73,7 +73,7 @@ async def test_a_read_or_idempotent_tool_in_doubt_is_called_again(
 async def test_a_run_id_is_used_once(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await begin(path, Provider())
-    with pytest.raises(kt.RunExists):
+    with pytest.raises(kt.RunExists, match="run 'desk-1' is recorded already: resume it, or use another run_id"):
         await begin(path, Provider())
     with pytest.raises(kt.RunFinished, match=r"already: it is completed, and journal.result\('desk-1'\) returns"):
         await go_on(path, Provider())
