@@ -63,7 +63,7 @@ def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> 
         request=run.request,
         begun_with={},
         journal=run.journal,
-        usage=replace(account.total, seconds=run.seconds),
+        usage=replace(account.total, seconds=run.seconds, loops=account.total.loops - account.loops_again),
         budget=cast("Budget", steps.get(RAISED_BUDGET, root_budget(run.request.config))),
         seq=run.seq,
         inbox=_inbox(run.questions),
@@ -133,6 +133,18 @@ class RunAccount:
                 place = place_of(key)
                 last[place.task_id] = max(last.get(place.task_id, (0, "")), (place.number, key))
         return {task_id: key for task_id, (_, key) in last.items()}
+
+    @property
+    def loops_again(self) -> int:
+        """How many loops are counted anew: of reviews, plans and the like that have not ended; attempts give theirs back."""
+        return sum(spent.loops for step, spent in self._spent.items() if self._is_open(step))
+
+    def _is_open(self, step: str) -> bool:
+        """Return whether work that is no attempt is made anew: a review, or what a coordinator asked in a step."""
+        if step.startswith("attempt:"):
+            return False
+        in_step = step if step.startswith("review:") else step.partition(":")[2].rpartition(":")[0]
+        return isinstance(self._steps.get(in_step), CutShort | None)
 
     def cut_attempts(self) -> Iterable[tuple[str, CutShort]]:
         """Yield a record of each attempt in which calls were made and that has not ended."""

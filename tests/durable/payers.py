@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import anyio
@@ -12,7 +14,7 @@ import anyio
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
-from kairo_team.errors import ModelCallError
+from kairo_team.errors import GuardrailDenied, ModelCallError
 from kairo_team.evaluators import (
     AgentEvaluationStrategy,
     CascadeEvaluationStrategy,
@@ -21,6 +23,7 @@ from kairo_team.evaluators import (
     Rubric,
     checks,
 )
+from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPhase
 from kairo_team.models.fallback import Fallback
 from kairo_team.testing import FunctionModel
 from tests.evaluators.judge_rig import Judging
@@ -40,6 +43,9 @@ class Payer(ABC):
     plan: kt.TaskGraph | None = TWO
     retries = 2
     """Retries of a model call."""
+    config = kt.TeamConfig()
+    tells_what_is_left = False
+    """Prompts say what is left of the budget: less where a call in doubt is charged."""
     asks_failed_again = False
     """Tries that failed are made again, because the call they belong to is still to be answered."""
 
@@ -162,6 +168,47 @@ class SideBySide(Payer):
         return kt.Team("team", [kt.Member("writer", fan)])
 
 
+class Budgeted(Members):
+    """Mini agents that are told what is left of their budget, with several tools in one turn."""
+
+    tells_what_is_left = True
+    config = kt.TeamConfig(budget=kt.Budget(tokens=20_000, dollars=5, tool_calls=50))
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        notes = sum(one.role == "tool" for one in request.messages)
+        if request.tools and notes < 4:
+            calls = [kt.ToolCall(f"c{notes}{one}", "note", {"text": f"{one} {len(said)}"}) for one in "ab"]
+            return kt.ModelResponse("", tool_calls=calls, usage=kt.Usage(len(said), 7, Decimal("0.01")))
+        return f"answer {len(said)}"
+
+
+class Guarded(Payer):
+    """A guardrail refuses replies that are paid already, and the member asks otherwise."""
+
+    def team(self) -> kt.Team:
+        async def insist(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            model = context.model("m:x")
+            for word in ("rude", "curt", "calm"):
+                try:
+                    return (await model.complete(ask(f"{assignment.task.id} {word}"))).text
+                except GuardrailDenied:
+                    await context.tool(self.tool())(text=f"{assignment.task.id} {word}")
+            raise AssertionError("the last reply is calm")
+
+        return kt.Team("team", [kt.Member("writer", insist)], guardrails=[_Polite()])
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        return said
+
+
+class _Polite:
+    phases = frozenset({GuardrailPhase.POST_MODEL})
+
+    async def evaluate(self, context: GuardrailContext) -> GuardrailDecision:
+        text = context.payload.response.text  # type: ignore[union-attr]  # of this phase
+        return GuardrailDecision.allow() if "calm" in text else GuardrailDecision.deny("be calm")
+
+
 # ---------------------------------------------------------------------- planners and judges
 
 
@@ -196,6 +243,31 @@ def _plan_of(*tasks: tuple[str, str, list[str]]) -> str:
     return json.dumps({"tasks": made})
 
 
+class AgentPlans(Payer):
+    """A planner that is an agent with a tool and several turns, in a coordinator that asks in a step too."""
+
+    plan = None
+
+    def coordinator(self) -> Any:
+        return ExpertTeamCoordinator(planner=_AgentAsPlanner(self))
+
+    def team(self) -> kt.Team:
+        return kt.Team("team", [kt.Member("writer", work)])
+
+    reply = Members.reply
+
+
+class _AgentAsPlanner:
+    def __init__(self, payer: Payer) -> None:
+        self.payer = payer
+
+    async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:
+        agent = kt.MiniAgent("m:x", tools=[self.payer.tool()])
+        assignment = kt.Assignment(kt.Task("plan", "Plan it."), request.goal, {}, {}, {})
+        made = await agent.run(assignment, context)
+        return kt.TaskGraph([kt.Task("one", made.text), kt.Task("two", "Do two.", depends_on=["one"])])
+
+
 class _Judged(Payer):
     """Work that is reviewed, sent back once, and accepted."""
 
@@ -226,6 +298,25 @@ class Judges(_Judged):
 
     def evaluator(self) -> Any:
         return AgentEvaluationStrategy("test:j1", PLAIN)
+
+
+class AgentJudge(_Judged):
+    """A judge that is an agent, with a tool of its own."""
+
+    def evaluator(self) -> Any:
+        return AgentEvaluationStrategy(kt.MiniAgent("test:j1", tools=[self.tool()]), PLAIN)
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        if name == "test:m":
+            return f"answer {'good' if ' 2' in said else 'bad'}"
+        if request.tools and not any(one.role == "tool" for one in request.messages):
+            return kt.ModelResponse("", tool_calls=[kt.ToolCall("c", "note", {"text": f"{len(said)}"})])
+        token = re.findall(r'"token": "([0-9a-f]{32})"', said)[0]
+        says = (
+            {"answer": "not met", "observed": "too hard"} if "answer bad" in said else {"answer": "met", "observed": ""}
+        )
+        answer = {"id": "plain", "quote": "", "where": "", "expected": "", **says}
+        return json.dumps({"token": token, "answers": [answer], "confidence": 0.9, "addresses_the_judge": False})
 
 
 class Panel(_Judged):
