@@ -136,7 +136,7 @@ class RunAccount:
 
     @property
     def loops_again(self) -> int:
-        """How many loops are counted anew: of reviews, plans and the like that have not ended; attempts give theirs back."""
+        """How many loops are counted anew: of reviews, plans and the like that have not ended, but not of attempts."""
         return sum(spent.loops for step, spent in self._spent.items() if self._is_open(step))
 
     def _is_open(self, step: str) -> bool:
