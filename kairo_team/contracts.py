@@ -59,7 +59,8 @@ class ChatModel(Protocol):
     Optional: `async count_tokens(request) -> int`, an upper bound of the prompt's tokens; `price(usage) -> Money`,
     what a reply cost; `async stream(request, on_text) -> ModelResponse`, the same as `complete` but calling
     `on_text(text)` with each piece of the reply's text as it comes; `max_output_tokens`, the most a reply may have when
-    the request sets no limit.
+    the request sets no limit. `kairo_team.models.idempotency_key()` names the try that is being sent, for a provider
+    that answers and charges a repeated one once.
     """
 
     @property
@@ -566,7 +567,7 @@ class RunJournal(Records, Protocol):
     ) -> int:
         """Record that a call is about to be sent, and wait until that is safe; return its number in the session.
 
-        `what` is "model" or "tool", `held` what the call may use at most, `step` the work it is made in, `key` a tool
+        `what` is "model" or "tool", `held` what the call may use at most, `step` the work it is made in, `key` the
         call's name in the run, and `loops` the iterations of that work so far.
         """
         ...
