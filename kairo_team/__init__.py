@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Finding,
         VerdictOutcome,
     )
+    from kairo_team.views.json_lines import JsonLines
 
 __all__ = [
     "Agent",
@@ -84,6 +85,7 @@ __all__ = [
     "HumanRequest",
     "InsufficientBudget",
     "JournalGate",
+    "JsonLines",
     "KairoError",
     "Member",
     "MemberContext",
@@ -163,6 +165,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
         "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
+        "views.json_lines": "JsonLines",
     }
     """Where the names live. Each is imported when it is first used, so that `import kairo_team` is quick."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version})

@@ -120,12 +120,29 @@ class TeamSuspended(TeamEnded):
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """A task as a plan has it."""
+
+    id: str
+    depends_on: tuple[str, ...] = ()
+    needs: int = 0
+    """How many of its dependencies must be accepted."""
+    members: tuple[str, ...] = ()
+    """The members that can do it."""
+    evaluator: str | None = None
+    """Name of what reviews it; None takes the coordinator's, if it has one."""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReady(Event):
-    """The plan stands and every task is bound."""
+    """The plan stands and every task is bound; emitted anew, with the whole plan, when it grows or is replaced."""
 
     type: ClassVar[str] = "plan.ready"
     tasks: tuple[str, ...]
     """Task ids in plan order."""
+    graph: tuple[PlannedTask, ...] = ()
+    """The same tasks with their dependencies and members."""
 
 
 # ---------------------------------------------------------------- tasks and attempts
@@ -271,6 +288,8 @@ class EvaluationResult(TaskEvent):
     type: ClassVar[str] = "evaluation.result"
     attempt: int
     verdict: EvaluationVerdict
+    duration: float = 0.0
+    """Seconds since the review began."""
 
 
 # ---------------------------------------------------------------- money and models

@@ -260,6 +260,7 @@ class AttemptRunner:
         """Have an attempt's artifact reviewed; see `TeamRun.review`."""
         task, records = task_run.task, task_run.records
         task_run.move(TaskState.EVALUATING)
+        began = self._timeouts.clock()
         self._emit(events.EvaluationStarted, task.id, task_run.member, attempt.number)
         key = records.key("review", task.id, attempt.number)
         verdict: Any = records.recall(key)
@@ -280,7 +281,8 @@ class AttemptRunner:
             task_run.interrupted = verdict.reason
             raise Interrupted(verdict.reason)
         task_run.verdict = verdict
-        self._emit(events.EvaluationResult, task.id, task_run.member, attempt.number, verdict)
+        duration = self._timeouts.clock() - began
+        self._emit(events.EvaluationResult, task.id, task_run.member, attempt.number, verdict, duration)
         made: EvaluationVerdict = verdict
         return made
 

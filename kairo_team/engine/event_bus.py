@@ -212,6 +212,11 @@ class Bus:
         """The wall clock's time at `_tick` of the monotonic clock."""
         self.closed = False
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens: without that an event's content need not be made."""
+        return bool(self._listeners)
+
     def emit(self, kind: type[Event], *own: Any) -> None:
         """Give an event its number and deliver it before returning; nothing follows once the bus is closed."""
         if self.closed or (self.ended_before and own and issubclass(kind, WorkEvent) and own[0] in self.ended_before):

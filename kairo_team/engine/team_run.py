@@ -476,7 +476,7 @@ class TeamRun:
             self._plan,
         )
         self._move(RunState.PLAN_READY)
-        self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
+        self._emit_plan(graph, board)
         return graph
 
     async def replan(
@@ -489,7 +489,10 @@ class TeamRun:
         or the one that was made cannot be run: then everything stays as it is, and the result has a warning.
         """
         assert self._dispatcher is not None
-        return await self._plan.replan(self._task_run(failing), self._dispatcher, make)
+        graph = await self._plan.replan(self._task_run(failing), self._dispatcher, make)
+        if graph is not None:
+            self._emit_plan(graph, self._dispatcher.board)
+        return graph
 
     async def add(self, make: Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]) -> TaskGraph:
         """Add tasks to the plan while the run goes on, behind those it has, and return the whole plan. Recorded.
@@ -505,8 +508,16 @@ class TeamRun:
         if task_run is not None and not task_run.in_flight:
             raise Misuse(f"task {task_run.task.id!r} is {task_run.state}: add tasks before it ends")
         graph = await self._plan.add(task_run, dispatcher, make)
-        self.emit(events.PlanReady, tuple(task.id for task in graph.tasks))
+        self._emit_plan(graph, dispatcher.board)
         return graph
+
+    def _emit_plan(self, graph: TaskGraph, board: ReadyTasks) -> None:
+        """Emit the plan as it stands."""
+        if self.bus.heard:
+            planned = tuple(map(_planned, graph.tasks, (board.entries[task.id].candidates for task in graph.tasks)))
+            self.emit(events.PlanReady, tuple(task.id for task in graph.tasks), planned)
+        else:
+            self.emit(events.PlanReady, ())
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""
@@ -714,3 +725,8 @@ def _task_run_here() -> TaskRun | None:
     """Return the task whose body runs here; None outside of any."""
     body = body_here()
     return body if isinstance(body, TaskRun) else None
+
+
+def _planned(task: Task, members: tuple[str, ...]) -> events.PlannedTask:
+    """Return a task as an event shows it."""
+    return events.PlannedTask(task.id, tuple(task.depends_on), task.needed, members, task.evaluator, task.weight)
