@@ -365,8 +365,27 @@ class ConstraintViolated(WorkEvent):
 
 @quick
 @dataclass(frozen=True, slots=True)
+class ModelStarted(WorkEvent):
+    """A try of a governed model call is sent; its end is the `model.called` with the same `call_id` and `number`."""
+
+    type: ClassVar[str] = "model.started"
+    model: str
+    call_id: str
+    """Names the call in its run, as in the run's journal; all its tries have it."""
+    number: int
+    """Which try of the call it is, from 1."""
+    purpose: str
+    """What it is asked for: "generate" by a member, "plan" or "evaluate"."""
+    attempt: int
+    """The attempt, or the attempt that is reviewed; 0 without a task."""
+    held: int
+    """The tokens that are set aside for it."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
 class ModelCalled(WorkEvent):
-    """A governed model call ended; `held` are the tokens set aside for it before it was made.
+    """A try of a governed model call ended; `held` are the tokens set aside for it before it was made.
 
     "unknown": its usage is unknown, because it was cut short or the reply has no usage; the held amount is charged.
     """
@@ -376,6 +395,12 @@ class ModelCalled(WorkEvent):
     outcome: Literal["ok", "error", "unknown"]
     held: int
     usage: Usage
+    call_id: str = ""
+    number: int = 1
+    purpose: str = "generate"
+    attempt: int = 0
+    duration: float = 0.0
+    """Seconds since it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,8 +426,23 @@ class ModelDelta(WorkEvent):
 
 @quick
 @dataclass(frozen=True, slots=True)
+class ToolStarted(WorkEvent):
+    """A tool call is made: everything before it allowed it. Its end is the `tool.called` with the same `call_id`."""
+
+    type: ClassVar[str] = "tool.started"
+    tool: str
+    call_id: str
+    """Names the call in its run, as in the run's journal."""
+    attempt: int
+    """The attempt; 0 without a task."""
+    side_effect: Literal["read", "write", "system"]
+    """What the tool may do."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
 class ToolCalled(WorkEvent):
-    """A tool call ended; `refused` calls did not happen."""
+    """A tool call ended; `refused` calls did not happen, and have no `tool.started`."""
 
     type: ClassVar[str] = "tool.called"
     tool: str
@@ -411,6 +451,10 @@ class ToolCalled(WorkEvent):
     """What refused it: a stage of the pipeline, or the policy's name."""
     reason: str | None = None
     """Why it was refused or failed."""
+    call_id: str = ""
+    attempt: int = 0
+    duration: float = 0.0
+    """Seconds since it was made; 0 for a refused call."""
 
 
 @quick

@@ -17,10 +17,11 @@ from kairo_team.budget import Usage, difference
 from kairo_team.engine.constraints import ConstrainedModel
 from kairo_team.engine.member_model import MemberModel
 from kairo_team.errors import JournalError, known
-from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ToolCalled
+from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ModelStarted, ToolCalled, ToolStarted
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.messages import ModelRequest
+from kairo_team.models.call_keys import call_key
 from kairo_team.models.governed_model import GovernedModel
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
-    from kairo_team.models.governed_model import CallOutcome
+    from kairo_team.models.governed_model import CallOutcome, ReportEnd
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult
@@ -131,7 +132,7 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_uses", "calls", "constraints", "denied", "directives_seen",
+        "_brought", "_calls", "_pipeline", "_tries", "_uses", "calls", "constraints", "denied", "directives_seen",
         "foreign", "governor", "interrupted", "kept", "member", "output_type", "raised", "role", "scope", "services",
         "spent_before", "step", "task_id", "turns",
     )  # fmt: skip
@@ -172,6 +173,8 @@ class WorkContext:
         self._calls: dict[str, int] | None = None
         self._uses: dict[str, int] | None = None
         self._pipeline: ToolPipeline | None = None
+        self._tries: Counter[str] | None = None
+        """By the name of a model call: how often it was tried."""
         self._brought: dict[str, Tool] | None = None
         self.scope: GovernorScope | None = None
         """What the work runs in, once it does."""
@@ -418,13 +421,37 @@ class WorkContext:
             reasons[0],
         )
 
-    def _report_model(self, model: str, outcome: CallOutcome, held: int, usage: Usage) -> None:
-        self.services.emit(ModelCalled, self.task_id, self.member, model, outcome, held, usage)
+    def _report_model(self, model: str, held: int) -> ReportEnd:
+        """Emit that a try of a model call is sent; return what emits its end."""
+        services, key = self.services, call_key()
+        self._tries = self._tries or Counter()
+        self._tries[key] += 1
+        about = (key, self._tries[key], self.metadata["purpose"], self._attempt)
+        services.emit(ModelStarted, self.task_id, self.member, model, *about, held)
+        began = services.clock()
+
+        def end(outcome: CallOutcome, usage: Usage) -> None:
+            duration = services.clock() - began
+            services.emit(ModelCalled, self.task_id, self.member, model, outcome, held, usage, *about, duration)
+            services.warn_of_budget()
+
+        return end
+
+    def _report_tool_start(self, tool: Tool, key: str) -> None:
+        self.services.emit(ToolStarted, self.task_id, self.member, tool.name, key, self._attempt, tool.side_effect)
+
+    def _report_tool(
+        self, tool: str, outcome: str, refused_by: str | None, reason: str | None, key: str, duration: float
+    ) -> None:
+        end = (tool, outcome, refused_by, reason, key, self._attempt, duration)
+        self.services.emit(ToolCalled, self.task_id, self.member, *end)
         self.services.warn_of_budget()
 
-    def _report_tool(self, tool: str, outcome: str, refused_by: str | None, reason: str | None) -> None:
-        self.services.emit(ToolCalled, self.task_id, self.member, tool, outcome, refused_by, reason)
-        self.services.warn_of_budget()
+    @property
+    def _attempt(self) -> int:
+        """The number of the attempt, or of the one that is reviewed; 0 where there is none."""
+        number = self.step.rpartition(":")[2]
+        return int(number) if self.task_id is not None and number.isdigit() else 0
 
     def _tool_pipeline(self) -> ToolPipeline:
         if self._pipeline is None:
@@ -439,6 +466,7 @@ class WorkContext:
                 secrets=services.secrets,
                 member=self.member,
                 metadata=self.metadata,
+                on_start=self._report_tool_start,
                 on_call=self._report_tool,
                 on_decision=self.report_ruling,
                 approve=self.approve_tool if services.questions is not None and services.questions.can_ask else None,

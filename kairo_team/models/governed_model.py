@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import anyio
 
@@ -36,8 +36,10 @@ _PER_REQUEST: Final = 32
 """Tokens a provider may add around each message, tool and tool call, and around each request (roles, separators)."""
 
 CallOutcome = Literal["ok", "error", "unknown"]
-Report = Callable[[str, CallOutcome, int, Usage], None]
-"""Called after every try of a call: model name, outcome, tokens held, usage."""
+ReportEnd = Callable[[CallOutcome, Usage], object]
+"""Called after a try of a call: its outcome, and what is charged for it."""
+ReportStart = Callable[[str, int], ReportEnd]
+"""Called before a try of a call is sent, with the model's name and the tokens held; returns what reports its end."""
 ReportOvershoot = Callable[[str, Usage, Usage], None]
 """Called after a call that used more than was held for it: model name, what was held, what was used."""
 OnText = Callable[[str], object]
@@ -101,7 +103,7 @@ class GovernedModel:
         self,
         model: ChatModel,
         governor: Governor,
-        report: Report,
+        report: ReportStart,
         prices: PriceBook | None = None,
         rules: CallRules = RULES,
         report_overshoot: ReportOvershoot | None = None,
@@ -195,24 +197,26 @@ class GovernedModel:
             if turn is not None:
                 turn.tokens = hold.tokens
             capped = request if most == request.max_tokens else replace(request, max_tokens=most)
-            number, response = await self._call(model, capped, hold, sender, turn)
+            sent, response = await self._call(model, capped, hold, sender, turn)
             if turn is not None and response.usage is not None:
                 turn.tokens = response.usage.tokens
-            return self._settle(model, hold, number, response, tariff)
+            return self._settle(model, hold, sent, response, tariff)
 
     async def _call(
         self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _PieceSender | None, turn: Turn | None
-    ) -> tuple[int, ModelResponse]:
-        """Record the call and make it; return its number in the record, and the reply."""
+    ) -> tuple[_Sent, ModelResponse]:
+        """Record the call and make it; return it with the reply."""
         number = await self._record_intent(model, hold)
+        sent = _Sent(number, self._report(model.name, hold.tokens))
         try:
             with sending(None if self._calls is None else self._calls.idempotency_key(number)):
                 if sender is not None:
-                    return number, await sender.stream(model, request)
-                return number, _checked(model, await model.complete(request))
+                    return sent, await sender.stream(model, request)
+                return sent, _checked(model, await model.complete(request))
         except (ModelUnavailable, MissingExtra):
             _release(hold, turn)
             self._record_end(number, "unsent", _NOTHING)
+            sent.report_end("error", _NOTHING)
             raise
         except BaseException as raised:  # noqa: BLE001 - all of it is raised
             error = failure_of(raised)
@@ -221,7 +225,7 @@ class GovernedModel:
                 _release(hold, turn)
                 spent = _NOTHING
             self._record_end(number, "failed" if _has_ended(error) else "unknown", spent)
-            self._report(model.name, "unknown" if error is None else "error", hold.tokens, spent)
+            sent.report_end("unknown" if error is None else "error", spent)
             raise error or raised  # noqa: B904 - it has its cause already
 
     async def _record_intent(self, model: ChatModel, hold: Reservation) -> int:
@@ -239,23 +243,23 @@ class GovernedModel:
             self._calls.ended(number, state, spent)
 
     def _settle(
-        self, model: ChatModel, hold: Reservation, number: int, response: ModelResponse, tariff: Tariff
+        self, model: ChatModel, hold: Reservation, sent: _Sent, response: ModelResponse, tariff: Tariff
     ) -> ModelResponse:
         """Book the usage and return the reply with its dollars: the provider's figure, else the tariff's."""
         usage = response.usage
         if usage is None:
             usage = _all_of(hold)  # leaving the reservation unsettled charges all of it
-            self._report(model.name, "unknown", hold.tokens, usage)
+            sent.report_end("unknown", usage)
         else:
             if not usage.dollars and (dollars := tariff.cost(usage, response.billing)):
                 usage = replace(usage, dollars=dollars)
             hold.settle(usage.prompt_tokens, usage.completion_tokens, usage.dollars)
             if hold.overshoot and self._report_overshoot is not None:
                 self._report_overshoot(model.name, Usage(hold.tokens, dollars=hold.dollars), usage)
-            self._report(model.name, "ok", hold.tokens, usage)
+            sent.report_end("ok", usage)
             response = response if usage is response.usage else replace(response, usage=usage)
         if self._calls is not None:
-            self._calls.answered(number, response, usage)
+            self._calls.answered(sent.number, response, usage)
         return response
 
     def _tariff(self, model: ChatModel, request: ModelRequest) -> Tariff:
@@ -264,6 +268,14 @@ class GovernedModel:
         if tariff is None and self._governor.remaining.dollars is not None:
             raise self._prices.refusal(model)
         return tariff or FREE
+
+
+class _Sent(NamedTuple):
+    """A try of a call that was sent."""
+
+    number: int
+    """Its number where calls are recorded."""
+    report_end: ReportEnd
 
 
 class _PieceSender:

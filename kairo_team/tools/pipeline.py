@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -42,8 +42,10 @@ if TYPE_CHECKING:
 __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult", "Toolbox"]
 
 Outcome = Literal["ok", "error", "refused"]
-OnCall = Callable[[str, Outcome, str | None, str | None], object]
-"""Called after every call: the tool's name, its outcome, what refused it, and why."""
+OnStart = Callable[["Tool", str], object]
+"""Called before a tool runs: the tool, and what names the call in its run."""
+OnCall = Callable[[str, Outcome, str | None, str | None, str, float], object]
+"""Called after every call: the tool's name, its outcome, what refused it, why, the call's name, and its seconds."""
 OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 """Called for every ruling of a guardrail other than a plain allow: the phase, the tool, the ruling."""
 
@@ -59,6 +61,17 @@ _OPEN: Final = ToolPermissions()
 _ONE_CALL: Final = Usage(tool_calls=1)
 
 
+class _Made(NamedTuple):
+    """A call that is made."""
+
+    number: int
+    """Its number where calls are recorded."""
+    key: str
+    """What names it in its run."""
+    at: float
+    """When it was made, by the event loop's clock."""
+
+
 class ToolPipeline:
     """The steps around every tool call of one member, in this order.
 
@@ -69,7 +82,8 @@ class ToolPipeline:
 
     __slots__ = (
         "_allowed", "_approve", "_calls", "_doubted", "_guardrails", "_mcp", "_member", "_metadata", "_on_call",
-        "_on_decision", "_permissions", "_recall", "_record", "_sanitize", "_with_mcp", "breakers", "governor",
+        "_on_decision", "_on_start", "_permissions", "_recall", "_record", "_sanitize", "_with_mcp", "breakers",
+        "governor",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +98,7 @@ class ToolPipeline:
         secrets: Iterable[str] = (),
         member: str | None = None,
         metadata: Mapping[str, Any] = EMPTY,
+        on_start: OnStart | None = None,
         on_call: OnCall | None = None,
         on_decision: OnDecision | None = None,
         approve: Approve | None = None,
@@ -109,6 +124,7 @@ class ToolPipeline:
         self._sanitize = Sanitizer(secrets)
         self._member = member
         self._metadata = metadata
+        self._on_start = on_start
         self._on_call = on_call
         self._on_decision = on_decision
         self._approve = approve
@@ -152,31 +168,34 @@ class ToolPipeline:
     async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> ToolResult:
         ticket = self.breakers.admit(tool.name)
         if ticket is None:
-            return self.refuse(tool.name, "circuit-breaker", self._open_circuit())
+            return self.refuse(tool.name, "circuit-breaker", self._open_circuit(), key)
         works: bool | None = None
         try:
             checked = await self._admit(tool, arguments, key)
             await checkpoint_if_cancelled()  # a call that never starts is not charged
             with self._hold():
-                number = await self._record_intent(tool, key)
-                result = await self._execute(tool, checked, number)
+                made = await self._start(tool, key)
+                result = await self._execute(tool, checked, made)
             works = not result.is_error
         except CallRefusedError as refused:
-            return self.refuse(tool.name, refused.by, str(refused))
+            return self.refuse(tool.name, refused.by, str(refused), key)
         finally:
             self.breakers.end(tool.name, ticket, works)
         if self._guardrails is not None or tool.server is not None:
-            result = await self._look_at_result(tool, result)
-        finished = self._finish(tool, result)
+            result = await self._look_at_result(tool, result, made)
+        finished = self._finish(tool, result, made)
         if self._calls is not None:
-            self._calls.answered(number, finished, _ONE_CALL)
+            self._calls.answered(made.number, finished, _ONE_CALL)
         return finished
 
-    async def _record_intent(self, tool: Tool, key: str) -> int:
-        """Record that a call is about to be made, where calls are recorded; return its number there."""
-        if self._calls is None:
-            return 0
-        return await self._calls.sent("tool", tool.name, _ONE_CALL, tool.side_effect, key)
+    async def _start(self, tool: Tool, key: str) -> _Made:
+        """Record that a call is about to be made, where calls are recorded, and report it."""
+        number = 0
+        if self._calls is not None:
+            number = await self._calls.sent("tool", tool.name, _ONE_CALL, tool.side_effect, key)
+        if self._on_start is not None:
+            self._on_start(tool, key)
+        return _Made(number, key, anyio.current_time())
 
     async def _check_doubt(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
         """Raise where a call that changes something was made before and nobody saw its end, unless a person agrees."""
@@ -185,9 +204,12 @@ class ToolPipeline:
         reason = "it was called before the run was interrupted, and nobody knows whether it was done"
         await self._check_approved(tool, seen, key, "in-doubt", reason)
 
-    def refuse(self, name: str, by: str, reason: str) -> ToolResult:
+    def refuse(self, name: str, by: str, reason: str, key: str = "") -> ToolResult:
         """Make the result of a call that did not happen, and report it."""
-        return self._report(name, "refused", ToolResult(self._sanitize(reason), is_error=True, refused_by=by))
+        result = ToolResult(self._sanitize(reason), is_error=True, refused_by=by)
+        if self._on_call is not None:
+            self._on_call(name, "refused", by, result.text[:MAX_REASON], key, 0.0)
+        return result
 
     # -- before ---------------------------------------------------------------------------------
 
@@ -276,33 +298,33 @@ class ToolPipeline:
         except InsufficientBudget as error:
             raise CallRefusedError("budget", f"no tool call is left to make: {error}") from error
 
-    async def _execute(self, tool: Tool, arguments: Mapping[str, Any], number: int) -> ToolResult:
+    async def _execute(self, tool: Tool, arguments: Mapping[str, Any], made: _Made) -> ToolResult:
         """Run the tool; its exception becomes an error result, unless it ends the attempt."""
         try:
             return _result_of(await _run(tool, arguments))
         except BaseException as raised:
             error = failure_of(raised)
             if error is None:
-                self._report_cut(tool.name, "the call was interrupted")
+                self._report_end(tool.name, "error", made, "the call was interrupted")
                 raise
             end = passing(error)
             if end is None:
                 return ToolResult(describe_error(error), is_error=True)
             if self._calls is not None:
-                self._calls.ended(number, "failed", _ONE_CALL)
-            self._report_cut(tool.name, describe_error(end))
+                self._calls.ended(made.number, "failed", _ONE_CALL)
+            self._report_end(tool.name, "error", made, self._sanitize(describe_error(end)))
             if end is raised:
                 raise
             raise end from None
 
     # -- after ----------------------------------------------------------------------------------
 
-    async def _look_at_result(self, tool: Tool, result: ToolResult) -> ToolResult:
+    async def _look_at_result(self, tool: Tool, result: ToolResult, made: _Made) -> ToolResult:
         """Ask the guardrails; return the result as they leave it."""
         try:
             outcome = await self._ask(tool, GuardrailPhase.POST_TOOL, lambda: ToolOutput(tool.name, result.text))
         except BaseException:
-            self._report_cut(tool.name, "the call was interrupted")
+            self._report_end(tool.name, "error", made, "the call was interrupted")
             raise
         if outcome is None:
             return result
@@ -312,21 +334,21 @@ class ToolPipeline:
             return ToolResult(outcome.payload.text, result.is_error, refused_by=result.refused_by)
         return result
 
-    def _finish(self, tool: Tool, result: ToolResult) -> ToolResult:
+    def _finish(self, tool: Tool, result: ToolResult, made: _Made) -> ToolResult:
         text = self._sanitize(result.text)
         if text is not result.text:
             result = ToolResult(text, result.is_error, refused_by=result.refused_by)
-        return self._report(tool.name, "error" if result.is_error else "ok", result)
-
-    def _report(self, name: str, outcome: Outcome, result: ToolResult) -> ToolResult:
-        if self._on_call is not None:
-            self._on_call(name, outcome, result.refused_by, result.text[:MAX_REASON] if result.is_error else None)
+        reason = result.text if result.is_error else None
+        self._report_end(tool.name, "error" if result.is_error else "ok", made, reason, result.refused_by)
         return result
 
-    def _report_cut(self, name: str, reason: str) -> None:
-        """Report a call that was made and brings no result."""
+    def _report_end(
+        self, name: str, outcome: Outcome, made: _Made, reason: str | None, refused_by: str | None = None
+    ) -> None:
+        """Report the end of a call that was made."""
         if self._on_call is not None:
-            self._on_call(name, "error", None, self._sanitize(reason)[:MAX_REASON])
+            why = None if reason is None else reason[:MAX_REASON]
+            self._on_call(name, outcome, refused_by, why, made.key, anyio.current_time() - made.at)
 
     # -- guardrails -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, ModelCallError
 from kairo_team.governance import Governor
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
+from tests.models.reports import at_end, ignore
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +96,7 @@ async def test_any_crowd_keeps_the_budget_and_the_limits_and_leaves_nothing_behi
 
     async def run(errand: Errand, governor: Governor) -> None:
         await anyio.sleep(errand.begins)
-        model = GovernedModel(kt.Fallback(*providers), governor, lambda *_: None, rules=rules)
+        model = GovernedModel(kt.Fallback(*providers), governor, ignore, rules=rules)
         asked = {"fates": iter(errand.fates), "lasts": errand.lasts}
         request = kt.ModelRequest([kt.Message.user("x")], max_tokens=errand.reply, settings=asked)
         told: list[str] = []
@@ -132,7 +133,9 @@ class Wrong:
 async def test_what_is_no_reply_is_an_error_that_names_the_model_and_is_charged(answer: Any) -> None:
     tries: list[tuple[str, int]] = []
     team = Governor()
-    model = GovernedModel(Wrong(answer), team, lambda _, outcome, held, usage: tries.append((outcome, usage.tokens)))
+    model = GovernedModel(
+        Wrong(answer), team, at_end(lambda _, outcome, held, usage: tries.append((outcome, usage.tokens)))
+    )
     request = kt.ModelRequest([kt.Message.user("word")], max_tokens=10)
     with pytest.raises(TypeError, match="model 'mine:wrong' must answer with a ModelResponse, not with"):
         await model.complete(request)

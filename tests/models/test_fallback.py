@@ -16,6 +16,7 @@ from kairo_team.models.fallback import single_models
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel, forbid_real_models
+from tests.models.reports import at_end, ignore
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ def govern(
     def report(name: str, outcome: str, held: int, usage: kt.Usage) -> None:
         tries.append((name, outcome, usage.tokens))
 
-    return GovernedModel(model, governor, report, PriceBook(prices), NO_RETRY), governor, tries
+    return GovernedModel(model, governor, at_end(report), PriceBook(prices), NO_RETRY), governor, tries
 
 
 async def test_the_next_one_answers_and_each_is_charged_under_its_own_name() -> None:
@@ -51,7 +52,7 @@ async def test_the_next_one_answers_and_each_is_charged_under_its_own_name() -> 
 
 async def test_each_is_retried_before_the_next_is_asked() -> None:
     first, spare = failing(), answering()
-    governed = GovernedModel(kt.Fallback(first, spare), Governor(), lambda *_: None)
+    governed = GovernedModel(kt.Fallback(first, spare), Governor(), ignore)
     await governed.complete(ASK)
     assert (len(first.calls), len(spare.calls)) == (3, 1)
 

@@ -23,6 +23,7 @@ from kairo_team.errors import HaltError, InsufficientBudget, ModelUnavailable
 from kairo_team.governance import Governor
 from kairo_team.models.governed_model import GovernedModel, prompt_bound
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
+from tests.models.reports import at_end, ignore
 
 pytestmark = pytest.mark.anyio
 
@@ -103,10 +104,6 @@ async def use_up(complete: Complete, sizes: random.Random, *, tokenizer: bool = 
             return
         except ConnectionError:
             continue
-
-
-def ignore(*_: object) -> None:
-    """Report to nobody."""
 
 
 # ---------------------------------------------------------------- any fan-out
@@ -320,7 +317,7 @@ def reports() -> tuple[list[tuple[str, int, int]], Callable[..., None]]:
 async def test_a_reply_that_used_less_than_its_hold_gives_the_rest_back() -> None:
     team = Governor(kt.Budget(tokens=LIMIT))
     seen, report = reports()
-    model = GovernedModel(FunctionModel(lambda _: words(5)), team, report)
+    model = GovernedModel(FunctionModel(lambda _: words(5)), team, at_end(report))
     await model.complete(ask(20, 80))
     assert (team.usage.prompt_tokens, team.usage.completion_tokens, team.held.tokens) == (20, 5, 0)
     assert seen == [("ok", 100, 25)]
@@ -331,7 +328,7 @@ async def test_kf_b17_a_reply_without_usage_is_charged_its_hold() -> None:
     team = Governor(kt.Budget(tokens=LIMIT), name="team")
     seen, report = reports()
     silent = FunctionModel(lambda _: kt.ModelResponse("Fine."))
-    model = GovernedModel(silent, team, report)
+    model = GovernedModel(silent, team, at_end(report))
     for _ in range(2):
         await model.complete(ask(20, 80))
     await model.complete(ask(20, 80))  # what is left pays a shorter reply
@@ -391,7 +388,9 @@ async def test_kf_b13_tries_that_fail_use_the_budget_up_and_no_try_follows() -> 
 async def test_kf_b13_a_member_that_calls_again_by_itself_is_charged_for_each_call() -> None:
     team = Governor(kt.Budget(tokens=LIMIT))
     seen, report = reports()
-    model = GovernedModel(ScriptedModel([ConnectionError("lost"), ConnectionError("lost"), words(7)]), team, report)
+    model = GovernedModel(
+        ScriptedModel([ConnectionError("lost"), ConnectionError("lost"), words(7)]), team, at_end(report)
+    )
     for _ in range(3):
         with suppress(ConnectionError):
             await model.complete(ask(10, 40))
@@ -426,7 +425,7 @@ async def test_audit_g29_a_call_capped_by_dollars_is_charged_no_more_than_it_cou
 
     model = FunctionModel(answer, dollars_per_token="0.000001")
     with anyio.move_on_after(1), suppress(ConnectionError):
-        await GovernedModel(model, team, report).complete(ask(2, None))
+        await GovernedModel(model, team, at_end(report)).complete(ask(2, None))
     assert model.calls[0].max_tokens == 28
     assert (team.usage.tokens, team.usage.dollars) == (30, Decimal("0.00003"))
     assert team.held == kt.Usage()
@@ -534,6 +533,6 @@ async def test_a_model_that_counts_its_tokens_is_held_to_its_count_and_any_other
     for tokenizer, held in ((True, 100), (False, prompt_bound(ask(20, 80)) + 80)):
         seen, report = reports()
         model = FunctionModel(lambda _: "Fine.")
-        governed = GovernedModel(model if tokenizer else NoTokenizer(model), Governor(), report)
+        governed = GovernedModel(model if tokenizer else NoTokenizer(model), Governor(), at_end(report))
         await governed.complete(ask(20, 80))
         assert seen == [("ok", held, 21)]

@@ -18,6 +18,7 @@ from kairo_team.governance.pricing import PriceBook
 from kairo_team.messages import Billing
 from kairo_team.models.governed_model import GovernedModel
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
+from tests.models.reports import at_end
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +59,7 @@ def govern(
         reports.append((outcome, held, usage))
 
     prices = PriceBook(table).under(kt.BudgetPolicy(allow_unpriced=allow_unpriced))
-    return GovernedModel(model, governor, report, prices), governor, reports
+    return GovernedModel(model, governor, at_end(report), prices), governor, reports
 
 
 def spent(governor: Governor) -> kt.Usage:
@@ -198,7 +199,7 @@ async def test_kf_b12_a_model_without_a_price_is_refused_under_a_dollar_limit_be
     """B12: unknown model priced $0: a dollar limit that never binds."""
     model, limited = Model(), governor()
     reports: list[Any] = []
-    governed = GovernedModel(model, limited, lambda *report: reports.append(report))
+    governed = GovernedModel(model, limited, at_end(lambda *report: reports.append(report)))
     with pytest.raises(UnpricedModel, match="the price of model 'mine:model' is unknown and the budget limits dollars"):
         await governed.complete(ASK)
     assert (model.asked, reports) == ([], [])

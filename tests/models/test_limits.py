@@ -19,6 +19,7 @@ from kairo_team.governance import Governor
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.limits import ModelLimits
 from kairo_team.testing import FunctionModel, run_in_virtual_time
+from tests.models.reports import ignore
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ def govern(
 ) -> GovernedModel:
     patterns = {pattern.replace("__", ":").replace("any", "*"): limit for pattern, limit in limits.items()}
     rules = CallRules(limits=ModelLimits(patterns))
-    return GovernedModel(FunctionModel(provider, name=name), governor or Governor(), lambda *_: None, rules=rules)
+    return GovernedModel(FunctionModel(provider, name=name), governor or Governor(), ignore, rules=rules)
 
 
 async def ask_all(model: GovernedModel, count: int) -> None:
@@ -160,7 +161,7 @@ async def test_audit_g21_what_may_have_been_used_counts_and_what_was_not_does_no
     provider = Metered(reply, spends(1, 1))
     rules = CallRules(kt.ModelRetry(retries=0), ModelLimits({"*": kt.ModelLimit(tokens_per_minute=MOST)}))
     unmetered = FunctionModel(provider, name="openai:m")
-    model = GovernedModel(unmetered, Governor(), lambda *_: None, rules=rules)
+    model = GovernedModel(unmetered, Governor(), ignore, rules=rules)
     began = anyio.current_time()
     with suppress(Exception):
         await model.complete(ASK)
@@ -171,7 +172,7 @@ async def test_audit_g21_what_may_have_been_used_counts_and_what_was_not_does_no
 async def test_audit_g21_a_call_that_no_budget_allowed_counts_nothing() -> None:
     provider, rules = Metered(spends(1, 1)), ModelLimits({"*": kt.ModelLimit(tokens_per_minute=MOST)})
     models = [
-        GovernedModel(FunctionModel(provider, name="a:m"), governor, lambda *_: None, rules=CallRules(limits=rules))
+        GovernedModel(FunctionModel(provider, name="a:m"), governor, ignore, rules=CallRules(limits=rules))
         for governor in (Governor(kt.Budget(tokens=2)), Governor())
     ]
     began = anyio.current_time()
@@ -211,7 +212,7 @@ async def test_audit_g21_in_any_crowd_what_was_used_stays_within_the_limit_and_a
         return spends(truth, 0)
 
     rules = CallRules(limits=ModelLimits({"*": kt.ModelLimit(concurrency, tokens_per_minute=limit)}))
-    model = GovernedModel(FunctionModel(answer, name="a:m"), Governor(), lambda *_: None, rules=rules)
+    model = GovernedModel(FunctionModel(answer, name="a:m"), Governor(), ignore, rules=rules)
 
     async def arrive(after: float, length: int, percent: int) -> None:
         await anyio.sleep(after)

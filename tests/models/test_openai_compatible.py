@@ -21,6 +21,7 @@ from kairo_team.errors import MissingExtra, ModelCallError
 from kairo_team.governance import Governor
 from kairo_team.models import OpenAICompatible
 from kairo_team.models.governed_model import CallRules, GovernedModel
+from tests.models.reports import at_end, ignore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
 
@@ -200,7 +201,7 @@ async def test_kf_b17_a_server_that_tells_no_usage_is_charged_the_hold(server: S
     chunks = delta("Fi"), delta("ne.", "stop"), b"[DONE]"
     server.will(completion(usage=None)).will(sse(*chunks), Content_Type="text/event-stream")
     governor, told = Governor(kt.Budget(tokens=1000)), list[str]()
-    governed = GovernedModel(server.model, governor, lambda *_: None)
+    governed = GovernedModel(server.model, governor, ignore)
     assert (await governed.complete(ASK)).usage is None
     held = governor.usage.tokens
     assert held > 40
@@ -317,7 +318,7 @@ async def test_kf_b13_each_try_over_http_is_charged_as_its_answer_says(server: S
     def report(_: str, outcome: str, held: int, usage: kt.Usage) -> None:
         tries.append((outcome, usage.tokens))
 
-    reply = await GovernedModel(server.model, governor, report, rules=rules).complete(ASK)
+    reply = await GovernedModel(server.model, governor, at_end(report), rules=rules).complete(ASK)
     held = tries[1][1]
     assert (reply.text, tries) == ("Fine.", [("error", 0), ("error", held), ("ok", 10)])
     assert governor.usage.tokens == held + 10 > 50

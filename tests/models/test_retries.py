@@ -16,6 +16,7 @@ from kairo_team.governance import Governor
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from kairo_team.models.retries import TRANSIENT
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
+from tests.models.reports import at_end, ignore
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ def govern(
         tries.append((outcome, held, usage.tokens))
 
     rules = CallRules(retry or kt.ModelRetry())
-    return GovernedModel(model, governor, report, rules=rules), governor, tries, model
+    return GovernedModel(model, governor, at_end(report), rules=rules), governor, tries, model
 
 
 async def test_kf_b13_every_try_of_a_call_is_held_charged_and_reported() -> None:
@@ -137,7 +138,7 @@ async def test_the_wait_holds_neither_budget_nor_a_place_in_the_limit() -> None:
 
     limits = kt.Runtime(model_limits={"*": kt.ModelLimit(concurrency=1)}).call_rules.limits
     rules = CallRules(kt.ModelRetry(backoff=10), limits)
-    governed = GovernedModel(FunctionModel(answer), governor, lambda *_: None, rules=rules)
+    governed = GovernedModel(FunctionModel(answer), governor, ignore, rules=rules)
     began = anyio.current_time()
 
     async def another() -> None:

@@ -24,6 +24,7 @@ from kairo_team.models.governed_model import GovernedModel
 from kairo_team.models.local import LocalModel
 from kairo_team.models.providers import ProviderModel
 from kairo_team.testing import FunctionModel, ScriptedModel
+from tests.models.reports import at_end
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ def govern(
     def report(_: str, outcome: str, held: int, usage: kt.Usage) -> None:
         tries.append((outcome, usage.tokens))
 
-    return GovernedModel(model, governor, report), governor, tries
+    return GovernedModel(model, governor, at_end(report)), governor, tries
 
 
 class Streaming:

@@ -67,7 +67,9 @@ class Calls(list[tuple[str, str, str | None, str | None]]):
         super().__init__()
         self.rulings: list[tuple[GuardrailPhase, str, GuardrailRuling]] = []
 
-    def note(self, tool: str, outcome: str, refused_by: str | None, reason: str | None) -> None:
+    def note(
+        self, tool: str, outcome: str, refused_by: str | None, reason: str | None, key: str, duration: float
+    ) -> None:
         self.append((tool, outcome, refused_by, reason))
 
     def ruled(self, phase: GuardrailPhase, target: str, ruling: GuardrailRuling) -> None:
