@@ -16,6 +16,7 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator
+from kairo_team.durable import database
 from kairo_team.testing import EventRecorder
 from tests.durable.cuts import play
 from tests.durable.desk import Images
@@ -188,6 +189,7 @@ def test_reviews_and_plans_are_watched_too(kind: type[Fickle], what: str, tmp_pa
 def test_each_later_session_reports_it_too(tmp_path: Path) -> None:
     path = cut(tmp_path, Fickle("a", "a", "a"), answered=2)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_MOST_AT_ONCE", 1)  # a commit for each record
         images = Images(tmp_path, patch)
         first, _ = resumed(path, Fickle("b", "b", "b"))
     last = [one for one in images.paths if kt.SqliteJournal(one).show(RUN).state == "interrupted"][-1]
