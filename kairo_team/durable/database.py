@@ -39,16 +39,17 @@ _BUSY_SECONDS: Final = 30.0
 _BEAT: Final = 1.0
 """Seconds between two looks at what other processes want of the runs that live here; their progress is written too."""
 
+# No table with long rows is WITHOUT ROWID: to compare a key SQLite would read the whole row.
 _TABLES: Final = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE owner (id TEXT PRIMARY KEY, pid INTEGER NOT NULL, host TEXT NOT NULL, started_at REAL NOT NULL)
     WITHOUT ROWID;
 CREATE TABLE run (
-    run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL, goal TEXT NOT NULL,
-    state TEXT NOT NULL, request TEXT NOT NULL, digests TEXT NOT NULL, source TEXT NOT NULL, owner TEXT NOT NULL,
-    epoch INTEGER NOT NULL, cancelled TEXT, active REAL NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0,
-    started_at REAL NOT NULL, updated_at REAL NOT NULL, result TEXT, forked_from TEXT
-) WITHOUT ROWID;
+    run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,
+    state TEXT NOT NULL, owner TEXT NOT NULL, epoch INTEGER NOT NULL, cancelled TEXT, active REAL NOT NULL DEFAULT 0,
+    seq INTEGER NOT NULL DEFAULT 0, started_at REAL NOT NULL, updated_at REAL NOT NULL, forked_from TEXT,
+    goal TEXT NOT NULL, digests TEXT NOT NULL, source TEXT NOT NULL, request TEXT NOT NULL, result TEXT
+);
 CREATE INDEX run_by_parent ON run (parent);
 CREATE TABLE step (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, epoch INTEGER NOT NULL,
@@ -65,10 +66,9 @@ CREATE TABLE call (
 CREATE TABLE question (
     id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
     asked_at REAL NOT NULL, answered_by TEXT, answered_at REAL
-) WITHOUT ROWID;
+);
 CREATE INDEX question_by_run ON question (run_id);
-CREATE TABLE event (run_id TEXT NOT NULL, last INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last))
-    WITHOUT ROWID;
+CREATE TABLE event (run_id TEXT NOT NULL, last INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last));
 """
 
 _logger = logging.getLogger("kairo_team")
