@@ -7,10 +7,11 @@ import os
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Sync = Literal["full", "normal"]
 Statement = tuple[str, Sequence[Any]]
 """SQL and its parameters."""
+Post = Callable[[Callable[[], object]], object]
+"""Calls a function, in another thread if need be."""
 
 APPLICATION_ID: Final = 0x6B61_6972
 """`kair`: what `file` and other programs know a journal by."""
@@ -47,7 +50,7 @@ CREATE TABLE owner (id TEXT PRIMARY KEY, pid INTEGER NOT NULL, host TEXT NOT NUL
 CREATE TABLE run (
     run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,
     state TEXT NOT NULL, owner TEXT NOT NULL, epoch INTEGER NOT NULL, cancelled TEXT, active REAL NOT NULL DEFAULT 0,
-    seq INTEGER NOT NULL DEFAULT 0, started_at REAL NOT NULL, updated_at REAL NOT NULL, forked_from TEXT,
+    seq INTEGER NOT NULL DEFAULT 0, started_at REAL NOT NULL, updated_at REAL NOT NULL, forked_from TEXT, usage TEXT,
     goal TEXT NOT NULL, digests TEXT NOT NULL, source TEXT NOT NULL, request TEXT NOT NULL, result TEXT
 );
 CREATE INDEX run_by_parent ON run (parent);
@@ -72,6 +75,10 @@ CREATE TABLE event (run_id TEXT NOT NULL, last INTEGER NOT NULL, body TEXT NOT N
 """
 
 _logger = logging.getLogger("kairo_team")
+
+
+def _call(function: Callable[[], object]) -> object:
+    return function()
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +110,8 @@ class _Entry:
     sync: bool = False
     """It must be on the disk itself, not just handed to the operating system."""
     wake: Callable[[], object] | None = None
+    post: Post = _call
+    """Calls `wake` in the event loop of whoever waits."""
     progress: tuple[float, int] = (0.0, 0)
     """How far the session was when it gave this: events up to there are written with it."""
 
@@ -234,15 +243,8 @@ class Database:
 
     async def written(self, session: Writing) -> None:
         """Wait until all that was given before is on disk; `JournalError` when it cannot be."""
-        done, post = anyio.Event(), poster()
-
-        def wake() -> None:
-            try:
-                post(done.set)
-            except RuntimeError:  # whoever waited is gone, with the event loop
-                _logger.debug("a journal's caller did not wait for its end")
-
-        self._give(_Entry(None, wake=wake))
+        done = anyio.Event()
+        self._give(_Entry(None, wake=done.set, post=poster()))
         await done.wait()
         self.check(session)
 
@@ -290,9 +292,7 @@ class Database:
                 if connection is not None:
                     connection.close()
                     connection = None
-            for entry in given:
-                if entry.wake is not None:
-                    entry.wake()
+            _wake(given)
         if connection is not None:
             connection.close()
 
@@ -309,12 +309,11 @@ class Database:
 
     def _take(self) -> list[_Entry | None]:
         """Wait for the next entry, at most until the next beat, and return it with those that came meanwhile."""
-        try:
-            entries = [self._entries.get(timeout=_BEAT if self._sessions else None)]
-        except Empty:
-            return []
-        while not self._entries.empty() and len(entries) < _MOST_AT_ONCE:
-            entries.append(self._entries.get())
+        entries: list[_Entry | None] = []
+        with suppress(Empty):
+            entries.append(self._entries.get(timeout=_BEAT if self._sessions else None))
+            while len(entries) < _MOST_AT_ONCE:
+                entries.append(self._entries.get_nowait())
         return entries
 
     def _beat(self, connection: sqlite3.Connection) -> None:
@@ -336,8 +335,9 @@ class Database:
         """Write everything in one transaction, but for sessions that no longer own their run."""
         if not any(entry.session for entry in entries):
             return
-        full = self._sync == "full" and any(entry.sync for entry in entries)
-        connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        if self._sync == "full":
+            level = "FULL" if any(entry.sync for entry in entries) else "NORMAL"
+            connection.execute(f"PRAGMA synchronous = {level}")
         connection.execute("BEGIN IMMEDIATE")
         try:
             reached: dict[Writing, tuple[float, int]] = {}
@@ -380,3 +380,21 @@ class Database:
             self.shut(session, why)
             self._tell_lost(session, why)
         return True
+
+
+def _wake(entries: Iterable[_Entry]) -> None:
+    """Wake all who wait, with one call for each event loop: each costs a write to a socket."""
+    waiting: dict[Post, list[Callable[[], object]]] = defaultdict(list)
+    for entry in entries:
+        if entry.wake is not None:
+            waiting[entry.post].append(entry.wake)
+    for post, wakes in waiting.items():
+        try:
+            post(partial(_call_all, wakes))
+        except RuntimeError:  # whoever waited is gone, with the event loop
+            _logger.debug("a journal's caller did not wait for its end")
+
+
+def _call_all(calls: Iterable[Callable[[], object]]) -> None:
+    for call in calls:
+        call()

@@ -127,8 +127,8 @@ def _copy_run(
     """Copy a run up to a point, with the runs inside it; `values` are what differs in its row."""
     run_id = row["run_id"]
     request = replace(cast("TeamExecutionRequest", decode(row["request"])), run_id=new_id)
-    new = {"run_id": new_id, "request": encode(request), "owner": "", "cancelled": None, "updated_at": time.time()}
-    _copy(connection, "run", row, {**new, **values})
+    new = {"run_id": new_id, "request": encode(request), "owner": "", "cancelled": None, "usage": None}
+    _copy(connection, "run", row, {**new, "updated_at": time.time(), **values})
     _copy_steps(connection, run_id, new_id, point)
     for one in connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
         _copy_call(connection, one, new_id, point)

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
+_SHORT: Final = (
+    "SELECT run_id, parent, team, state, owner, cancelled, active, started_at, updated_at, forked_from, goal, source"
+    " FROM run"
+)
+"""The rows of runs without their requests and results."""
 _NOTHING: Final = Usage()
 _AFTER_THEIR_EVENT: Final = ("call:", "said:")
 """Steps that are recorded after the event that tells of them; all others are recorded before theirs."""
@@ -88,14 +93,15 @@ class SqliteJournal:
     def runs(self, *, state: str | None = None, team: str | None = None) -> tuple[RecordedRun, ...]:
         """Return the recorded runs, the newest first, those inside others left out; of one state or team, if given."""
         with self.database.reading() as connection:
-            rows = connection.execute("SELECT * FROM run WHERE parent IS NULL ORDER BY started_at DESC, run_id")
-            found = [self._recorded(connection, row) for row in rows]
-        return tuple(one for one in found if state in (None, one.state) and team in (None, one.team))
+            rows = connection.execute(f"{_SHORT} WHERE parent IS NULL ORDER BY started_at DESC, run_id").fetchall()
+            found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
+            return tuple(self._recorded(connection, row, now) for row, now in found if state in (None, now))
 
     def show(self, run_id: str) -> RecordedRun:
         """Return one recorded run; raises `RunNotFound`."""
         with self.database.reading() as connection:
-            return self._recorded(connection, self._row(connection, run_id))
+            row = self._row(connection, run_id)
+            return self._recorded(connection, row, self._state(connection, row))
 
     def result(self, run_id: str) -> TeamResult | None:
         """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
@@ -287,7 +293,7 @@ class SqliteJournal:
     def _take(self, connection: sqlite3.Connection, row: Any, owner: str) -> RecoveredRun:
         """Begin a session of a run, and return all that is recorded of it."""
         run_id, epoch = row["run_id"], row["epoch"] + 1
-        sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running' WHERE run_id = ?"
+        sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running', usage = NULL WHERE run_id = ?"
         connection.execute(sql, (owner, epoch, run_id))
         steps = recovery.steps_of(connection, run_id)
         session = Writing(run_id, epoch, row["parent"], lambda: (row["active"], row["seq"]))
@@ -330,9 +336,8 @@ class SqliteJournal:
             return "running"
         return "interrupted" if row["cancelled"] is None else "cancelled"
 
-    def _recorded(self, connection: sqlite3.Connection, row: Any) -> RecordedRun:
+    def _recorded(self, connection: sqlite3.Connection, row: Any, state: str) -> RecordedRun:
         spent = recovery.usage_of(connection, row["run_id"])
-        state = self._state(connection, row)
         source: dict[str, str] = json.loads(row["source"])
         times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
         return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times)
@@ -486,8 +491,8 @@ class SqliteRunJournal:
         except NotRecordable as error:
             _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
             written = None
-        sql = "UPDATE run SET state = ?, result = ? WHERE run_id = ?"
-        self._put((sql, (result.status.value, written, self._session.run_id)), sync=True)
+        sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"
+        self._put((sql, (result.status.value, encode(result.usage), written, self._session.run_id)), sync=True)
         self._database.leave(self._session)
 
     def _put(self, *statements: Statement, sync: bool = False) -> None:

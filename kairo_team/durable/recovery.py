@@ -87,7 +87,9 @@ def _charge_of(row: Any) -> Usage:
 
 def usage_of(connection: sqlite3.Connection, run_id: str) -> Usage:
     """Return what a run has spent, with the runs inside it."""
-    row = connection.execute("SELECT active FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = connection.execute("SELECT active, usage FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row["usage"] is not None:  # its last session has ended, and said so
+        return replace(cast("Usage", decode(row["usage"])), seconds=row["active"])
     inside = connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall()
     spent_inside = [(_place_of(one), usage_of(connection, one["run_id"])) for one in inside]
     account = RunAccount(steps_of(connection, run_id, outline), _calls_of(connection, run_id), spent_inside)
