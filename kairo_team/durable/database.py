@@ -10,7 +10,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -95,8 +95,8 @@ class Writing:
     """Called in any thread with a reason when another process cancels the run."""
     on_lost: Callable[[JournalError], object] | None = None
     """Called in any thread when nothing more can be written."""
-    events: deque[Event] = field(default_factory=deque["Event"])
-    """Events that are not written yet, in order."""
+    events: deque[Event] | None = None
+    """Events that are not written yet, in order; None: no events are kept."""
     lost: str | None = None
     """Why nothing more of this session is written; None while all is well."""
 
@@ -113,7 +113,7 @@ class _Entry:
     post: Post = _call
     """Calls `wake` in the event loop of whoever waits."""
     progress: tuple[float, int] = (0.0, 0)
-    """How far the session was when it gave this: events up to there are written with it."""
+    """How far the session was when it gave this: the events that were told by then are written with it."""
 
 
 class Database:
@@ -287,7 +287,7 @@ class Database:
                     connection = connection or self._connect()
                     self._write(connection, given)
                     self._beat(connection)
-            except (sqlite3.Error, JournalError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
                 self._fail(error)
                 if connection is not None:
                     connection.close()
@@ -357,15 +357,20 @@ class Database:
             raise
 
     def _write_progress(self, connection: sqlite3.Connection, session: Writing, progress: tuple[float, int]) -> None:
-        """Write how far a session was, and its events up to there."""
-        sql = "UPDATE run SET active = ?, seq = ?, updated_at = ? WHERE run_id = ?"
-        connection.execute(sql, (*progress, time.time(), session.run_id))
-        waiting, page = session.events, list[str]()
-        while waiting and waiting[0].seq <= progress[1]:
-            page.append(waiting.popleft().to_json())
+        """Write how far a session was, and its events up to there: the last of them may not have been told yet."""
+        seconds, seq = progress
+        waiting = session.events
+        page: list[Event] = []
+        while waiting and waiting[0].seq <= seq:
+            page.append(waiting.popleft())
         if page:
-            sql = "INSERT INTO event (run_id, last, body) VALUES (?, ?, ?)"
-            connection.execute(sql, (session.run_id, progress[1], "\n".join(page)))
+            body = "\n".join(event.to_json() for event in page)
+            values = (session.run_id, page[-1].seq, body)
+            connection.execute("INSERT INTO event (run_id, last, body) VALUES (?, ?, ?)", values)
+        if waiting is not None:
+            seq = page[-1].seq if page else 0
+        sql = "UPDATE run SET active = ?, seq = max(seq, ?), updated_at = ? WHERE run_id = ?"
+        connection.execute(sql, (seconds, seq, time.time(), session.run_id))
 
     def _owns(self, connection: sqlite3.Connection, session: Writing) -> bool:
         row = connection.execute("SELECT epoch FROM run WHERE run_id = ?", (session.run_id,)).fetchone()

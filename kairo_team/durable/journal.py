@@ -6,6 +6,7 @@ import json
 import logging
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,11 +40,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_SHORT: Final = (
-    "SELECT run_id, parent, team, state, owner, cancelled, active, started_at, updated_at, forked_from, goal, source"
-    " FROM run"
-)
-"""The rows of runs without their requests and results."""
 _NOTHING: Final = Usage()
 _AFTER_THEIR_EVENT: Final = ("call:", "said:")
 """Steps that are recorded after the event that tells of them; all others are recorded before theirs."""
@@ -93,20 +89,21 @@ class SqliteJournal:
     def runs(self, *, state: str | None = None, team: str | None = None) -> tuple[RecordedRun, ...]:
         """Return the recorded runs, the newest first, those inside others left out; of one state or team, if given."""
         with self.database.reading() as connection:
-            rows = connection.execute(f"{_SHORT} WHERE parent IS NULL ORDER BY started_at DESC, run_id").fetchall()
+            sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL ORDER BY started_at DESC, run_id"
+            rows = connection.execute(sql).fetchall()
             found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
-            return tuple(self._recorded(connection, row, now) for row, now in found if state in (None, now))
+            return tuple(recovery.run_of(connection, row, now) for row, now in found if state in (None, now))
 
     def show(self, run_id: str) -> RecordedRun:
         """Return one recorded run; raises `RunNotFound`."""
         with self.database.reading() as connection:
             row = self._row(connection, run_id)
-            return self._recorded(connection, row, self._state(connection, row))
+            return recovery.run_of(connection, row, self._state(connection, row))
 
     def result(self, run_id: str) -> TeamResult | None:
         """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
         with self.database.reading() as connection:
-            row = self._row(connection, run_id)
+            row = self._row(connection, run_id, whole=True)
         return None if row["result"] is None else cast("TeamResult", decode(row["result"]))
 
     def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
@@ -163,7 +160,7 @@ class SqliteJournal:
         """
         new_id = uuid.uuid4().hex if new_id is None else check_id(new_id)
         with self.database.writing() as connection:
-            row = self._row(connection, run_id)
+            row = self._row(connection, run_id, whole=True)
             if row["parent"] is not None:
                 raise Misuse(f"run {run_id!r} is part of run {row['parent']!r}: fork that one")
             if self._state(connection, row) == "running":
@@ -187,11 +184,12 @@ class SqliteJournal:
                     raise Misuse(f"run {run_id!r} is running: cancel it first")
                 chosen = [run_id]
             else:
-                sql = "SELECT * FROM run WHERE parent IS NULL AND updated_at < ?"
+                sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL AND updated_at < ?"
                 rows = connection.execute(sql, (time.time() - cast("float", older_than),)).fetchall()
                 chosen = [row["run_id"] for row in rows if self._state(connection, row) in ENDED]
             for one in chosen:
                 recovery.delete_run(connection, one)
+            recovery.delete_owners(connection, self.path)
         return len(chosen)
 
     # ------------------------------------------------------------------ questions
@@ -288,7 +286,7 @@ class SqliteJournal:
                 where = f"process {host['pid']} on {host['host']}" if host else "another process"
                 raise Misuse(f"run {run_id!r} is running in {where}: cancel it there, or resume it with take_over=True")
             names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
-            return tuple(self._take(connection, self._row(connection, one), owner) for one in names)
+            return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
 
     def _take(self, connection: sqlite3.Connection, row: Any, owner: str) -> RecoveredRun:
         """Begin a session of a run, and return all that is recorded of it."""
@@ -320,8 +318,9 @@ class SqliteJournal:
             if not is_alive(self.path, row["id"], row["host"]):
                 connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
 
-    def _row(self, connection: sqlite3.Connection, run_id: str) -> Any:
-        row = connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    def _row(self, connection: sqlite3.Connection, run_id: str, *, whole: bool = False) -> Any:
+        rows = "SELECT * FROM run" if whole else recovery.SHORT_ROWS
+        row = connection.execute(f"{rows} WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             known = connection.execute("SELECT run_id FROM run WHERE parent IS NULL")
             raise RunNotFound(run_id, (one["run_id"] for one in known), place=f"journal {str(self.path)!r}, which has")
@@ -336,12 +335,6 @@ class SqliteJournal:
             return "running"
         return "interrupted" if row["cancelled"] is None else "cancelled"
 
-    def _recorded(self, connection: sqlite3.Connection, row: Any, state: str) -> RecordedRun:
-        spent = recovery.usage_of(connection, row["run_id"])
-        source: dict[str, str] = json.loads(row["source"])
-        times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
-        return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times)
-
     def __repr__(self) -> str:
         return f"SqliteJournal({str(self.path)!r})"
 
@@ -355,7 +348,7 @@ class SqliteRunJournal:
         self._database = database
         self._session = session
         self._records = records
-        self._keeps_events = keeps_events
+        session.events = deque() if keeps_events else None
         self._sent = 0
         self.in_doubt: Collection[str] = ()
         """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
@@ -370,7 +363,7 @@ class SqliteRunJournal:
         session = self._session
         session.progress, session.on_cancel, session.on_lost = progress, on_cancel, on_lost
         self._database.open(session)
-        return session.events.append if self._keeps_events else None
+        return None if session.events is None else session.events.append
 
     @property
     def interrupted(self) -> bool:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, decode, outline
+from kairo_team.durable.owners import is_alive
 from kairo_team.engine.recovery import RunAccount
-from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
+from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
 if TYPE_CHECKING:
     import sqlite3
+    from pathlib import Path
 
     from kairo_team.durable.journal import SqliteRunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
 
+SHORT_ROWS: Final = (
+    "SELECT run_id, parent, parent_step, parent_member, team, state, owner, epoch, cancelled, active, seq, started_at,"
+    " updated_at, forked_from, usage, goal, digests, source FROM run"
+)
+"""The rows of runs but for their requests and results, which can be long."""
 _RUNS_INSIDE: Final = """
 WITH RECURSIVE inside(run_id) AS (SELECT ? UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
 SELECT run_id FROM inside
@@ -39,6 +47,14 @@ def steps_of(connection: sqlite3.Connection, run_id: str, read: Callable[[str], 
 def calls_inside(connection: sqlite3.Connection, run_id: str) -> list[Any]:
     """Return the rows of all calls of a run and of the runs inside it, in the order they were sent."""
     return connection.execute(_CALLS_INSIDE, (run_id,)).fetchall()
+
+
+def run_of(connection: sqlite3.Connection, row: Any, state: str) -> RecordedRun:
+    """Return a run as its row shows it, in a state."""
+    source: dict[str, str] = json.loads(row["source"])
+    spent = usage_of(connection, row["run_id"])
+    times = (row["active"], row["started_at"], row["updated_at"], row["forked_from"])
+    return RecordedRun(row["run_id"], row["team"], row["goal"], state, row["parent"], source, spent, *times)
 
 
 def call_of(row: Any) -> RecordedCall:
@@ -77,6 +93,13 @@ def delete_run(connection: sqlite3.Connection, run_id: str) -> None:
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))  # noqa: S608 - names from above
 
 
+def delete_owners(connection: sqlite3.Connection, path: Path) -> None:
+    """Delete dead owners that no run names any more, with the files that they left."""
+    for row in connection.execute("SELECT id, host FROM owner WHERE id NOT IN (SELECT owner FROM run)").fetchall():
+        if not is_alive(path, row["id"], row["host"]):
+            connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
+
+
 def _charge_of(row: Any) -> Usage:
     """Return what is charged for a call: what it used, and all that was held for one whose end nobody knows."""
     tool_calls = int(row["what"] == "tool" and row["state"] != "unsent")
@@ -90,7 +113,7 @@ def usage_of(connection: sqlite3.Connection, run_id: str) -> Usage:
     row = connection.execute("SELECT active, usage FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row["usage"] is not None:  # its last session has ended, and said so
         return replace(cast("Usage", decode(row["usage"])), seconds=row["active"])
-    inside = connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall()
+    inside = connection.execute(f"{SHORT_ROWS} WHERE parent = ?", (run_id,)).fetchall()
     spent_inside = [(_place_of(one), usage_of(connection, one["run_id"])) for one in inside]
     account = RunAccount(steps_of(connection, run_id, outline), _calls_of(connection, run_id), spent_inside)
     return replace(account.total, seconds=row["active"])

@@ -206,3 +206,21 @@ def test_a_folder_or_a_text_is_no_journal(tmp_path: Path) -> None:
     assert text.read_text() == "notes " * 300
     with closing(sqlite3.connect(tmp_path / "empty.db")):
         assert kt.SqliteJournal(tmp_path / "empty.db").runs() == ()
+
+
+async def test_a_number_that_sqlite_cannot_hold_ends_the_run_and_leaves_nobody_waiting(tmp_path: Path) -> None:
+    async def ask(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        return (await context.model("m:x").complete(kt.ModelRequest([kt.Message.user("go")], max_tokens=10))).text
+
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    models = {"m:x": FunctionModel(lambda _: "yes", dollars_per_token=10**8)}
+    runtime, team = kt.Runtime(journal=journal, models=models), kt.Team("desk", [kt.Member("clerk", ask)])
+    plan = kt.TaskGraph([kt.Task("one", "Do one.")])
+    request = kt.TeamExecutionRequest(
+        "Do it.", plan=plan, config=kt.TeamConfig(budget=kt.Budget(dollars=10**12)), run_id="r"
+    )
+    with anyio.fail_after(20):
+        result = await kt.run(team, request, runtime=runtime)
+    journal.close()
+    assert result.status == "failed"
+    assert "it cannot be written" in (result.error or "")

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 import kairo_team as kt
+from kairo_team.durable import recovery
+from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Database
 from kairo_team.errors import JournalError, Misuse, PlanMismatch
 from kairo_team.gates import CallbackGate
@@ -376,3 +379,20 @@ async def test_an_output_type_that_cannot_be_recorded_is_refused_before_anything
             result = await kt.run(team, request, runtime=kt.Runtime(journal=journal))
             assert journal.result("r1") == result
     journal.close()
+
+
+async def test_a_list_of_ended_runs_reads_no_step_and_says_what_their_results_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs.db"
+    result = await begin(path, Provider())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE run SET usage = NULL WHERE run_id = ?", (RUN,))
+    journal = kt.SqliteJournal(path)
+    added_up = journal.show(RUN).usage
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE run SET usage = ? WHERE run_id = ?", (encode(result.usage), RUN))
+    monkeypatch.setattr(recovery, "steps_of", None)
+    [run] = journal.runs(state="completed", team="desk")
+    assert run.usage == replace(result.usage, seconds=run.seconds) == replace(added_up, seconds=run.seconds)
+    assert journal.runs(state="running") == journal.runs(team="another") == ()

@@ -13,6 +13,7 @@ import pytest
 import kairo_team as kt
 from kairo_team._util.threads import run_in_thread
 from kairo_team.engine import budget_split
+from kairo_team.engine.event_bus import discard_event
 from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.durable.desk import RUN, Images, Provider, begin, desk, go_on
@@ -63,6 +64,23 @@ async def test_the_journal_has_every_event_in_order(tmp_path: Path) -> None:
     assert journal.events_after("r", 7) == tuple(recorder.events[7:])
     with pytest.raises(kt.RunNotFound):
         journal.events_after("another")
+    journal.close()
+
+
+async def test_an_event_that_has_its_number_and_is_told_later_is_written_later(tmp_path: Path) -> None:
+    """A subscriber that emits, and a beat in another thread, see a number before its event was told."""
+    journal, number = kt.SqliteJournal(tmp_path / "runs.db"), 0
+    kept = journal.begin(request(), kt.Team("desk", [kt.Member("clerk", quick)]), {}, None)
+    tell = kept.serve(lambda: (0.0, number), discard_event, discard_event)
+    assert tell is not None
+    for told in ([1], [2, 3], []):
+        for seq in told:
+            tell(kt.events.AttemptProgress("r", seq, datetime.now(UTC), "one", "clerk", "at work", {}))
+        number = 3
+        kept.put(f"step {told}", told)
+        await kept.written()
+    assert [event.seq for event in journal.events_after("r")] == [1, 2, 3]
+    assert journal.recover("r", take_over=True)[0].seq == number
     journal.close()
 
 
