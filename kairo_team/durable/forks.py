@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kairo_team.team import TeamExecutionRequest
 
 _OF_A_TASK: Final = re.compile(
-    r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|skipped|cancelled):\d+):([^:]*)"
+    r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|carved|took|skipped|cancelled):\d+):([^:]*)"
 )
 """In a step's key, the id of the task whose step it is; ids have no colons in them."""
 _OF_THE_END: Final = re.compile(r"(end|halt|graph|(outcome|unpaid|cut):.*)", re.DOTALL)

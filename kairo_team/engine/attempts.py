@@ -12,7 +12,7 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.frozen import EMPTY, maker, plain_text
-from kairo_team.budget import HaltReason, Usage, difference
+from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.engine.budget_split import EVALUATE
 from kairo_team.engine.enforced_end import BLOCKING, ScopeStopper
 from kairo_team.engine.function_agent import FunctionAgent
@@ -122,7 +122,7 @@ class AttemptRunner:
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
         self._emit(events.AttemptStarted, task.id, member, number)
         if attempt is not MISSING:
-            attempt = await self._take_recorded(task_run, attempt)
+            attempt = await self._take_recorded(task_run, key, attempt)
         if attempt is MISSING:
             try:
                 if task_run.interrupted is None and task_run.leased != member:
@@ -142,6 +142,8 @@ class AttemptRunner:
             finally:
                 self._dispatcher.release_lease(task_run)
             records.put(key, attempt)
+            if task_run.governor is not None and (inside := task_run.governor.inside):
+                records.put(f"below:{key}", inside)
         else:
             self._dispatcher.release_lease(task_run)
         made: Attempt = attempt
@@ -200,7 +202,7 @@ class AttemptRunner:
             task, request.goal, task.inputs, request.context, upstream, number, previous, tuple(findings), directives
         )
 
-    async def _take_recorded(self, task_run: TaskRun, recorded: Attempt | CutShort) -> Any:
+    async def _take_recorded(self, task_run: TaskRun, key: str, recorded: Attempt | CutShort) -> Any:
         """Book a recorded attempt and return it; `MISSING` when it is to be made anew: what it waited for is there.
 
         Where the recorded run came to an early end, the task stays as it was then.
@@ -213,6 +215,8 @@ class AttemptRunner:
             self._earlier.book_again(governor, spent, task_run.member)
         else:
             self._earlier.book(governor, spent, task_run.member)
+        if not anew and (inside := task_run.records.recall(f"below:{key}")) is not MISSING:
+            governor.graft(inside)
         if isinstance(recorded, CutShort) and over:
             task_run.artifact = task_run.artifact or recorded.artifact
             await self._dispatcher.wait_for_end(task_run)
@@ -267,16 +271,21 @@ class AttemptRunner:
         if verdict is MISSING or isinstance(verdict, CutShort):
             if records.early_end is not None:
                 await self._dispatcher.wait_for_end(task_run)
+            work = self._review_context(task_run, evaluator, key)
+            account = None if work is None or not getattr(evaluator, "models", None) else work.governor
+            if account is not None and isinstance(verdict, CutShort):
+                self._earlier.book(account, verdict.usage)
             try:
-                verdict = await self._judge(task_run, attempt, evaluator, prior, key)
+                verdict = await self._judge(task_run, attempt, evaluator, prior, work, account)
             except Exception:
                 raise
             except BaseException:
-                records.put(key, task_run.cut_short())
+                spent = NO_USAGE if account is None else replace(account.usage, seconds=0.0, loops=0)
+                records.put(key, CutShort(task_run.member or "", spent, None))
                 raise
             records.put(key, verdict)
-        elif isinstance(verdict, EvaluationVerdict) and verdict.usage.tokens:
-            self._earlier.book(self._budgets.purpose(EVALUATE), verdict.usage)
+        elif isinstance(verdict, EvaluationVerdict):
+            self._book_review(task_run, evaluator, verdict.usage)
         if isinstance(verdict, Cancellation):
             task_run.interrupted = verdict.reason
             raise Interrupted(verdict.reason)
@@ -286,11 +295,27 @@ class AttemptRunner:
         made: EvaluationVerdict = verdict
         return made
 
+    def _book_review(self, task_run: TaskRun, evaluator: Any, spent: Usage) -> None:
+        """Book a recorded review where it was booked when it was made."""
+        models = getattr(evaluator, "models", None)
+        if models:
+            account = self._budgets.purpose(EVALUATE).carve(task_run.task.id)
+            self._earlier.book(account, spent)
+            account.close()
+        elif spent.tokens:
+            self._earlier.book(self._budgets.purpose(EVALUATE, set_aside=False), spent)
+
     async def _judge(
-        self, task_run: TaskRun, attempt: Attempt, evaluator: Any, prior: Sequence[EvaluationVerdict], key: str
+        self,
+        task_run: TaskRun,
+        attempt: Attempt,
+        evaluator: Any,
+        prior: Sequence[EvaluationVerdict],
+        work: WorkContext | None,
+        account: Governor | None,
     ) -> EvaluationVerdict | Cancellation:
-        task, work = task_run.task, self._review_context(task_run, evaluator, key)
-        account = None if work is None or not getattr(evaluator, "models", None) else work.governor
+        """Ask the evaluator, and close the account of a review that has one of its own."""
+        task = task_run.task
         if attempt.output is None:
             raise Misuse(f"attempt {attempt.number} of task {task.id!r} made no artifact: there is nothing to review")
         context = _make_context(

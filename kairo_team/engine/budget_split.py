@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team.budget import NO_USAGE, Budget, Usage, to_dollars, to_picodollars
 from kairo_team.errors import GovernorClosed, HaltError, InsufficientBudget
@@ -15,6 +17,7 @@ from kairo_team.governance.ledger import Limits, Units, units_of
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
+    from kairo_team.contracts import Records
     from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.team import Team, TeamConfig
 
@@ -66,8 +69,19 @@ def open_governor(
 class BudgetSplit:
     """The governors of one run below its root: one for each member and one for each purpose."""
 
-    def __init__(self, root: Governor, policy: BudgetPolicy, emit: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        root: Governor,
+        policy: BudgetPolicy,
+        emit: Callable[..., None],
+        earlier: EarlierSessions,
+        journal: Records,
+    ) -> None:
         self.root = root
+        self._earlier = earlier
+        self._journal = journal
+        self._opened: Counter[str] = Counter()
+        """How often each purpose was opened with something set aside."""
         self.members: dict[str, Governor] = {}
         self._shares = {PLAN: policy.plan, EVALUATE: policy.evaluate}
         self._purposes: dict[str, Governor] = {}
@@ -78,7 +92,7 @@ class BudgetSplit:
         """What was spent with each member, by name."""
         return {member: governor.usage for member, governor in self.members.items()}
 
-    def set_aside(self, team: Team, earlier: EarlierSessions) -> None:
+    def set_aside(self, team: Team) -> None:
         """Carve the members' governors; a member's own budget is set aside for it from now on."""
         for member in team.everyone:
             if member.id in self.members:
@@ -86,7 +100,7 @@ class BudgetSplit:
             if member.budget is None:
                 self.members[member.id] = self.root.carve(member.id)
             else:
-                self.members[member.id] = earlier.carve(member.id, member.budget)
+                self.members[member.id] = self._earlier.carve(member.id, member.budget)
                 self._emit_carved(member.id, member.budget)
 
     def purpose(self, name: str, *, set_aside: bool = True) -> Governor:
@@ -97,16 +111,25 @@ class BudgetSplit:
         """
         governor = self._purposes.get(name)
         if governor is None:
-            share = self._share(self._shares.get(name, 0.0))
-            guarantee = share if set_aside else Budget()
-            ceiling = share if name == EVALUATE else Budget()
-            if set_aside:
-                governor = self.root.carve(name, ceiling, guarantee=guarantee)
-            else:  # of a halted run too: the work that uses it finds out
-                governor, _ = self.root.carve_share(name, ceiling, 0.0, 0.0)
-            self._purposes[name] = governor
-            if guarantee != Budget():
-                self._emit_carved(None, guarantee)
+            governor = self._purposes[name] = self._set_share_aside(name) if set_aside else self._open_free(name)
+        return governor
+
+    def _open_free(self, name: str) -> Governor:
+        """Open a purpose for which nothing is set aside; of a halted run too: the work that uses it finds out."""
+        share = self._share(self._shares.get(name, 0.0))
+        return self.root.carve_share(name, share if name == EVALUATE else None, 0.0, 0.0)[0]
+
+    def _set_share_aside(self, name: str) -> Governor:
+        """Open a purpose with its share of the budget: as much as the recorded run set aside for it, if it did."""
+        self._opened[name] += 1
+        key = f"share:{name}:{self._opened[name]}"
+        recorded = cast("Budget | None", self._journal.get(key, None))
+        with self._earlier.set_apart() if recorded is not None else nullcontext():
+            share = self._share(self._shares.get(name, 0.0)) if recorded is None else recorded
+            governor = self.root.carve(name, share if name == EVALUATE else Budget(), guarantee=share)
+        self._journal.put(key, share)
+        if share != Budget():
+            self._emit_carved(None, share)
         return governor
 
     def hold_back(self, part: float) -> None:
@@ -115,11 +138,11 @@ class BudgetSplit:
         if reserve != Budget():
             self.root.carve("reserve", Budget(), guarantee=reserve)
 
-    def close_purpose(self, name: str) -> Usage:
-        """Give back what a purpose did not use; return what it used since it was opened."""
+    def close_purpose(self, name: str) -> Usage | None:
+        """Give back what a purpose did not use; return what it used since it was opened, None if it was not."""
         governor = self._purposes.pop(name, None)
         if governor is None:
-            return NO_USAGE
+            return None
         governor.close()
         return replace(governor.usage, seconds=0.0)
 

@@ -25,11 +25,13 @@ from kairo_team.engine.task_run import (
 )
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
-from kairo_team.governance.ledger import DIMENSIONS, NOTHING
+from kairo_team.governance.ledger import DIMENSIONS, NOTHING, units_of
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Budget
     from kairo_team.engine.ready_tasks import Entry, ReadyTasks
     from kairo_team.engine.records.replay import PlanRecords
+    from kairo_team.engine.suspension import EarlierSessions
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
     from kairo_team.tasks import Task
@@ -67,8 +69,10 @@ class Dispatcher:
         config: TeamConfig,
         emit: Emit,
         recorded: PlanRecords,
+        earlier: EarlierSessions,
     ) -> None:
         """Take the members' governors by name."""
+        self._earlier = earlier
         self.board = board
         self.tasks = {task_id: TaskRun(entry, recorded) for task_id, entry in board.entries.items()}
         self.active = 0
@@ -177,6 +181,28 @@ class Dispatcher:
         return True
 
     def _carve(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
+        """Set the task's budget aside with a member, as much as the recorded run did: its guarantee, or what lacks."""
+        records, task_id, number = task_run.records, task_run.task.id, task_run.carvings + 1
+        recorded = None if records.is_new else records.carved(task_id, number, member)
+        governor = None if recorded is None else self._carve_again(task_run, member, recorded)
+        if recorded is not None and governor is not None:
+            task_run.governor, task_run.carvings = governor, number
+            return recorded
+        got = self._carve_now(task_run, member, paid=paid)
+        if not isinstance(got, InsufficientBudget):
+            task_run.carvings = number
+            if member in self._limited:
+                records.put_carved(task_id, number, member, got)
+        return got
+
+    def _carve_again(self, task_run: TaskRun, member: str, guarantee: Units) -> Governor | None:
+        parent, ceiling = self._governors[member], self._ceiling(task_run, member)
+        return self._earlier.carve_again(parent, task_run.task.id, ceiling, guarantee)
+
+    def _ceiling(self, task_run: TaskRun, member: str) -> Budget | None:
+        return task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
+
+    def _carve_now(self, task_run: TaskRun, member: str, *, paid: bool) -> Units | InsufficientBudget:
         """Set the task's budget aside with a member: its guarantee, or what is lacking.
 
         One that has not started gets at least what it is expected to need. It gets less only when nothing is in flight
@@ -196,10 +222,9 @@ class Dispatcher:
         return got
 
     def _carve_part(self, task_run: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
-        ceiling = task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
         try:
             task_run.governor, guarantee = self._governors[member].carve_share(
-                task_run.task.id, ceiling, part, self._reserve, least
+                task_run.task.id, self._ceiling(task_run, member), part, self._reserve, least
             )
         except InsufficientBudget as short:
             return short.with_traceback(None)  # the traceback would keep this frame alive
@@ -313,7 +338,8 @@ class Dispatcher:
         if in_flight:
             governor, member = task_run.governor, task_run.member
             if governor is not None and member is not None and to is not CANCELLED and member in self._limited:
-                self._needs.learn(member, governor.took, ran_out=task_run.for_halt and to is FAILED)
+                took = task_run.records.took(task_run.task.id, governor.took)
+                self._needs.learn(member, took, ran_out=task_run.for_halt and to is FAILED)
             self._give_back(task_run, to)
         elif pending:
             self._weight_left -= task_run.task.weight
@@ -451,6 +477,8 @@ class Dispatcher:
             if getattr(governor.remaining, dimension) > had:
                 part = task_run.task.weight / (self._weight_left + task_run.task.weight)
                 got = governor.top_up_share(dimension, part)
+                records, guarantee = task_run.records, units_of(governor.guarantee)
+                records.put_carved(task_run.task.id, task_run.carvings, task_run.member or "", guarantee)
                 self._emit(events.BudgetToppedUp, task_run.task.id, task_run.member, got[0] or None, got[1] or None)
                 return True
             if self.active <= len(self._waiting_for_budget) + 1:  # all the others wait like this one

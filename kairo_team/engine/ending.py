@@ -258,7 +258,7 @@ def _catch_up(
     records = NewPlanRecords(scope.journal, 0, earlier.outcomes)
     unbound: dict[str, tuple[str, ...]] = {task.id: () for task in plan.tasks}
     if dispatcher is None:
-        return Dispatcher(ReadyTasks(plan, unbound, {}), {}, scope.config, scope.emit, records), plan
+        return Dispatcher(ReadyTasks(plan, unbound, {}), {}, scope.config, scope.emit, records, earlier), plan
     new = [task for task in plan.tasks if task.id not in dispatcher.tasks]
     if not new:
         return dispatcher, graph

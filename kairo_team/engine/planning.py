@@ -101,12 +101,12 @@ class RunPlan:
     async def make(self, make: Make | TaskGraph) -> tuple[TaskGraph, Bound]:
         """Take or make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
         scope, key = self._scope, f"plan:{self.number + 1}"
-        self._book(key)
         await self.reach(key)
         problems = team_problems(scope.team, scope.config, self._services.models, self._services.prices)
         if self._budget_problem or problems:
             raise PlanRefused([*([self._budget_problem] if self._budget_problem else []), *problems])
-        self._budgets.set_aside(scope.team, self._earlier)
+        self._budgets.set_aside(scope.team)
+        self._book(key)
         self.number += 1
         made = await self._step(make if isinstance(make, TaskGraph) else partial(self._ask, make))
         self.graph = graph = cast("TaskGraph", made)
@@ -138,7 +138,6 @@ class RunPlan:
             return None
         self._replanned = True
         self.number += 1
-        self._book(f"plan:{self.number}")
         if failing.records.ended_before(f"plan:{self.number}"):
             await dispatcher.wait_for_end(failing)
         async with self._changing:
@@ -146,6 +145,7 @@ class RunPlan:
 
     async def _replan(self, failing: TaskRun, dispatcher: Dispatcher, make: MakeAnew) -> TaskGraph | None:
         key, journal = f"plan:{self.number}", self._scope.journal
+        self._book(key)
         journal.put(f"{key}:for", failing.task.id)
         if journal.get(key, MISSING) is MISSING:
             await self.reach(key)
@@ -166,7 +166,6 @@ class RunPlan:
         who = "" if by is None else by.task.id
         self._asked[who] = nth = self._asked.get(who, 0) + 1
         key, journal = f"add:{who}:{nth}", self._scope.journal
-        self._book(key)
         if by is None:
             await self.reach(key)
         else:
@@ -176,6 +175,7 @@ class RunPlan:
             if by.interrupted is not None:
                 raise Interrupted(str(by.interrupted))
         async with self._changing:
+            self._book(key)
             made: object = journal.get(key, MISSING)
             recalled = made is not MISSING
             if not recalled:
@@ -249,10 +249,12 @@ class RunPlan:
         return cast("Usage", self._scope.journal.get(f"{key}:usage", NO_USAGE))
 
     def _book(self, key: str) -> None:
-        """Book what a step has cost in earlier sessions."""
-        spent = self._spent(key)
-        if spent is not NO_USAGE:
-            self._earlier.book(self._scope.governor, spent)
+        """Book on planning what a step has cost in earlier sessions; one that is recorded costs nothing more."""
+        journal = self._scope.journal
+        if journal.get(f"{key}:usage", None) is not None:
+            self._earlier.book(self._budgets.purpose(PLAN), self._spent(key))
+            if journal.get(key, MISSING) is not MISSING:
+                self._budgets.close_purpose(PLAN)
 
     def hold_back(self, dispatcher: Dispatcher) -> None:
         """Keep tasks from being started that the recorded run never started: it replaced or cancelled them before."""
@@ -285,13 +287,12 @@ class RunPlan:
 
     async def _make_paid(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
         """Make a plan, or more tasks, and record it with what it has cost by now."""
-        earlier = self._spent(key)
         try:
             return await self._make(key, make)
         finally:
             spent = self._budgets.close_purpose(PLAN)
-            if spent != NO_USAGE:
-                self._scope.journal.put(f"{key}:usage", earlier + spent)
+            if spent is not None:
+                self._scope.journal.put(f"{key}:usage", spent)
 
     async def _make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
         """Make a plan and record it, or why there is none, unless the end of the run prevents it."""

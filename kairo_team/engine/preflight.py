@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kairo_team.budget import Budget, BudgetNode
 from kairo_team.engine.budget_split import EVALUATE, PLAN, BudgetSplit, root_budget
 from kairo_team.engine.event_bus import discard_event
+from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.suspension import EarlierSessions
 from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
 from kairo_team.governance.governor import Governor
@@ -313,8 +314,9 @@ def _split(
 
 def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: bool, judged: bool) -> BudgetSplit:
     """Carve what is set aside before the first task."""
-    budgets = BudgetSplit(Governor(limit, name=team.name, clock=_at_rest), policy, discard_event)
-    budgets.set_aside(team, EarlierSessions(budgets.root, None))
+    root = Governor(limit, name=team.name, clock=_at_rest)
+    budgets = BudgetSplit(root, policy, discard_event, EarlierSessions(root, None), MemoryRecords())
+    budgets.set_aside(team)
     for purpose, wired in ((PLAN, not planned), (EVALUATE, judged)):
         if wired:
             budgets.purpose(purpose)

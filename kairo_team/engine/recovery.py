@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kairo_team.tasks import TaskGraph
 
 _NOTHING: Final = Usage()
+_PLANNING: Final = re.compile(r"plan:(plan:\d+|add:[^:]*:\d+):\d+")
+"""The name of work on a plan, or on an addition to it, with the key of the step that records its end."""
 
 
 class StepPlace(NamedTuple):
@@ -37,8 +40,8 @@ def suspensions_of(found: Sequence[RecoveredRun]) -> Iterator[tuple[Suspension, 
     """
     for run in found:
         account = _account_of(run, found)
-        for key, cut in account.cut_attempts():
-            run.journal.put(key, cut)
+        for key, spent in (*account.cut_attempts(), *account.cut_reviews(), *account.plans()):
+            run.journal.put(key, spent)
         calls = EarlierCalls(run.request.run_id, run.steps, tuple(_calls_of(run, found)))
         yield _suspension(run, account, calls), None if run.place is None else run.place.run_id
 
@@ -157,6 +160,22 @@ class RunAccount:
             usage = spent + before.usage if isinstance(before, Attempt) else spent
             kept = recorded.artifact if isinstance(recorded, CutShort) else None
             yield step, CutShort(member, usage, kept)
+
+    def cut_reviews(self) -> Iterable[tuple[str, CutShort]]:
+        """Yield a record of each review in which calls were made and that has not ended; its loops count anew."""
+        for step, spent in self._spent.items():
+            if step.startswith("review:") and isinstance(self._steps.get(step), CutShort | None):
+                yield step, CutShort("", replace(spent, loops=0), None)
+
+    def plans(self) -> Iterable[tuple[str, Usage]]:
+        """Yield what each plan has cost that has not ended, or whose end was recorded without it."""
+        found: dict[str, Usage] = defaultdict(Usage)
+        for step, spent in self._spent.items():
+            if made := _PLANNING.fullmatch(step):
+                found[made[1]] += spent if made[1] in self._steps else replace(spent, loops=0)
+        for key, spent in found.items():
+            if key not in self._steps or f"{key}:usage" not in self._steps:
+                yield f"{key}:usage", spent
 
 
 def place_of(key: str) -> StepPlace:

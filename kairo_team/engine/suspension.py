@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Budget, Usage, difference
+from kairo_team.errors import InsufficientBudget
 from kairo_team.output_types import schema_of
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.earlier_calls import EarlierCalls
     from kairo_team.engine.questions import Inbox
     from kairo_team.governance.governor import Governor
+    from kairo_team.governance.ledger import Units
     from kairo_team.results import TaskOutcome
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamExecutionRequest
@@ -81,6 +84,26 @@ class EarlierSessions:
         self._spent_by: Mapping[str, Usage] = earlier.spent_by if earlier else EMPTY
         self._run = _Account(governor, earlier.usage if earlier else NO_USAGE)
         self._accounts: dict[str, _Account] = {}
+
+    @contextmanager
+    def set_apart(self) -> Generator[None]:
+        """Take back, for the block, what is booked until its task is known: what was set aside then fits again."""
+        accounts = [one for one in (self._run, *self._accounts.values()) if one.left != NO_USAGE]
+        for account in accounts:
+            account.governor.restore(account.left, -1)
+        try:
+            yield
+        finally:
+            for account in accounts:
+                account.governor.restore(account.left)
+
+    def carve_again(self, parent: Governor, name: str, ceiling: Budget | None, guarantee: Units) -> Governor | None:
+        """Carve a governor with the guarantee it had in the recorded run; None if that does not fit."""
+        with self.set_apart():
+            try:
+                return parent.carve_with(name, ceiling, guarantee)
+            except InsufficientBudget:
+                return None
 
     def carve(self, member: str, budget: Budget) -> Governor:
         """Carve the governor of a member with its own budget; its earlier spending counts against that."""

@@ -169,6 +169,8 @@ class TaskRun:
     exception: BaseException | None = None
     """What its last attempt, its last review or its body raised."""
     top_ups: int = 0
+    carvings: int = 0
+    """How often it got a budget: at its start, and with each member it was handed to."""
     before: Usage | None = None
     """What was spent with members that handed it over."""
     spent_by: dict[str, Usage] | None = None

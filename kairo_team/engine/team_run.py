@@ -119,7 +119,7 @@ class TeamRun:
         self._services.on_journal_error = self.stop_unrecorded
         self._services.earlier_calls = earlier.calls if earlier else None
         self._timeouts = self._supervisor.timeouts
-        self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit)
+        self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit, self._earlier, self.journal)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
         self._ending = RunEnd(tolerate_failures=tolerate_failures)
         self._plan = RunPlan(
@@ -459,7 +459,7 @@ class TeamRun:
         steps = self._plan.recorded
         bound = bound if steps.is_new else steps.bound(bound)
         board = ReadyTasks(graph, bound, {one.id: one.concurrency for one in self.team.everyone})
-        self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps)
+        self._dispatcher = Dispatcher(board, self._budgets.members, self.config, self.emit, steps, self._earlier)
         self._task_runs = self._dispatcher.tasks
         if self._kept is not None:
             self._dispatcher.on_ended = self._record_end

@@ -288,6 +288,34 @@ class Governor:
         child._node = carved  # noqa: SLF001 - one of its own kind
         return child, guarantee
 
+    def carve_with(self, name: str, ceiling: Budget | None, guarantee: Units) -> Governor:
+        """Make a child with a guarantee in ledger units that was decided before; like `carve_share` of a halted one.
+
+        Raises `InsufficientBudget` where the guarantee does not fit, and `GovernorClosed` after `close`.
+        """
+        budget, limit = (FREE, UNLIMITED) if ceiling is None else (ceiling, limits_of(ceiling))
+        node = self._node
+        with node.tree.lock:
+            if node.ended is not None:
+                raise GovernorClosed(node.name)
+            carved = node.carve(name, budget, limit, guarantee)
+        child = _blank(Governor)
+        child._node = carved  # noqa: SLF001 - one of its own kind
+        return child
+
+    def graft(self, ended: Sequence[BudgetNode]) -> None:
+        """Show closed children of an earlier session again, but for those there are; nothing is booked for them."""
+        node = self._node
+        with node.tree.lock:
+            for one in ended[len(node.children or ()) :]:
+                _graft(node, one)
+
+    @property
+    def inside(self) -> Sequence[BudgetNode]:
+        """Its children and everything below them, as values."""
+        node = self._node
+        return self.tree().children if node.children else ()
+
     def top_up(self, budget: Budget) -> None:
         """Enlarge the guarantee and ceiling from the parent's remainder; on the root, raise the limit.
 
@@ -569,6 +597,16 @@ def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bo
             if limit is not None and cells[COMMITTED + TOOL_CALLS] >= limit:
                 return True
     return False
+
+
+def _graft(parent: Node, ended: BudgetNode) -> None:
+    """Make a closed node of a value, with all that was below it."""
+    node = parent.carve(ended.name, ended.budget, limits_of(ended.budget), NOTHING)
+    node.guarantee, used = units_of(ended.guarantee), ended.usage
+    node.cells[:5] = used.tokens, picodollars(used.dollars), used.loops, used.tool_calls, used.completion_tokens
+    for one in ended.children:
+        _graft(node, one)
+    node.started, node.ended, node.limited = node.started - used.seconds, node.started, ()
 
 
 def write_down(node: Node, path: str) -> BudgetNode:

@@ -13,6 +13,7 @@ from kairo_team.results import Attempt
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, HaltReason, Usage
     from kairo_team.contracts import Records
+    from kairo_team.governance.ledger import Units
     from kairo_team.results import Artifact, TaskOutcome
     from kairo_team.tasks import Task
 
@@ -40,6 +41,13 @@ class CutShort(NamedTuple):
     """All the task had spent by then."""
     artifact: Artifact | None
     """What the member had kept."""
+
+
+class Carved(NamedTuple):
+    """What was set aside for a task with a member; a recorded step."""
+
+    member: str
+    guarantee: Units
 
 
 class PlanFailed(NamedTuple):
@@ -150,6 +158,23 @@ class PlanRecords:
     def put_unpaid(self, task_id: str, unpaid: Unpaid) -> None:
         """Record that a task's budget could not be paid."""
         self.put(self._task_key("unpaid", task_id), unpaid)
+
+    def carved(self, task_id: str, number: int, member: str) -> Units | None:
+        """Return what was set aside for a task with a member when it got a budget for the `number`th time."""
+        found = self.recall(self.key("carved", task_id, number))
+        return found.guarantee if isinstance(found, Carved) and found.member == member else None
+
+    def put_carved(self, task_id: str, number: int, member: str, guarantee: Units) -> None:
+        """Record what is set aside for a task with a member."""
+        self.put(self.key("carved", task_id, number), Carved(member, guarantee))
+
+    def took(self, task_id: str, took: Units) -> Units:
+        """Return what a task took, as recorded: what it had held at once is not known of a replay; else record it."""
+        key = self._task_key("took", task_id)
+        recorded = self.recall(key)
+        if recorded is MISSING:
+            self.put(key, took)
+        return took if recorded is MISSING else cast("Units", recorded)
 
     def was_attempted(self, task_id: str) -> bool:
         """Return whether an attempt at the task is recorded."""

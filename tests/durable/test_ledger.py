@@ -1,0 +1,195 @@
+"""The whole budget tree of a run that was cut and went on is that of the run that was never cut."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kairo_team as kt
+from kairo_team.agents import TeamAgent
+from kairo_team.budget import BudgetNode
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.testing import FunctionModel, virtual_time_backends
+from tests.durable.desk import Images
+
+RUN = "r"
+KINDS = ("asks", "asks twice", "fails", "books", "uses a tool", "team", "asks until it halts", "counts loops")
+
+
+@dataclass(frozen=True)
+class Household:
+    """A run with budgets at every level."""
+
+    tasks: tuple[kt.Task, ...]
+    kinds: tuple[str, ...]
+    members: tuple[kt.Budget | None, ...]
+    whole: kt.Budget
+    policy: kt.BudgetPolicy
+    retries: int
+    planned: bool
+    """A planner makes the plan, and asks a model for it."""
+
+    @property
+    def limited(self) -> bool:
+        """What is held for a call in doubt may end something that went on without it."""
+        budgets = (self.whole, *self.members, *(task.budget for task in self.tasks))
+        return any(one not in (None, kt.Budget()) for one in budgets)
+
+
+@st.composite
+def households(draw: st.DrawFn) -> Household:
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+    budget = st.sampled_from([None, kt.Budget(tokens=300), kt.Budget(tokens=3_000, loops=9, tool_calls=3)])
+    tasks: list[kt.Task] = []
+    for number in range(len(kinds)):
+        before = draw(st.lists(st.sampled_from([t.id for t in tasks]), unique=True, max_size=2)) if tasks else []
+        evaluator = draw(st.sampled_from([None, "editor", "judge"]))
+        member = draw(st.sampled_from([None, f"m{number}"]))
+        own: dict[str, Any] = {"member": member, "depends_on": before, "evaluator": evaluator, "budget": draw(budget)}
+        tasks.append(kt.Task(f"t{number}", "do", weight=draw(st.sampled_from([1, 3])), **own))
+    return Household(
+        tuple(tasks),
+        tuple(kinds),
+        tuple(draw(budget) for _ in kinds),
+        draw(
+            st.sampled_from([kt.Budget(), kt.Budget(tokens=2_000), kt.Budget(tokens=20_000, dollars="0.5", loops=60)])
+        ),
+        kt.BudgetPolicy(expect=kt.Budget(tokens=200, loops=4), top_ups=draw(st.integers(0, 2))),
+        draw(st.integers(0, 1)),
+        draw(st.booleans()),
+    )
+
+
+class Bank:
+    """The members of one session."""
+
+    def __init__(self) -> None:
+        self.model = FunctionModel(lambda request: f"answer to {request.messages[-1].text}"[:60], name="test:m")
+
+    def agent(self, kind: str) -> Any:
+        if kind == "team":
+            plan = kt.TaskGraph([kt.Task("a", "Do a."), kt.Task("b", "Do b.", depends_on=["a"], evaluator="judge")])
+            inner = kt.Team("inner", [kt.Member("hand", self.agent("asks"))], evaluators={"judge": Judge("m:x")})
+            return TeamAgent(inner, plan=plan)
+
+        async def act(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            await anyio.sleep(0.001)
+            name = f"{assignment.task.id} {assignment.attempt}"
+            for turn in range({"asks twice": 2, "asks until it halts": 60}.get(kind, 1)):
+                await context.model("m:x").complete(_ask(f"{name} {turn}"))
+            if kind == "books":
+                context.governor.record_usage(prompt_tokens=11)
+            elif kind == "counts loops":
+                context.governor.pre_step()
+            elif kind == "uses a tool":
+                await context.tool(count)(text=name)
+            elif kind == "fails":
+                raise ValueError("cannot")
+            return f"made {name}"
+
+        return act
+
+
+@kt.tool(side_effect="read")
+def count(text: str) -> str:
+    """Count the characters of a text."""
+    return str(len(text))
+
+
+def _ask(text: str) -> kt.ModelRequest:
+    return kt.ModelRequest([kt.Message.user(text)], max_tokens=30)
+
+
+class Judge:
+    """Sends each first artifact back; with a model it asks that."""
+
+    def __init__(self, *models: str) -> None:
+        self.models = models
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        if self.models:
+            assert context.context is not None
+            await context.context.model("m:x").complete(_ask(f"judge {context.task.id} {context.attempt}"))
+        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
+
+
+class Planner:
+    """Asks a model, and makes the plan that it was given."""
+
+    models = ("m:x",)
+
+    def __init__(self, tasks: tuple[kt.Task, ...]) -> None:
+        self.tasks = tasks
+
+    async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: Any) -> kt.TaskGraph:
+        for turn in range(2):
+            await context.model("m:x").complete(_ask(f"plan {turn}"))
+        return kt.TaskGraph(self.tasks)
+
+
+async def play(household: Household, path: Path, *, go_on: bool) -> kt.TeamResult:
+    """Run the household, or go on with it."""
+    bank = Bank()
+    members = [
+        kt.Member(f"m{number}", bank.agent(kind), budget=household.members[number])
+        for number, kind in enumerate(household.kinds)
+    ]
+    policy = FailurePolicy(retries=household.retries, backoff=0.001)
+    planner = Planner(household.tasks) if household.planned else None
+    coordinator = ExpertTeamCoordinator(failure_policy=policy, planner=planner)
+    team = kt.Team("team", members, evaluators={"editor": Judge(), "judge": Judge("m:x")}, coordinator=coordinator)
+    config = kt.TeamConfig(
+        budget=household.whole, max_parallel_tasks=1, risk_profile=kt.RiskProfile.LOW, budget_policy=household.policy
+    )
+    plan = None if household.planned else kt.TaskGraph(household.tasks)
+    request = kt.TeamExecutionRequest("Go.", plan=plan, config=config, run_id=RUN)
+    journal = kt.SqliteJournal(path, sync="normal")
+    prices = {"test:*": kt.Price(1, 2)}
+    try:
+        async with kt.Runtime(models={"m:x": bank.model}, prices=prices, journal=journal) as runtime:
+            with anyio.fail_after(60):
+                return await (runtime.resume(RUN, team) if go_on else kt.run(team, request, runtime=runtime))
+    finally:
+        journal.close()
+
+
+def account(node: BudgetNode, depth: int = 0) -> list[Any]:
+    """Return a line for each node of a tree: whose it is, what it may use, what was set aside and what it used."""
+    own = (node.path, node.budget, node.guarantee, replace(node.usage, seconds=0.0), node.held, node.overshoot)
+    return [own, *(line for child in node.children for line in account(child))]
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+@settings(max_examples=max(5, settings().max_examples // 4))
+@given(household=households(), cuts=st.lists(st.floats(0, 0.999), min_size=1, max_size=4))
+def test_the_ledger_of_a_resumed_run_is_that_of_one_that_was_never_cut(
+    backend: str, household: Household, cuts: list[float]
+) -> None:
+    if backend == "trio":  # what starts while a failed task waits for its retry is a matter of chance there
+        household = replace(household, retries=0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with pytest.MonkeyPatch.context() as patch:
+            paths = Images(folder, patch).paths
+            whole = anyio.run(partial(play, household, folder / "runs.db", go_on=False), backend=backend)
+        assert whole.budget is not None
+        for path in {paths[int(cut * len(paths))] for cut in cuts}:
+            journal = kt.SqliteJournal(path)
+            doubt = sum((one.usage.tokens for one in journal.in_doubt(RUN)), 0)
+            if journal.show(RUN).state != "interrupted" or (doubt and household.limited):
+                continue
+            result = anyio.run(partial(play, household, path, go_on=True), backend=backend)
+            assert result.budget is not None
+            if doubt:
+                assert result.usage.tokens == whole.usage.tokens + doubt
+                assert [line[:3] for line in account(result.budget)] == [line[:3] for line in account(whole.budget)]
+            else:
+                assert account(result.budget) == account(whole.budget)
