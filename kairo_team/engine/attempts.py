@@ -335,6 +335,7 @@ class AttemptRunner:
                 task_run.wait = None
                 if task_run.interrupted is None:
                     if verdict.outcome is not VerdictOutcome.REVIEW_EXCEEDED:
+                        key = task_run.records.key("review", task.id, attempt.number)
                         self._services.check_repeated(f"the review of task {task.id!r}", key, task.id, None)
                     return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
         finally:

@@ -17,6 +17,8 @@ import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.budget import BudgetNode
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.durable.recovery import steps_of
+from kairo_team.engine.records.replay import Carved
 from kairo_team.testing import FunctionModel, virtual_time_backends
 from tests.durable.desk import Images
 
@@ -33,7 +35,6 @@ class Household:
     members: tuple[kt.Budget | None, ...]
     whole: kt.Budget
     policy: kt.BudgetPolicy
-    retries: int
     planned: bool
     """A planner makes the plan, and asks a model for it."""
 
@@ -52,8 +53,12 @@ def households(draw: st.DrawFn) -> Household:
     for number in range(len(kinds)):
         before = draw(st.lists(st.sampled_from([t.id for t in tasks]), unique=True, max_size=2)) if tasks else []
         evaluator = draw(st.sampled_from([None, "editor", "judge"]))
-        member = draw(st.sampled_from([None, f"m{number}"]))
-        own: dict[str, Any] = {"member": member, "depends_on": before, "evaluator": evaluator, "budget": draw(budget)}
+        own: dict[str, Any] = {
+            "member": f"m{number}",
+            "depends_on": before,
+            "evaluator": evaluator,
+            "budget": draw(budget),
+        }
         tasks.append(kt.Task(f"t{number}", "do", weight=draw(st.sampled_from([1, 3])), **own))
     return Household(
         tuple(tasks),
@@ -63,7 +68,6 @@ def households(draw: st.DrawFn) -> Household:
             st.sampled_from([kt.Budget(), kt.Budget(tokens=2_000), kt.Budget(tokens=20_000, dollars="0.5", loops=60)])
         ),
         kt.BudgetPolicy(expect=kt.Budget(tokens=200, loops=4), top_ups=draw(st.integers(0, 2))),
-        draw(st.integers(0, 1)),
         draw(st.booleans()),
     )
 
@@ -142,7 +146,7 @@ async def play(household: Household, path: Path, *, go_on: bool) -> kt.TeamResul
         kt.Member(f"m{number}", bank.agent(kind), budget=household.members[number])
         for number, kind in enumerate(household.kinds)
     ]
-    policy = FailurePolicy(retries=household.retries, backoff=0.001)
+    policy = FailurePolicy(retries=0)  # what starts while a task waits for its retry is a matter of time
     planner = Planner(household.tasks) if household.planned else None
     coordinator = ExpertTeamCoordinator(failure_policy=policy, planner=planner)
     team = kt.Team("team", members, evaluators={"editor": Judge(), "judge": Judge("m:x")}, coordinator=coordinator)
@@ -173,8 +177,6 @@ def account(node: BudgetNode, depth: int = 0) -> list[Any]:
 def test_the_ledger_of_a_resumed_run_is_that_of_one_that_was_never_cut(
     backend: str, household: Household, cuts: list[float]
 ) -> None:
-    if backend == "trio":  # what starts while a failed task waits for its retry is a matter of chance there
-        household = replace(household, retries=0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with pytest.MonkeyPatch.context() as patch:
@@ -183,13 +185,29 @@ def test_the_ledger_of_a_resumed_run_is_that_of_one_that_was_never_cut(
         assert whole.budget is not None
         for path in {paths[int(cut * len(paths))] for cut in cuts}:
             journal = kt.SqliteJournal(path)
-            doubt = sum((one.usage.tokens for one in journal.in_doubt(RUN)), 0)
-            if journal.show(RUN).state != "interrupted" or (doubt and household.limited):
+            doubt = journal.in_doubt(RUN)
+            if journal.show(RUN).state != "interrupted" or (doubt and (household.limited or backend == "trio")):
                 continue
             result = anyio.run(partial(play, household, path, go_on=True), backend=backend)
             assert result.budget is not None
-            if doubt:
-                assert result.usage.tokens == whole.usage.tokens + doubt
-                assert [line[:3] for line in account(result.budget)] == [line[:3] for line in account(whole.budget)]
-            else:
-                assert account(result.budget) == account(whole.budget)
+            as_before, now = account(whole.budget), account(result.budget)
+            if backend == "trio":  # which task starts next is a matter of chance there, and so is what is set aside
+                stood = ended_by(path)
+                as_before, now = (
+                    [(*line[:2], line[3]) for line in one if line[0] in stood] for one in (as_before, now)
+                )
+            elif doubt:
+                assert result.usage.tokens == whole.usage.tokens + sum(one.usage.tokens for one in doubt)
+                as_before, now = ([line[:3] for line in one] for one in (as_before, now))
+            assert now == as_before
+
+
+def ended_by(path: Path) -> set[str]:
+    """Return the accounts of the tasks that had ended when a run was cut."""
+    with kt.SqliteJournal(path).database.reading() as connection:
+        steps = steps_of(connection, RUN)
+    return {
+        f"team/{carved.member}/{key.split(':')[2]}"
+        for key, carved in steps.items()
+        if isinstance(carved, Carved) and f"outcome:{key.split(':')[2]}" in steps
+    }
