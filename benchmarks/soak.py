@@ -79,6 +79,7 @@ class Provider:
     async def answer(self, request: kt.ModelRequest) -> str:
         """Write the call down, fail now and then, and answer after a while."""
         asked = request.messages[-1].text
+        self.model.calls.clear()  # else it keeps them all
         self._calls += 1
         failing = self._calls % FAILING == 0
         digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
@@ -280,6 +281,8 @@ class Soak:
     """Most bytes of the write-ahead log since the last minute."""
     read: int = 0
     """Bytes of the log that were read."""
+    told: int = 0
+    """How many problems were printed."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311 - moments, not secrets
@@ -443,7 +446,7 @@ class Soak:
             if len(sizes) > WARM and max(sizes[WARM:]) > 1.5 * sizes[WARM - 1]:
                 self.problems.append(f"memory of the {name}, MB: {[round(size, 1) for size in sizes]}")
         print(self.account)
-        for problem in self.problems:
+        for problem in self.problems[self.told :]:
             print("PROBLEM", problem)
         print("nothing was wrong" if not self.problems else f"{len(self.problems)} problems")
         return not self.problems
