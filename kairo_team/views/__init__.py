@@ -1,7 +1,17 @@
-"""Views of a run for people: subscribers that show its events. They need the extra `cli`."""
+"""Views of a run for people: subscribers that show its events. Those of a terminal need the extra `cli`."""
 
-from kairo_team.views.live import LiveView
-from kairo_team.views.plain import PlainView
-from kairo_team.views.progress import RowState, RunProgress, TaskRow
+from typing import TYPE_CHECKING
+
+from kairo_team._util.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from kairo_team.views.live import LiveView
+    from kairo_team.views.plain import PlainView
+    from kairo_team.views.progress import RowState, RunProgress, TaskRow
 
 __all__ = ["LiveView", "PlainView", "RowState", "RunProgress", "TaskRow"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__, {"live": "LiveView", "plain": "PlainView", "progress": "RowState RunProgress TaskRow"}
+    )

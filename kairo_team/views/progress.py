@@ -30,7 +30,7 @@ class RowState(StrEnum):
     SUSPENDED = "suspended"
 
 
-_END_STATES: Final[Mapping[type[events.Event], RowState]] = {
+END_STATES: Final[Mapping[type[events.Event], RowState]] = {
     events.TaskCompleted: RowState.DONE,
     events.TaskFailed: RowState.FAILED,
     events.TaskSkipped: RowState.SKIPPED,
@@ -161,7 +161,7 @@ class RunProgress:
     def _end(self, row: TaskRow, event: events.TaskEnded) -> None:
         row.attempt = event.attempts
         done = row.last if event.attempts <= 1 else f"after {count(event.attempts, 'attempt')}"
-        self._move(row, _END_STATES[type(event)], event.reason or done)
+        self._move(row, END_STATES[type(event)], event.reason or done)
 
     def _spend(self, row: TaskRow, booked: int, flying: int) -> None:
         self.tokens += booked + flying - row.tokens

@@ -1,0 +1,493 @@
+"""A run as its events tell it: tasks, attempts, calls, questions and costs, with their times.
+
+`RunStory` takes events one by one, so a view can follow a run that goes on; `tell` folds the events of a whole run.
+All times are seconds since the run's first event. This module uses no terminal and imports no optional package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, Literal
+
+from kairo_team import events
+from kairo_team.budget import NO_USAGE, Usage, to_dollars
+from kairo_team.events import PlannedTask
+from kairo_team.views.progress import END_STATES, RowState
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from kairo_team.events import Event
+    from kairo_team.human import HumanRequest
+    from kairo_team.verdicts import EvaluationVerdict
+
+
+@dataclass(slots=True, eq=False)
+class CallStory:
+    """One try of a call of a model or a tool."""
+
+    what: Literal["model", "tool"]
+    name: str
+    call_id: str
+    number: int
+    """Which try of the call it is, from 1."""
+    purpose: str
+    """"generate", "plan" or "evaluate"; "tool" for a tool."""
+    task_id: str | None
+    member: str | None
+    attempt: int
+    start: float
+    end: float | None = None
+    """None: no end is known."""
+    outcome: str = "open"
+    """"open", "ok", "error", "unknown" (a model's usage is charged in full) or "refused" (the call did not happen)."""
+    held: int = 0
+    """Tokens that were set aside for it."""
+    usage: Usage = NO_USAGE
+    refused_by: str | None = None
+    reason: str | None = None
+
+    @property
+    def in_doubt(self) -> int:
+        """Tokens that may not have been used: charged for an unknown usage, or held for a call without an end."""
+        if self.outcome == "unknown":
+            return self.usage.tokens
+        return self.held if self.outcome == "open" else 0
+
+
+@dataclass(slots=True, eq=False)
+class AttemptStory:
+    """One try of a task, and the review of what it made."""
+
+    number: int
+    member: str | None
+    start: float
+    end: float | None = None
+    status: str = "open"
+    usage: Usage = NO_USAGE
+    error: str | None = None
+    halt: str | None = None
+    """What stopped it, and whose limit that was."""
+    review_start: float | None = None
+    review_end: float | None = None
+    verdict: EvaluationVerdict | None = None
+    calls: list[CallStory] = field(default_factory=list[CallStory])
+    """Its own and its review's, in the order they were sent."""
+    artifact: str | None = None
+    """What it made, where that is known: events have no content unless they are asked to."""
+
+
+@dataclass(slots=True, eq=False)
+class QuestionStory:
+    """A question to a person."""
+
+    question: HumanRequest
+    start: float
+    end: float | None = None
+    action: str | None = None
+    """What was decided; None: nothing yet."""
+    feedback: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still awaited."""
+        return self.action in (None, "defer")
+
+
+@dataclass(slots=True, eq=False)
+class TaskStory:
+    """One task."""
+
+    id: str
+    planned: PlannedTask
+    planned_at: float
+    state: RowState = RowState.PENDING
+    member: str | None = None
+    assigned: list[float] = field(default_factory=list[float])
+    """When it got a member, a slot and budget; again in each session that goes on with it."""
+    attempts: list[AttemptStory] = field(default_factory=list[AttemptStory])
+    questions: list[QuestionStory] = field(default_factory=list[QuestionStory])
+    end: float | None = None
+    reason: str | None = None
+    tokens_given: int | None = None
+    """Tokens set aside for it, top-ups included; None: none were."""
+    dollars_given: Decimal | None = None
+    top_ups: list[float] = field(default_factory=list[float])
+    """When it got more budget."""
+    returned: Usage | None = None
+    """What it had spent when its budget went back; None: it has not."""
+
+    @property
+    def usage(self) -> Usage:
+        """What its attempts spent; reviews are paid apart."""
+        if self.returned is not None:
+            return self.returned
+        ended = sum((one.usage for one in self.attempts), NO_USAGE)
+        return sum((call.usage for call in self._open_calls()), ended)
+
+    @property
+    def review_usage(self) -> Usage:
+        """What the reviews of its artifacts spent."""
+        calls = (call for attempt in self.attempts for call in attempt.calls if call.purpose == "evaluate")
+        return sum((call.usage for call in calls), NO_USAGE)
+
+    @property
+    def in_doubt(self) -> int:
+        """Tokens of its calls that may not have been used."""
+        return sum(call.in_doubt for attempt in self.attempts for call in attempt.calls)
+
+    @property
+    def verdict(self) -> EvaluationVerdict | None:
+        """What its last review decided."""
+        return next((one.verdict for one in reversed(self.attempts) if one.verdict is not None), None)
+
+    def _open_calls(self) -> Iterator[CallStory]:
+        for attempt in self.attempts:
+            if attempt.end is None:
+                yield from (call for call in attempt.calls if call.purpose == "generate")
+
+
+@dataclass(slots=True, eq=False)
+class MemberStory:
+    """What was set aside for a member."""
+
+    id: str
+    tokens_given: int | None = None
+    dollars_given: Decimal | None = None
+
+
+class RunStory:
+    """Takes every event of one run, in order."""
+
+    def __init__(self) -> None:
+        self.run_id = ""
+        self.team = ""
+        self.goal = ""
+        self.members: dict[str, MemberStory] = {}
+        self.tasks: dict[str, TaskStory] = {}
+        """In plan order; a task of an earlier plan stays."""
+        self.calls: list[CallStory] = []
+        """All, in the order they were sent."""
+        self.questions: list[QuestionStory] = []
+        self.notes: list[tuple[float, str]] = []
+        """When something happened to the run as a whole, and what: warnings of limits, directives, resumptions."""
+        self.started_at: datetime | None = None
+        self.last = 0.0
+        """When the latest event came."""
+        self.ended: events.TeamEnded | None = None
+        """How the last session ended; None: it goes on, or its process has died."""
+        self._open_calls: dict[tuple[str, int], CallStory] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has spent: as its end says, else the sum of its calls."""
+        if self.ended is not None:
+            return self.ended.usage
+        return sum((call.usage for call in self.calls), NO_USAGE)
+
+    def take(self, event: Event) -> None:
+        """Take in the next event."""
+        if self.started_at is None:
+            self.started_at, self.run_id = event.at, event.run_id
+        self.last = at = max((event.at - self.started_at).total_seconds(), self.last)
+        match event:
+            case events.TeamStarted() | events.TeamResumed():
+                self._begin(event, at)
+            case events.TeamEnded():
+                self.ended = event
+            case events.PlanReady():
+                planned = event.graph or tuple(map(PlannedTask, event.tasks))
+                for one in planned:
+                    self._task(one.id, at).planned = one
+            case events.ModelStarted() | events.ToolStarted() | events.ModelCalled() | events.ToolCalled():
+                self._take_call(event, at)
+            case events.WorkEvent(task_id=None):
+                self._take_run(event, at)
+            case events.WorkEvent(task_id=str(task_id)):
+                task = self._task(task_id, at)
+                task.member = event.member or task.member
+                self._take_task(task, event, at)
+            case _:
+                pass
+
+    # ---------------------------------------------------------------- the run
+
+    def _begin(self, event: events.TeamStarted | events.TeamResumed, at: float) -> None:
+        self.team, self.goal, self.ended = event.team, event.goal, None
+        for member in event.members:
+            self.members.setdefault(member, MemberStory(member))
+        if isinstance(event, events.TeamResumed):
+            self.notes.append((at, "the run was resumed"))
+
+    def _task(self, task_id: str, at: float) -> TaskStory:
+        task = self.tasks.get(task_id)
+        if task is None:
+            task = self.tasks[task_id] = TaskStory(task_id, PlannedTask(task_id), at)
+        return task
+
+    def _take_run(self, event: events.WorkEvent, at: float) -> None:
+        match event:
+            case events.BudgetCarved(member=str(member)):
+                carved = self.members.setdefault(member, MemberStory(member))
+                carved.tokens_given, carved.dollars_given = event.tokens, _dollars(event.picodollars)
+            case events.HumanRequested():
+                self.questions.append(QuestionStory(event.question, at))
+            case events.HumanDecided():
+                self._decide(event, at)
+            case _:
+                note = _describe(event)
+                if note is not None:
+                    self.notes.append((at, note))
+
+    def _decide(self, event: events.HumanDecided, at: float) -> None:
+        for one in reversed(self.questions):
+            if one.question.id == event.question_id:
+                one.end, one.action, one.feedback = at, event.action, event.feedback
+                return
+
+    # ---------------------------------------------------------------- tasks
+
+    def _take_task(self, task: TaskStory, event: events.WorkEvent, at: float) -> None:
+        match event:
+            case events.TaskAssigned():
+                task.assigned.append(at)
+                task.state, task.end = RowState.RUNNING, None
+            case events.AttemptStarted():
+                task.attempts.append(AttemptStory(event.attempt, event.member, at))
+                task.state = RowState.RUNNING
+            case events.TaskEnded():
+                task.state, task.end, task.reason = END_STATES[type(event)], at, event.reason
+            case events.HumanRequested():
+                asked = QuestionStory(event.question, at)
+                self.questions.append(asked)
+                task.questions.append(asked)
+            case events.HumanDecided():
+                self._decide(event, at)
+            case events.TaskSteered():
+                self.notes.append((at, f"{task.id}: told: {event.directive}"))
+            case _:
+                _take_budget(task, event, at)
+                if task.attempts:
+                    _take_attempt(task, task.attempts[-1], event, at)
+
+    # ---------------------------------------------------------------- calls
+
+    def _take_call(
+        self, event: events.ModelStarted | events.ToolStarted | events.ModelCalled | events.ToolCalled, at: float
+    ) -> None:
+        model = isinstance(event, events.ModelStarted | events.ModelCalled)
+        number = event.number if isinstance(event, events.ModelStarted | events.ModelCalled) else 1
+        call = self._open_calls.pop((event.call_id, number), None) if event.call_id else None
+        if call is None:  # a start, a refusal, or an end in a file that has no starts
+            start = at if isinstance(event, events.ModelStarted | events.ToolStarted) else at - event.duration
+            name, purpose = _name(event)
+            what: Literal["model", "tool"] = "model" if model else "tool"
+            call = CallStory(
+                what, name, event.call_id, number, purpose, event.task_id, event.member, event.attempt, start
+            )
+            self._keep(call, at)
+        if isinstance(event, events.ModelStarted | events.ToolStarted):
+            self._open_calls[event.call_id, number] = call
+            call.held = event.held if isinstance(event, events.ModelStarted) else 0
+            return
+        call.end, call.outcome = at, event.outcome
+        if isinstance(event, events.ModelCalled):
+            call.held, call.usage = event.held, event.usage
+        else:
+            call.refused_by, call.reason = event.refused_by, event.reason
+
+    def _keep(self, call: CallStory, at: float) -> None:
+        self.calls.append(call)
+        if call.task_id is None:
+            return
+        attempts = self._task(call.task_id, at).attempts
+        for attempt in reversed(attempts):
+            if call.attempt in (0, attempt.number):  # 0: a file of an older version
+                attempt.calls.append(call)
+                return
+
+
+def tell(told: Iterable[Event]) -> RunStory:
+    """Fold the events of one run, in order."""
+    story = RunStory()
+    for event in told:
+        story.take(event)
+    return story
+
+
+def _name(
+    event: events.ModelStarted | events.ToolStarted | events.ModelCalled | events.ToolCalled,
+) -> tuple[str, str]:
+    if isinstance(event, events.ModelStarted | events.ModelCalled):
+        return event.model, event.purpose
+    return event.tool, "tool"
+
+
+def _dollars(picodollars: int | None) -> Decimal | None:
+    return None if picodollars is None else to_dollars(picodollars)
+
+
+def _take_budget(task: TaskStory, event: events.WorkEvent, at: float) -> None:
+    match event:
+        case events.BudgetCarved():
+            task.tokens_given, task.dollars_given = event.tokens, _dollars(event.picodollars)
+        case events.BudgetToppedUp():
+            task.top_ups.append(at)
+            if event.tokens is not None:
+                task.tokens_given = (task.tokens_given or 0) + event.tokens
+            if event.picodollars is not None:
+                task.dollars_given = (task.dollars_given or Decimal(0)) + to_dollars(event.picodollars)
+        case events.BudgetReturned():
+            task.returned = event.usage
+        case _:
+            pass
+
+
+def _take_attempt(task: TaskStory, attempt: AttemptStory, event: events.WorkEvent, at: float) -> None:
+    match event:
+        case events.AttemptFinished():
+            attempt.end, attempt.status, attempt.usage, attempt.error = at, event.status, event.usage, event.error
+        case events.BudgetHalted():
+            attempt.halt = f"{event.reason.replace('_', ' ')} of {event.origin!r}"
+        case events.EvaluationStarted():
+            attempt.review_start, task.state = at, RowState.REVIEWING
+        case events.EvaluationResult():
+            attempt.review_end, attempt.verdict = at, event.verdict
+            if attempt.review_start is None:
+                attempt.review_start = at - event.duration
+        case _:
+            pass
+
+
+def _describe(event: events.WorkEvent) -> str | None:
+    match event:
+        case events.BudgetWarned():
+            return f"{event.share:.0%} of the run's {event.dimension.replace('_', ' ')} are spent"
+        case events.BudgetToppedUp():
+            return f"the run got {event.tokens or 0:,} tokens and ${_dollars(event.picodollars) or 0} more"
+        case events.ConstraintViolated():
+            return f"constraint {event.constraint}: {event.reason} ({event.action.replace('_', ' ')})"
+        case events.TaskSteered():
+            return f"told: {event.directive}"
+        case events.CallsDiverged():
+            return f"{event.calls} paid calls were not asked again when the run was resumed"
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------- costs
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """The calls of one member on one model for one purpose."""
+
+    member: str | None
+    """None: no member, such as a planner."""
+    model: str | None
+    """None: what was charged without a governed call."""
+    purpose: str
+    calls: int
+    usage: Usage
+    in_doubt: int
+    """Tokens that may not have been used."""
+
+
+def costs(story: RunStory) -> tuple[CostRow, ...]:
+    """Return what the run cost, the dearest first; tokens and dollars sum up exactly to the run's usage.
+
+    What the run was charged beyond its model calls, by agents that report their own usage, is a row without a model.
+    """
+    rows: dict[tuple[str | None, str, str], list[CallStory]] = {}
+    for call in story.calls:
+        if call.what == "model":
+            rows.setdefault((call.member, call.name, call.purpose), []).append(call)
+    found = [
+        CostRow(*key, len(calls), sum((one.usage for one in calls), NO_USAGE), sum(one.in_doubt for one in calls))
+        for key, calls in rows.items()
+    ]
+    known = sum((row.usage for row in found), NO_USAGE)
+    total = story.usage
+    rest = (
+        max(total.prompt_tokens - known.prompt_tokens, 0),
+        max(total.completion_tokens - known.completion_tokens, 0),
+        max(total.dollars - known.dollars, Decimal(0)),
+    )
+    if any(rest):
+        found.append(CostRow(None, None, "reported", 0, Usage(*rest), 0))
+    return tuple(sorted(found, key=lambda row: (-row.usage.dollars, -row.usage.tokens)))
+
+
+# ---------------------------------------------------------------- waits
+
+WaitReason = Literal["dependency", "slot", "member", "budget", "person", "rate", "retry"]
+"""What a task waited for. "slot": a slot, or budget that was lent to others: the events do not tell which. "rate": the
+next try of a call of a model. "retry": the next attempt."""
+_LEAST: Final = 0.002
+"""Seconds below which a pause is the engine's own work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time in which a task waited."""
+
+    why: WaitReason
+    what: str
+    """The dependency, the member or the model; the question for a person; empty for the others."""
+    start: float
+    end: float
+
+
+def waits(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> tuple[Wait, ...]:
+    """Return what a task waited for, in order, as far as the events tell; `now` ends what has not ended."""
+    found = [*_before(task, tasks, now), *_between(task), *_tries(task)]
+    found += [
+        Wait("person", asked.question.text, asked.start, now if asked.end is None else asked.end)
+        for asked in task.questions
+    ]
+    return tuple(sorted((one for one in found if one.end - one.start >= _LEAST), key=lambda one: one.start))
+
+
+def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> Iterator[Wait]:
+    """Go through the waits before the first attempt."""
+    begun = task.assigned[0] if task.assigned else now if task.end is None else task.end
+    ends = [(tasks[one].end, one) for one in task.planned.depends_on if one in tasks]
+    met = [(end, one) for end, one in ends if end is not None and end <= begun]
+    ready, last = max(met, default=(task.planned_at, ""))
+    ready = max(ready, task.planned_at)
+    blocked = not task.assigned and len(met) < len(ends)
+    if blocked:
+        missing = next(one for end, one in ends if end is None or end > begun)
+        yield Wait("dependency", missing, task.planned_at, begun)
+        return
+    if last:
+        yield Wait("dependency", last, task.planned_at, ready)
+    if task.assigned or task.end is None:
+        yield Wait("slot", "", ready, begun)
+    if task.assigned and task.attempts:
+        yield Wait("member", task.member or "", begun, task.attempts[0].start)
+
+
+def _between(task: TaskStory) -> Iterator[Wait]:
+    """Go through the waits between two attempts."""
+    for before, after in zip(task.attempts, task.attempts[1:], strict=False):
+        start = before.end if before.review_end is None else before.review_end
+        if start is None:
+            continue
+        asked = [one.end for one in task.questions if one.end is not None and start <= one.end <= after.start]
+        start = max([start, *asked])
+        topped = any(start <= at <= after.start for at in task.top_ups)
+        yield Wait("budget" if topped else "retry", "", start, after.start)
+
+
+def _tries(task: TaskStory) -> Iterator[Wait]:
+    """Go through the waits between two tries of a call of a model."""
+    for attempt in task.attempts:
+        last: dict[str, CallStory] = {}
+        for call in attempt.calls:
+            before = last.get(call.call_id)
+            if before is not None and before.end is not None and call.number > before.number:
+                yield Wait("rate", call.name, before.end, call.start)
+            last[call.call_id] = call
