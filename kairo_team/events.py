@@ -471,6 +471,27 @@ class GuardrailDecided(WorkEvent):
     """Name of the model or tool."""
 
 
+@dataclass(frozen=True, slots=True)
+class Content(WorkEvent):
+    """What was said or made, where `Runtime(content=...)` asks for it; secrets are masked, as in every event."""
+
+    type: ClassVar[str] = "content"
+    of: Literal["prompt", "reply", "arguments", "result", "artifact"]
+    """Prompts and replies are as the guardrails passed them, results as the member reads them."""
+    call_id: str
+    """The call of a model or tool that it belongs to; empty for an artifact."""
+    attempt: int
+    """The attempt, or the attempt that is reviewed; 0 without a task."""
+    body: Any = None
+    """JSON: a request, a reply or an artifact by their fields, arguments by name, a result's text.
+
+    None: it is in the journal alone.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "body", freeze(self.body))
+
+
 # ---------------------------------------------------------------- people
 
 

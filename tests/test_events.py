@@ -55,6 +55,7 @@ DESIGN = [
     "tool.started",
     "tool.called",
     "calls.diverged",
+    "content",
     "model.started",
     "model.called",
     "model.delta",
@@ -150,7 +151,7 @@ async def everything() -> list[Event]:
     unsure = ExpertTeamCoordinator(evaluator=Unsure(), gate=Gate("approve"))
     asleep = ExpertTeamCoordinator(evaluator=Unsure(), gate=Gate("defer"))
     board = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
-    async with kt.Runtime(subscribers=[recorder]) as runtime:
+    async with kt.Runtime(subscribers=[recorder], content="events") as runtime:
 
         async def play(run_id: str, team: kt.Team, coordinator: Any, *tasks: kt.Task, **config: Any) -> kt.Run:
             plan = kt.TaskGraph(list(tasks) or [kt.Task("one", "do")])

@@ -219,6 +219,17 @@ async def test_a_journal_keeps_what_was_run(tmp_path: Path) -> None:
     journal.close()
 
 
+@shows(kt.Runtime, "content")
+async def test_events_have_the_texts_of_the_work_where_content_asks_for_them() -> None:
+    async def artifacts(**setting: Any) -> list[str]:
+        recorder = EventRecorder()
+        await run(good, team={"runtime": kt.Runtime(subscribers=[recorder], **setting)})
+        return [one.body["text"] for one in recorder.of(kt.events.Content)]
+
+    assert await artifacts() == []
+    assert await artifacts(content="events") == ["made t0"]
+
+
 @shows(kt.Member, "role", "agent", "name")
 @shows(kt.Role, "id")
 async def test_a_member_is_found_by_role_and_name_and_its_agent_works() -> None:

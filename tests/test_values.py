@@ -372,7 +372,7 @@ def samples(kind: type[events.Event]) -> events.Event:
         "cause": kt.Cause.CYCLE, "attempts": 2, "reason": "because", "verdict": "pass", "attempt": 3, "text": "hello",
         "data": {"x": [1]}, "tokens": 5, "dollars": Decimal("0.5"), "origin": "team", "model": "test:m",
         "outcome": "ok", "held": 12, "missed": 4, "picodollars": 5, "call_id": "call:x:1", "number": 2,
-        "purpose": "plan", "side_effect": "write", "calls": 3,
+        "purpose": "plan", "side_effect": "write", "calls": 3, "of": "prompt", "body": {"a": ["b", 1]},
         "graph": (events.PlannedTask("x"), events.PlannedTask("y", ("x",), 1, ("a", "b"), "editor", 2.5)),
         "constraint": "timeout", "action": "emergency_stop", "metrics": {"used": [1, 2.5]},
         "directive": "shorter", "dimension": "tokens", "share": 0.8, "question": QUESTION, "question_id": "r1:q",

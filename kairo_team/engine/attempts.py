@@ -244,6 +244,10 @@ class AttemptRunner:
         if attempt.halt is not None:
             self._emit(events.BudgetHalted, task_run.task.id, task_run.member, attempt.halt.value, attempt.origin)
         number, status = attempt.number, "failed" if output is None else output.status
+        if output is not None and self._services.content is not None:
+            self._services.report_content(
+                "artifact", "", number, output.artifact, task_id=task_run.task.id, member=task_run.member
+            )
         self._emit(events.AttemptFinished, task_run.task.id, task_run.member, number, status, own, attempt.error)
 
     def _emit_cut_attempt(self, task_run: TaskRun, number: int, reason: str | None) -> None:

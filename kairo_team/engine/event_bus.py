@@ -7,8 +7,9 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any, Final, cast
@@ -17,7 +18,7 @@ import anyio
 
 from kairo_team._util.frozen import maker
 from kairo_team.contracts import Subscriber
-from kairo_team.events import Event, Lagged, WorkEvent
+from kairo_team.events import Content, Event, Lagged, WorkEvent
 from kairo_team.plugin_calls import failure_of, plain_failure_of
 
 BUFFER: Final = 10_000
@@ -51,6 +52,10 @@ def _maker(kind: type[Event]) -> Callable[..., Event]:
 
 def _is_async(subscriber: Subscriber) -> bool:
     return inspect.iscoroutinefunction(subscriber) or inspect.iscoroutinefunction(type(subscriber).__call__)
+
+
+def _give_without_body(listener: Listener, event: Event) -> None:
+    listener(replace(event, body=None) if isinstance(event, Content) else event)
 
 
 class _Mailbox:
@@ -207,6 +212,8 @@ class Bus:
         self._waiting: deque[Event] = deque()
         """Events not yet delivered: more than one when a listener emits while it gets one."""
         self._delivering = False
+        self._withholds = False
+        """Content goes to one listener alone; the others get its events without their body."""
         self._tick = -inf
         self._at = datetime.now(UTC)
         """The wall clock's time at `_tick` of the monotonic clock."""
@@ -255,7 +262,13 @@ class Bus:
 
     def keep(self, listener: Listener) -> None:
         """Let a listener have every event from now on, before all others."""
-        self._listeners = [listener, *self._listeners]
+        kept = partial(_give_without_body, listener) if self._withholds else listener
+        self._listeners = [kept, *self._listeners]
+
+    def keep_content(self, listener: Listener) -> None:
+        """Let this listener alone have what is in `content` events; the others get them without their body."""
+        self._listeners = [listener, *(partial(_give_without_body, one) for one in self._listeners)]
+        self._withholds = True
 
     def _drop(self, listener: Listener, raised: BaseException) -> None:
         """Remove a subscriber that raised; raise again an exception that is not its own failure."""

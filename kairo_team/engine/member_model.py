@@ -99,6 +99,8 @@ class MemberModel:
             directives = context.directives if self._steerable else ()
             passed = await self._guard_request(_with_directives(request, directives))
             journal.put(key, None)
+            if context.services.content is not None:
+                context.report_content("prompt", key, passed)
             with answering(key):
                 response = await (
                     self._model.complete(passed) if on_text is None else self._model.stream(passed, on_text)
@@ -109,6 +111,8 @@ class MemberModel:
             await self._record(key, answer, denied)
             await self._refuse(denied)
         await self._record(key, answer, response)
+        if context.services.content is not None:
+            context.report_content("reply", key, response)
         context.denied = None
         if constraints is not None:
             await constraints.end_turn(turn, response)

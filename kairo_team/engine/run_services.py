@@ -13,23 +13,26 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 from anyio import from_thread
 from anyio.lowlevel import current_token
+from pydantic_core import to_jsonable_python
 
 from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
 from kairo_team.engine.earlier_calls import Divergences
 from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
-from kairo_team.events import CallsDiverged
+from kairo_team.events import CallsDiverged, Content
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.models.governed_model import RULES, CallRules
 from kairo_team.plugin_calls import Tracebacks
 from kairo_team.tools.circuit import CircuitBreakers
 from kairo_team.tools.permissions import ToolPermissions, joint_permissions
+from kairo_team.tools.result import describe
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
+    from kairo_team.engine.event_bus import Bus
     from kairo_team.engine.questions import Questions
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
@@ -48,9 +51,9 @@ class RunServices:
 
     __slots__ = (
         "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "clock",
-        "constraints", "divergences", "earlier_calls", "journal", "kept", "models", "nest", "on_journal_error",
-        "outer_attempt", "overshoots", "permissions", "prices", "prompts", "questions", "rules", "run_id", "secrets",
-        "start_soon", "steering", "tracebacks", "withheld",
+        "constraints", "content", "divergences", "earlier_calls", "journal", "kept", "models", "nest",
+        "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices", "prompts", "questions", "rules",
+        "run_id", "secrets", "start_soon", "steering", "tracebacks", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +107,8 @@ class RunServices:
         """None where neither the team nor a member has any: then they cost nothing."""
         self.on_journal_error: Callable[[JournalError], None] | None = None
         """Called when a call could not be recorded, and so was not made; None outside a run."""
+        self.content: Bus | None = None
+        """The bus that takes the texts of the work; None where nobody is to get them."""
         self.tracebacks = Tracebacks()
         self.withheld: set[tuple[str, str | None]] = set()
         """Tool sources, and the members for which it was logged that they get nothing of them."""
@@ -126,6 +131,14 @@ class RunServices:
     def emit(self, *event: Any) -> None:
         """Emit an event, from the run's event loop or from a worker thread."""
         self.call(self._emit, *event)
+
+    def report_content(
+        self, of: str, call: str, attempt: int, body: object, *, task_id: str | None, member: str | None
+    ) -> None:
+        """Emit a text of the work, where somebody is to get it."""
+        if self.content is not None and self.content.heard:
+            said = to_jsonable_python(body, fallback=describe)
+            self.emit(Content, task_id, member, of, call, attempt, said)
 
     def note_overshoot(self, model: str, held: Usage, used: Usage) -> None:
         """Count, from any thread, a call that used more than was held, here and in every run around this one."""

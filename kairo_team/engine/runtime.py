@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
 import anyio
 
@@ -25,7 +25,7 @@ from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
 from kairo_team.engine.suspension import begun_with, digests_of
-from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished
+from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.pricing import PriceBook
@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger("kairo_team")
+
+ContentMode = Literal["none", "events", "journal"]
+"""Who gets the texts of the work in events: nobody, every subscriber, the journal alone."""
 
 
 class OuterAttempt(Protocol):
@@ -130,6 +133,7 @@ class Runtime:
         guardrails: Iterable[GuardrailPolicy] = (),
         templates: Mapping[str, str] | None = None,
         journal: Journal | None = None,
+        content: ContentMode = "none",
     ) -> None:
         """Make a runtime.
 
@@ -145,6 +149,8 @@ class Runtime:
         `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
         `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`). `journal` records every run,
         such as `SqliteJournal("runs.db")`: a run whose process died goes on with `resume` in a new one.
+        `content` says who gets prompts, replies, arguments and results of tools, and artifacts, in `content` events:
+        nobody, every subscriber ("events"), or the journal alone ("journal").
         """
         self.subscribers = _check_subscribers(subscribers)
         self.models = ModelResolver(models)
@@ -169,6 +175,8 @@ class Runtime:
                 raise ValueError(f"Runtime.journal must be a journal, such as kt.SqliteJournal(path), not {journal!r}")
         self.store = journal
         """Where runs are recorded; None: in memory."""
+        self.content: ContentMode = _check_content(content, journal)
+        """Who gets the texts of the work in events."""
         self.runs = Runs()
         self._group: anyio.abc.TaskGroup | None = None
         self.within: str | None = None
@@ -430,6 +438,19 @@ def _check_subscribers(subscribers: Iterable[Subscriber]) -> tuple[Subscriber, .
             raise ValueError(f"a subscriber is a function that takes an event, not {one!r}")
         check_function("Runtime.subscribers", one, "subscriber(event)")
     return tuple(given)
+
+
+def _check_content(content: Any, journal: Journal | None) -> ContentMode:
+    """Return the mode if there is one of that name, and a journal for what only a journal gets."""
+    modes: tuple[ContentMode, ...] = get_args(ContentMode)
+    if content not in modes:
+        raise ValueError(f"Runtime.content is {known(modes)}, not {content!r}")
+    if content == "journal" and journal is None:
+        raise ValueError(
+            "Runtime.content='journal' needs a journal, such as Runtime(journal=kt.SqliteJournal(path)); "
+            "'events' gives content to every subscriber"
+        )
+    return modes[modes.index(content)]
 
 
 def _check_secrets(secrets: Iterable[str]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from kairo_team.engine.records.journal import Places, body_here, enter_body, wit
 from kairo_team.engine.records.replay import MISSING, recorded_budget, recorded_end
 from kairo_team.engine.run_scope import RunScope
 from kairo_team.engine.run_services import interruptible, open_services
-from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.runtime import ContentMode, Runtime
 from kairo_team.engine.steering import Steering
 from kairo_team.engine.suspension import EarlierSessions, Suspension, begun_with
 from kairo_team.engine.task_pool import TaskPool, background
@@ -47,6 +47,7 @@ from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import HumanGate, Records, RunJournal
+    from kairo_team.engine.event_bus import Bus
     from kairo_team.engine.run_handle import Run
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.verdicts import Finding
@@ -92,7 +93,7 @@ class TeamRun:
         self._kept = cast("RunJournal", journal) if journal.durable else None
         """The journal, where it outlives the process."""
         self.bus = handle.open_bus(runtime.subscribers)
-        self._be_kept()
+        content = self._be_kept(runtime.content)
         self._masker = runtime.masker if runtime.secrets else None
         self.emit: Callable[..., None] = self.bus.emit if self._masker is None else self._emit_masked
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
@@ -118,6 +119,7 @@ class TeamRun:
         )
         self._services.on_journal_error = self.stop_unrecorded
         self._services.earlier_calls = earlier.calls if earlier else None
+        self._services.content = content
         self._timeouts = self._supervisor.timeouts
         self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit, self._earlier, self.journal)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
@@ -199,10 +201,11 @@ class TeamRun:
             handle.end(None if run is None else run._result)
             runtime.forget(handle, None if run is None else run.governor)
 
-    def _be_kept(self) -> None:
-        """Let the journal serve this session, where it outlives the process."""
+    def _be_kept(self, content: ContentMode) -> Bus | None:
+        """Let the journal serve this session, where it outlives the process; return the bus where it takes content."""
+        everybody = self.bus if content == "events" else None
         if self._kept is None:
-            return
+            return everybody
         post = poster()
 
         def lose(error: JournalError) -> None:
@@ -210,8 +213,13 @@ class TeamRun:
                 post(lambda: self.stop_unrecorded(error))
 
         taker = self._kept.serve(lambda: (self.governor.usage.seconds, self.bus.seq), self.cancel, lose)
-        if taker is not None:
-            self.bus.keep(taker)
+        if taker is None:
+            return everybody
+        if content == "journal":
+            self.bus.keep_content(taker)
+            return self.bus
+        self.bus.keep(taker)
+        return everybody
 
     def _begin(self) -> None:
         resumed = self._history[0] == RunState.SUSPENDED

@@ -406,6 +406,11 @@ class WorkContext:
             decided = (ruling.policy, phase.value, decision.action.value, decision.reason, target)
             self.services.emit(GuardrailDecided, self.task_id, self.member, *decided)
 
+    def report_content(self, of: str, call: str, body: object) -> None:
+        """Emit a text of this work, where somebody is to get it."""
+        services = self.services
+        services.report_content(of, call, self._attempt, body, task_id=self.task_id, member=self.member)
+
     def _warn_of_withheld(self, source: str, tools: Sequence[Tool]) -> None:
         """Log, once in a run, why a member gets no tool of a source."""
         reasons = [self._tool_pipeline().refusal(tool) for tool in tools]
@@ -472,6 +477,7 @@ class WorkContext:
                 approve=self.approve_tool if services.questions is not None and services.questions.can_ask else None,
                 recall=self.recall_tool if self.task_id is not None else None,
                 record=services.journal.put,
+                on_content=None if services.content is None else self.report_content,
                 calls=self.calls,
                 doubted=() if services.kept is None else services.kept.in_doubt,
             )

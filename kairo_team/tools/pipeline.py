@@ -46,6 +46,8 @@ OnStart = Callable[["Tool", str], object]
 """Called before a tool runs: the tool, and what names the call in its run."""
 OnCall = Callable[[str, Outcome, str | None, str | None, str, float], object]
 """Called after every call: the tool's name, its outcome, what refused it, why, the call's name, and its seconds."""
+OnContent = Callable[[str, str, object], object]
+"""Called with "arguments" before a tool runs and with "result" at its end, the call's name, and what they are."""
 OnDecision = Callable[["GuardrailPhase", str, "GuardrailRuling"], object]
 """Called for every ruling of a guardrail other than a plain allow: the phase, the tool, the ruling."""
 
@@ -82,8 +84,8 @@ class ToolPipeline:
 
     __slots__ = (
         "_allowed", "_approve", "_calls", "_doubted", "_guardrails", "_mcp", "_member", "_metadata", "_on_call",
-        "_on_decision", "_on_start", "_permissions", "_recall", "_record", "_sanitize", "_with_mcp", "breakers",
-        "governor",
+        "_on_content", "_on_decision", "_on_start", "_permissions", "_recall", "_record", "_sanitize", "_with_mcp",
+        "breakers", "governor",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +102,7 @@ class ToolPipeline:
         metadata: Mapping[str, Any] = EMPTY,
         on_start: OnStart | None = None,
         on_call: OnCall | None = None,
+        on_content: OnContent | None = None,
         on_decision: OnDecision | None = None,
         approve: Approve | None = None,
         recall: Recall | None = None,
@@ -126,6 +129,7 @@ class ToolPipeline:
         self._metadata = metadata
         self._on_start = on_start
         self._on_call = on_call
+        self._on_content = on_content
         self._on_decision = on_decision
         self._approve = approve
         self._recall = recall
@@ -174,7 +178,7 @@ class ToolPipeline:
             checked = await self._admit(tool, arguments, key)
             await checkpoint_if_cancelled()  # a call that never starts is not charged
             with self._hold():
-                made = await self._start(tool, key)
+                made = await self._start(tool, key, checked)
                 result = await self._execute(tool, checked, made)
             works = not result.is_error
         except CallRefusedError as refused:
@@ -188,13 +192,15 @@ class ToolPipeline:
             self._calls.answered(made.number, finished, _ONE_CALL)
         return finished
 
-    async def _start(self, tool: Tool, key: str) -> _Made:
+    async def _start(self, tool: Tool, key: str, arguments: Mapping[str, Any]) -> _Made:
         """Record that a call is about to be made, where calls are recorded, and report it."""
         number = 0
         if self._calls is not None:
             number = await self._calls.sent("tool", tool.name, _ONE_CALL, tool.side_effect, key)
         if self._on_start is not None:
             self._on_start(tool, key)
+        if self._on_content is not None:
+            self._on_content("arguments", key, arguments)
         return _Made(number, key, anyio.current_time())
 
     async def _check_doubt(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
@@ -338,6 +344,8 @@ class ToolPipeline:
         text = self._sanitize(result.text)
         if text is not result.text:
             result = ToolResult(text, result.is_error, refused_by=result.refused_by)
+        if self._on_content is not None:
+            self._on_content("result", made.key, result.text)
         reason = result.text if result.is_error else None
         self._report_end(tool.name, "error" if result.is_error else "ok", made, reason, result.refused_by)
         return result
