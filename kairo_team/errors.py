@@ -164,7 +164,7 @@ class PlanMismatch(Misuse, ValueError):
         self.field = field
         super().__init__(
             f"run {run_id!r} cannot go on: its {field} changed from {was!r:.200} to {now!r:.200}; resume it with what "
-            "it was begun with, or begin a new run"
+            f"it was begun with, accept it by allow_changes=[{field!r}], or begin a new run"
         )
 
 

@@ -251,9 +251,9 @@ async def test_kf_g14_it_is_resumed_with_what_it_was_begun_with() -> None:
     desk, _ = office("x")
     await desk.run([kt.Task("x", "do")])
     other = kt.Team("office", [kt.Member("m", Clerk()), kt.Member("n", Clerk())])
-    with pytest.raises(PlanMismatch, match="its set of roles changed from") as raised:
+    with pytest.raises(PlanMismatch, match="its set of members changed from") as raised:
         await desk.runtime.resume("r", other, coordinator=desk.coordinator)
-    assert raised.value.field == "set of roles"
+    assert raised.value.field == "set of members"
     desk.answer(APPROVE)
     assert (await desk.resume()).output == "x 1", "the refusal changed nothing"
 

@@ -14,6 +14,7 @@ from kairo_team import events
 from kairo_team._util.frozen import EMPTY, maker, plain_text
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.engine.budget_split import EVALUATE
+from kairo_team.engine.digests import criteria_digest
 from kairo_team.engine.enforced_end import BLOCKING, ScopeStopper
 from kairo_team.engine.function_agent import FunctionAgent
 from kairo_team.engine.records.replay import MISSING, Cancellation, CutShort
@@ -703,10 +704,3 @@ def _changed_criteria(evaluator: Any, task_run: TaskRun) -> str | None:
         f"its criteria changed since the first review of task {task_run.task.id!r}, from digest {first:.8} to "
         f"{now:.8}; they are frozen when a task starts, so give the new ones to another task"
     )
-
-
-def criteria_digest(evaluator: Any) -> str | None:
-    """Return the digest of what an evaluator judges by: its rubric's, or its own; None for one that has none."""
-    rubric = getattr(evaluator, "rubric", None)
-    digest = getattr(evaluator if rubric is None else rubric, "digest", None)
-    return digest if isinstance(digest, str) else None

@@ -64,7 +64,7 @@ def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> 
     steps = run.steps
     return Suspension(
         request=run.request,
-        begun_with={},
+        digests={},
         journal=run.journal,
         usage=replace(account.total, seconds=run.seconds, loops=account.total.loops - account.loops_again),
         budget=cast("Budget", steps.get(RAISED_BUDGET, root_budget(run.request.config))),

@@ -21,11 +21,11 @@ from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.engine.budget_split import root_budget
+from kairo_team.engine.digests import check_unchanged, digests_of
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
-from kairo_team.engine.suspension import begun_with, digests_of
-from kairo_team.errors import Misuse, NoQuestion, PlanMismatch, RunFinished, known
+from kairo_team.errors import Misuse, NoQuestion, RunFinished, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.pricing import PriceBook
@@ -276,25 +276,22 @@ class Runtime:
         With a journal also with a run whose process died, in any process; `take_over` takes it from one that lives,
         which then records and sends nothing more. `team` and `coordinator` are those it was begun with;
         `allow_changes` names what may have changed since, as `PlanMismatch` names it. `budget` replaces the run's, what
-        was spent counts. Raises `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for a team
-        with other roles or instructions, and `InsufficientBudget` or `HaltError` where the runtime's own budget does
-        not cover it: it goes on waiting.
+        was spent counts. Raises `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for what
+        has changed in the team, and `InsufficientBudget` or `HaltError` where the runtime's own budget does not cover
+        it: it goes on waiting.
         """
         if self.store is not None and self.within is None:
             await self._recover(self.store, run_id, team, take_over=take_over, allow_changes=allow_changes)
         run = self.runs[run_id]
         earlier = self._suspension(run)
-        for field, was in earlier.begun_with.items():
-            now = begun_with(earlier.request, team)[field]
-            if was != now:
-                raise PlanMismatch(run_id, field, was, now)
+        if earlier.digests and self.within is None:  # what is inside was compared with the run around it
+            check_unchanged(run_id, earlier.digests, digests_of(team, self.templates), allow_changes)
         if run.within is not None and self.governor is not None:  # the attempt around it was booked without its loops
             self.governor.restore(Usage(loops=earlier.usage.loops))
         if budget is not None:  # the team's timeout stays
             earlier = earlier._replace(budget=root_budget(replace(earlier.request.config, budget=budget)))
         if run.within is None and self.governor is not None:
             self.governor.carve_again(team.name, earlier.budget, earlier.usage).close()
-        earlier = earlier._replace(begun_with=begun_with(earlier.request, team))
         run.suspension = earlier
         execute = self._executing(team, earlier.request, coordinator)
         run.resuming = True
@@ -311,10 +308,7 @@ class Runtime:
         if run_id in self.runs and (self.runs[run_id].live or self.runs[run_id].resuming):
             raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
         digests = await run_in_thread(partial(journal.digests, run_id))
-        now = digests_of(team, self.templates)
-        for name in sorted({*digests, *now} - set(allow_changes)):
-            if digests.get(name) != now.get(name):
-                raise PlanMismatch(run_id, name, digests.get(name, "nothing")[:8], now.get(name, "nothing")[:8])
+        check_unchanged(run_id, digests, digests_of(team, self.templates), allow_changes)
         found = await run_in_thread(partial(journal.recover, run_id, take_over=take_over))
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import NO_USAGE, Budget, Usage, difference
 from kairo_team.errors import InsufficientBudget
-from kairo_team.output_types import schema_of
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records
@@ -21,15 +19,15 @@ if TYPE_CHECKING:
     from kairo_team.governance.ledger import Units
     from kairo_team.results import TaskOutcome
     from kairo_team.tasks import TaskGraph
-    from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.team import TeamExecutionRequest
 
 
 class Suspension(NamedTuple):
     """What a suspended run goes on from."""
 
     request: TeamExecutionRequest
-    begun_with: Mapping[str, object]
-    """What must be the same when it goes on, by name."""
+    digests: Mapping[str, str]
+    """What must be the same when it goes on, by name; empty where that was compared already."""
     journal: Records
     usage: Usage
     budget: Budget
@@ -44,30 +42,6 @@ class Suspension(NamedTuple):
     """What was spent with each member, by name."""
     calls: EarlierCalls
     """The calls that were made."""
-
-
-def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a digest of everything that shapes what a team is asked, by name."""
-    parts: dict[str, object] = {}
-    for member in team.everyone:
-        role = member.role
-        parts[f"instructions of role {role.id!r}"] = role.instructions
-    parts |= {f"output type {name!r}": schema_of(kind) for name, kind in team.output_types.items()}
-    parts |= {f"template {name!r}": text for name, text in templates.items()}
-    return {
-        name: hashlib.sha256(repr(part).encode("utf-8", "surrogatepass")).hexdigest() for name, part in parts.items()
-    }
-
-
-def begun_with(request: TeamExecutionRequest, team: Team) -> Mapping[str, object]:
-    """Return what must be the same when a suspended run goes on, by name; its budget may change."""
-    return {
-        "goal": request.goal,
-        "context": request.context,
-        "plan": request.plan,
-        "config": replace(request.config, budget=Budget()),
-        "set of roles": tuple(sorted({member.role.id for member in team.everyone})),
-    }
 
 
 class EarlierSessions:

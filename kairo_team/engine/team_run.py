@@ -17,6 +17,7 @@ from kairo_team._util.frozen import check_kind
 from kairo_team._util.threads import poster
 from kairo_team.engine.attempts import AttemptRunner
 from kairo_team.engine.budget_split import BudgetSplit, open_governor, root_budget, until
+from kairo_team.engine.digests import digests_of
 from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.earlier_calls import EarlierCalls
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
@@ -31,7 +32,7 @@ from kairo_team.engine.run_scope import RunScope
 from kairo_team.engine.run_services import interruptible, open_services
 from kairo_team.engine.runtime import ContentMode, Runtime
 from kairo_team.engine.steering import Steering
-from kairo_team.engine.suspension import EarlierSessions, Suspension, begun_with
+from kairo_team.engine.suspension import EarlierSessions, Suspension
 from kairo_team.engine.task_pool import TaskPool, background
 from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState
 from kairo_team.engine.work_context import WorkContext
@@ -84,6 +85,7 @@ class TeamRun:
         self.team = team
         self.config = request.config
         self.clock = LoopClock()
+        self._templates = runtime.templates
         self.journal = journal
         spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
@@ -276,7 +278,7 @@ class TeamRun:
         """Return what the run goes on from."""
         return Suspension(
             request=self.request,
-            begun_with=begun_with(self.request, self.team),
+            digests=digests_of(self.team, self._templates),
             journal=self.journal,
             usage=self.governor.usage,
             budget=self.governor.budget,

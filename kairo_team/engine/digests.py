@@ -1,0 +1,112 @@
+"""What shapes a run, as digests: a resumed run is compared with how it began."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kairo_team.budget import Budget
+from kairo_team.errors import PlanMismatch
+from kairo_team.output_types import schema_of
+from kairo_team.tasks import TaskGraph
+from kairo_team.team import Team, TeamConfig
+from kairo_team.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from kairo_team.team import Member
+
+_MEMBERS: Final = "set of members"
+"""It is told by their names, not by a digest."""
+_SHOWN: Final = 8
+"""Characters of a digest that an error names."""
+
+
+def digests_of(team: Team, templates: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a digest of everything known that shapes what a team is asked, by name; what has none is left out.
+
+    Its members with their roles, those roles' instructions and tools, the schemas of tools that are known before a
+    member works, rubrics and what else evaluators judge by, output types and templates; of a member that is a team the
+    same, and its plan and configuration without the budget.
+    """
+    members = ", ".join(f"{member.id} ({member.role.id})" for member in team.everyone)
+    return {
+        _MEMBERS: members,
+        **{
+            name: hashlib.sha256(_written(part).encode("utf-8", "surrogatepass")).hexdigest()
+            for name, part in _parts(team, templates)
+        },
+    }
+
+
+def check_unchanged(
+    run_id: str, was: Mapping[str, str], now: Mapping[str, str], allow_changes: Collection[str] = ()
+) -> None:
+    """Raise `PlanMismatch` for the first difference that is not allowed.
+
+    Sets of members are compared first; where one may change, so may what came or went with a member.
+    """
+    others_may_come = any(name.startswith(_MEMBERS) for name in allow_changes)
+    names = was.keys() & now.keys() if others_may_come else was.keys() | now.keys()
+    for name in sorted(names - set(allow_changes), key=lambda one: (not one.startswith(_MEMBERS), one)):
+        if was.get(name) != now.get(name):
+            raise PlanMismatch(run_id, name, _shown(name, was), _shown(name, now))
+
+
+def criteria_digest(evaluator: Any) -> str | None:
+    """Return the digest of what an evaluator judges by: its rubric's, or its own; None for one that has none."""
+    rubric = getattr(evaluator, "rubric", None)
+    digest = getattr(evaluator if rubric is None else rubric, "digest", None)
+    return digest if isinstance(digest, str) else None
+
+
+def _shown(name: str, digests: Mapping[str, str]) -> str:
+    found = digests.get(name, "nothing")
+    return found if name == _MEMBERS else found[:_SHOWN]
+
+
+def _parts(team: Team, templates: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+    for member in team.everyone:
+        yield f"instructions of role {member.role.id!r}", member.role.instructions
+        if member.role.allowed_tools is not None:
+            yield f"allowed tools of role {member.role.id!r}", member.role.allowed_tools
+        yield from _parts_of(member)
+    for name, evaluator in team.evaluators.items():
+        digest = criteria_digest(evaluator)
+        if digest is not None:
+            yield f"criteria of evaluator {name!r}", digest
+    for name, kind in team.output_types.items():
+        yield f"output type {name!r}", schema_of(kind)
+    for name, text in templates.items():
+        yield f"template {name!r}", text
+
+
+def _parts_of(member: Member) -> Iterator[tuple[str, object]]:
+    """Yield what is known of a member's agent: its tools, or the team that it is."""
+    agent: Any = member.agent
+    tools: Any = getattr(agent, "tools", None)
+    for tool in cast("Sequence[object]", tools) if isinstance(tools, tuple | list) else ():
+        if isinstance(tool, Tool):
+            yield f"tool {tool.name!r} of member {member.id!r}", (tool.description, tool.parameters)
+    team, plan, config = (getattr(agent, name, None) for name in ("team", "plan", "config"))
+    if isinstance(team, Team):
+        for name, part in ((_MEMBERS, digests_of(team, {})[_MEMBERS]), *_parts(team, {})):
+            yield f"{name} of team {team.name!r}", part
+        if isinstance(plan, TaskGraph):
+            yield f"plan of member {member.id!r}", plan
+        if isinstance(config, TeamConfig):
+            yield f"configuration of member {member.id!r}", replace(config, budget=Budget())
+
+
+def _written(part: object) -> str:
+    """Write a value in the same way in every process: sets in order."""
+    if isinstance(part, TaskGraph):
+        return "\n".join(map(_written, part.tasks))
+    if isinstance(part, frozenset):
+        return repr(sorted(map(repr, cast("frozenset[object]", part))))
+    if is_dataclass(part) and not isinstance(part, type):
+        return repr([(one.name, _written(getattr(part, one.name))) for one in fields(part)])
+    return repr(part)
