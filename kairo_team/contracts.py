@@ -528,7 +528,7 @@ class RunJournal(Records, Protocol):
 
     @property
     def interrupted(self) -> bool:
-        """Nothing more is recorded; the run can go on."""
+        """It was asked to record nothing more: the run can go on."""
         ...
 
     in_doubt: Collection[str]

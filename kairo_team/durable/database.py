@@ -99,6 +99,8 @@ class Writing:
     """Events that are not written yet, in order; None: no events are kept."""
     lost: str | None = None
     """Why nothing more of this session is written; None while all is well."""
+    interrupted: bool = False
+    """That is so because it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,7 @@ class Database:
 
     def shut(self, session: Writing, reason: str) -> None:
         """Take nothing more of a session and of those inside it; from any thread. What was given is still written."""
-        session.lost = session.lost or reason
+        session.lost, session.interrupted = session.lost or reason, True
         self.leave(session)
         for one in list(self._sessions):
             if one.parent == session.run_id:
@@ -382,7 +384,8 @@ class Database:
             return False
         why = "the run was forgotten" if row is None else "another process has taken the run over"
         if session.lost is None:
-            self.shut(session, why)
+            session.lost = why
+            self.leave(session)
             self._tell_lost(session, why)
         return True
 

@@ -367,8 +367,8 @@ class SqliteRunJournal:
 
     @property
     def interrupted(self) -> bool:
-        """Nothing more is recorded; the run can go on."""
-        return self._session.lost is not None
+        """It was asked to record nothing more: the run can go on."""
+        return self._session.interrupted
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""

@@ -299,6 +299,8 @@ class MemoryRunJournal:
         self._on_lost: Callable[[JournalError], object] | None = None
         self.in_doubt: Collection[str] = in_doubt
         """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+        self.interrupted = False
+        """It was asked to record nothing more: the run can go on."""
         self._progress: Callable[[], tuple[float, int]] = lambda: progress
 
     def serve(
@@ -321,17 +323,13 @@ class MemoryRunJournal:
         if tell is not None:
             tell(reason)
 
-    def lose(self, problem: str, *, tell: bool = True) -> None:
-        """Record nothing more, and tell the run."""
+    def lose(self, problem: str, *, interrupted: bool = False) -> None:
+        """Record nothing more, and tell the run, unless that is asked for."""
+        self.interrupted = self.interrupted or interrupted
         if self._lost is None:
             self._lost = problem
-            if tell and self._on_lost is not None:
+            if not interrupted and self._on_lost is not None:
                 self._on_lost(JournalError("in memory", problem))
-
-    @property
-    def interrupted(self) -> bool:
-        """Nothing more is recorded; the run can go on."""
-        return self._lost is not None
 
     def interrupt(self, reason: str) -> None:
         """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
@@ -340,7 +338,7 @@ class MemoryRunJournal:
             for run_id in self._journal.storage.inside(self._run_id):
                 session = self._journal.storage.run(run_id).session
                 if session is not None:
-                    session.lose(reason, tell=False)
+                    session.lose(reason, interrupted=True)
 
     @property
     def records(self) -> Mapping[str, object]:

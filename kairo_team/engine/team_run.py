@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 import anyio
@@ -259,7 +260,8 @@ class TeamRun:
             try:
                 await self._kept.written()
             except JournalError as error:
-                _logger.warning("the end of run %r is not recorded: %s", self.request.run_id, error)
+                self.warn(f"the end of the run is not recorded: {error}")
+                self._result = replace(self._result, warnings=(*self._result.warnings, self._ending.warnings[-1]))
 
     def stop_unrecorded(self, error: JournalError) -> None:
         """End the run as FAILED: what it does next could not be recorded."""

@@ -16,6 +16,7 @@ import pytest
 from tests.cli.journal_team import ASKS, WAITS
 from tests.cli.test_interrupts import HASTY, NOTICE, started
 from tests.cli.test_interrupts import program as begun
+from tests.durable.desk import stop_between_commits
 
 pytestmark = [
     pytest.mark.real_time,
@@ -124,7 +125,7 @@ def test_a_killed_run_goes_on_in_another_process(
 def test_a_run_is_taken_over_and_its_first_process_sends_nothing_more(
     program: Any, book: Path, waiting: subprocess.Popen[str]
 ) -> None:
-    waiting.send_signal(signal.SIGSTOP)
+    stop_between_commits(waiting.pid, Path(os.environ["KAIRO_JOURNAL"]))
     (book.parent / "go").touch()
     said = program("resume", RUN, "--take-over")
     waiting.send_signal(signal.SIGCONT)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -133,3 +136,17 @@ class Images:
             self.paths.append(path)
 
         monkeypatch.setattr(Database, "_write", copying)
+
+
+def stop_between_commits(process: int, path: Path) -> None:
+    """Stop a process with SIGSTOP, but not while it has the journal's file locked."""
+    assert sys.platform != "win32", "there is no SIGSTOP"
+    while True:
+        os.kill(process, signal.SIGSTOP)
+        with closing(sqlite3.connect(path, timeout=0.1, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                os.kill(process, signal.SIGCONT)
+            else:
+                return

@@ -19,6 +19,7 @@ from kairo_team.durable import database
 from kairo_team.durable.database import Database
 from kairo_team.errors import JournalError, Misuse
 from kairo_team.testing import FunctionModel
+from tests.durable.desk import stop_between_commits
 
 pytestmark = pytest.mark.real_time
 
@@ -150,6 +151,7 @@ import sys
 import anyio
 import kairo_team as kt
 from kairo_team.testing import FunctionModel
+from tests.durable.desk import stop_between_commits
 
 async def work(assignment, context):
     if assignment.task.id == "t1":
@@ -181,7 +183,7 @@ async def test_a_process_that_was_only_asleep_sends_nothing_after_a_take_over(tm
         seen = b""
         while b"stop me" not in seen:
             seen += await child.stdout.receive()
-        child.send_signal(signal.SIGSTOP)
+        stop_between_commits(child.pid, path)
         again = World(path)
         with pytest.raises(Misuse, match=f"process {child.pid}"):
             await again.runtime.resume("r", again.team)

@@ -213,6 +213,23 @@ async def test_a_process_that_has_lost_its_run_hears_of_it_while_it_waits(tmp_pa
     other.close()
 
 
+async def test_a_process_that_lost_its_run_as_it_ended_says_so(tmp_path: Path) -> None:
+    journal, other = kt.SqliteJournal(tmp_path / "runs.db"), kt.SqliteJournal(tmp_path / "runs.db")
+
+    async def last(assignment: kt.Assignment) -> str:
+        if assignment.task.id == "two":
+            other.recover("r", take_over=True)
+        return "done"
+
+    runtime, _ = runtime_of(journal)
+    result = await kt.run(kt.Team("desk", [kt.Member("clerk", last)]), request(), runtime=runtime)
+    told = [*result.warnings, result.error or ""]
+    assert any("another process has taken the run over" in one for one in told)
+    assert other.show("r").state == "running"
+    journal.close()
+    other.close()
+
+
 async def test_seconds_count_while_a_run_only_waits(tmp_path: Path) -> None:
     journal, slow = kt.SqliteJournal(tmp_path / "runs.db"), Slow()
     runtime, _ = runtime_of(journal)
