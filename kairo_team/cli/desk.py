@@ -55,14 +55,14 @@ class Desk:
         """Keep stdout for a chart; refusals go to stderr alone."""
         self._write = claim_stdout("the chart goes to stdout")
 
-    def run(self, job: Job) -> int:
-        """Run a job, show its result and return the exit code."""
+    def run(self, job: Job, events: Path | None = None) -> int:
+        """Run a job, show its result and return the exit code; its events are appended to the file `events`."""
         if job.note:
             self.screen.print_text(job.note)
         if job.journal is not None and job.go_on is None:
             self.screen.print_text(f"run {job.request.run_id} is recorded in {job.journal.path}")
         self._warn_of_unreplaced(job)
-        ended = execute(job, self.screen, keep_on=self._write is not None)
+        ended = execute(job, self.screen, keep_on=self._write is not None, events=events)
         if self._write is not None:
             self._put(write_result(job, ended))
         if ended.result.refused:

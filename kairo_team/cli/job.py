@@ -27,10 +27,12 @@ from kairo_team.models.fallback import Fallback
 from kairo_team.models.resolver import ModelResolver
 from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.views import LiveView, PlainView
+from kairo_team.views.json_lines import JsonLines
 from kairo_team.views.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from kairo_team.budget import Budget
     from kairo_team.cli.streams import Screen
@@ -94,8 +96,8 @@ class Ended(NamedTuple):
     """The commands that go on with it, the last one resumes it."""
 
 
-def execute(job: Job, screen: Screen, *, keep_on: bool) -> Ended:
-    """Run the job to its end, however it ends.
+def execute(job: Job, screen: Screen, *, keep_on: bool, events: Path | None = None) -> Ended:
+    """Run the job to its end, however it ends; `events` is a file to which its events are appended.
 
     With `keep_on` the run goes on when the output is no longer read; else it is stopped.
     """
@@ -110,7 +112,7 @@ def execute(job: Job, screen: Screen, *, keep_on: bool) -> Ended:
     runtime.subscribers = (*runtime.subscribers, interrupts)
     if not keep_on:
         screen.on_lost = lambda: interrupts.stop("the output was closed")
-    with plain_log(), interrupts, view:
+    with _writing_events(runtime, events), plain_log(), interrupts, view:
         result = _run(replace(job, team=replace(job.team, runtime=None)), runtime)
     if result.refused:
         return Ended(result, USAGE_ERROR)
@@ -118,6 +120,21 @@ def execute(job: Job, screen: Screen, *, keep_on: bool) -> Ended:
     interrupted = result.status is TeamStatus.CANCELLED and state == "interrupted"
     code = LEFT if interrupted else EXIT_CODES[result.status]
     return Ended(result, interrupts.exit_code or code, interrupted, commands)
+
+
+@contextmanager
+def _writing_events(runtime: Runtime, path: Path | None) -> Generator[None]:
+    """Append the events of the runs in the block to a file; `Refusal` for one that cannot be written."""
+    if path is None:
+        yield
+        return
+    try:
+        lines = JsonLines(path)
+    except OSError as error:
+        raise Refusal(f"--events {path}: it cannot be written: {error.strerror}; name another file") from error
+    with lines:
+        runtime.subscribers = (*runtime.subscribers, lines)
+        yield
 
 
 def _last_line(job: Job) -> str:

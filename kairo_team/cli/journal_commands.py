@@ -12,7 +12,7 @@ import typer
 
 from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import command, find_question, find_run, go_on_commands, opened, quoted
-from kairo_team.cli.options import EXIT_CODES, BudgetOption, JournalOption, JsonOption, RunArgument
+from kairo_team.cli.options import EXIT_CODES, BudgetOption, EventsOption, JournalOption, JsonOption, RunArgument
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_record import read_record
 from kairo_team.cli.run_table import (
@@ -101,6 +101,7 @@ def resume(
         list[str] | None, typer.Option(metavar="NAME", help="What may have changed since it began; may be repeated.")
     ] = None,
     budget: BudgetOption = None,
+    events: EventsOption = None,
     json: JsonOption = False,
 ) -> int:
     """Go on with a run that is suspended, or whose process is gone: nothing that was finished is done again.
@@ -122,7 +123,7 @@ def resume(
             )
         how = GoOn(take_over, tuple(allow_change or ()))
         with loaded_again(found, book, file, budget, how) as job:
-            return desk.run(job)
+            return desk.run(job, events)
 
 
 @journal_app.command(epilog=_DONE)

@@ -30,4 +30,8 @@ JournalOption = Annotated[
     Path | None,
     typer.Option("--journal", metavar="FILE", envvar="KAIRO_JOURNAL", help="The journal in which runs are recorded."),
 ]
+EventsOption = Annotated[
+    Path | None,
+    typer.Option("--events", metavar="FILE", help="Append every event of the run to this file, one JSON line each."),
+]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or how it begins.")]
