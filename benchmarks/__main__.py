@@ -7,7 +7,19 @@ import time
 from importlib import import_module
 from importlib.util import find_spec
 
-from benchmarks import contention, deadlines, expert, fanout, import_time, makespan, memory, overhead, starving, tools
+from benchmarks import (
+    contention,
+    deadlines,
+    durable,
+    expert,
+    fanout,
+    import_time,
+    makespan,
+    memory,
+    overhead,
+    starving,
+    tools,
+)
 from benchmarks.table import Row, draw, silence_runs
 
 
@@ -25,6 +37,7 @@ def main() -> int:
     began = time.perf_counter()
     rows = [*overhead.measure(), *expert.measure(), *memory.measure(), *makespan.measure()]
     rows += [*deadlines.measure(), *import_time.measure(), *governor_rows(), *contention.measure(), *tools.rows()]
+    rows += durable.measure()
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)
     print("\nDocuments refused under a budget:\n", *fanout.table(), sep="\n")

@@ -31,7 +31,7 @@ WIDE: Final = 400
 """Calls at once."""
 MOST_WIDE: Final = 0.5
 """Milliseconds of wall clock for each of them, with every call synced to the disk before it is sent."""
-LONG: Final = 30
+LONG: Final = 20
 """Calls one after the other."""
 MOST_LONG: Final = 1.5
 """Milliseconds of wall clock for each of them, with `sync="normal"`."""

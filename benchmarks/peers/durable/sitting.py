@@ -25,8 +25,8 @@ from benchmarks.peers.durable.experiment import ACCOUNT, LAYERS, PAUSE, Bill, re
 from benchmarks.peers.programs import ROOT, Skipped, line, run
 
 SIZES: Final = (20, 200)
-REPEATS: Final = 5
-KILLS: Final = 8
+REPEATS: Final = 3
+KILLS: Final = 6
 """Runs of each size that are killed, at random moments."""
 SECONDS: Final = 120
 PLAIN: Final = "nothing recorded"
