@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are no part of the wheel")
 
 from benchmarks.overhead import layered_plan
+from benchmarks.peers.durable import experiment as recorded
+from benchmarks.peers.durable import sitting as recorded_sitting
 from benchmarks.peers.graph import experiment, sitting
 from benchmarks.peers.programs import Skipped, run
 from benchmarks.table import Row, draw
@@ -79,3 +82,27 @@ def test_a_row_in_another_unit_says_so() -> None:
 def test_the_picture_is_drawn_from_the_table_of_the_page() -> None:
     drawn = subprocess.run([sys.executable, "scripts/peers_picture.py"], cwd=ROOT, capture_output=True, check=True)
     assert drawn.stdout == (ROOT / "docs" / "peers-graph.svg").read_bytes(), "draw it anew: see docs/speed.md"
+
+
+def test_the_recorded_graph_has_the_shape_of_the_other_one() -> None:
+    names = {f"t{number}": name for number, name in enumerate(recorded.layered(40))}
+    plan = {names[task.id]: {names[need] for need in task.depends_on} for task in layered_plan(40).tasks}
+    assert {name: set(needs) for name, needs in recorded.layered(40).items()} == plan
+    assert [name for layer in recorded.layers(recorded.layered(40)) for name in layer] == list(plan)
+
+
+def test_a_bill_tells_calls_that_were_under_way_from_those_that_are_paid_again(tmp_path: Path) -> None:
+    lines = ["asked a", "asked b", "answered a", "asked a", "asked b", "answered b", "answered a"]
+    (tmp_path / recorded.ACCOUNT).write_text("\n".join(lines) + "\n", encoding="ascii")
+    assert recorded.read(tmp_path) == recorded.Bill(asked=4, answered=2, again=1, cut=1)
+
+
+@pytest.mark.parametrize("peer", recorded_sitting.PEERS, ids=lambda peer: f"{peer.module}, {peer.way}")
+def test_a_library_asks_once_for_every_node(peer: recorded_sitting.Peer, tmp_path: Path) -> None:
+    for name in peer.requirements:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            pytest.skip(f"pip install {' '.join(peer.requirements)}")
+    run([sys.executable, "-m", f"benchmarks.peers.durable.{peer.module}", "--folder", str(tmp_path), "--way", peer.way])
+    assert recorded.read(tmp_path) == recorded.Bill(asked=20, answered=20, again=0, cut=0)
