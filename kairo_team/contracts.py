@@ -640,7 +640,8 @@ class Journal(Protocol):
     C18. `cancel` ends a run for good: at once one that nobody has, and of a living one it calls `on_cancel`. Where that
         process dies first, the run has ended. It raises `RunNotFound`, and `RunFinished` for a run that has ended.
     C19. `events_after` returns the events of a run that were recorded, each once, in order, without a gap, those of
-        earlier sessions too. Those up to the number that `progress` returns are recorded with the next record.
+        earlier sessions too. Those that were taken, up to the number that `progress` returns, are recorded with the
+        next record.
 
     The methods are called from any thread, and may wait.
     """

@@ -93,7 +93,7 @@ class RecoveredRun:
     seconds: float
     """How long it has worked."""
     seq: int
-    """The number of its last event."""
+    """The number of its last event that is recorded."""
     steps: Mapping[str, object]
     """The recorded values by key, in the order in which the keys were first recorded."""
     calls: Sequence[RecordedCall]

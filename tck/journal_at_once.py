@@ -28,8 +28,8 @@ class AtOnceTests(JournalStage):
         async with self.store() as store:
             process = await store.process()
             one, two = await process.begin("one"), await process.begin("two")
-            for tokens, session in ((1, one), (2, two)):
-                Served(session, seconds=float(tokens), seq=tokens)
+            for tokens, name, session in ((1, "one", one), (2, "two", two)):
+                Served(session, name, seconds=float(tokens)).emit(tokens)
                 session.put("plan:1", tokens)
                 session.ended(await send(session), "failed", Usage(tokens))
                 await session.written()

@@ -30,6 +30,7 @@ from kairo_team.tck.journal_stage import (
     team_of,
 )
 from kairo_team.tck.kit import clause
+from kairo_team.team import TeamExecutionRequest
 
 MANY: Final = 60
 """Steps that are recorded one right after the other."""
@@ -220,7 +221,7 @@ class RecordTests(JournalStage):
         async with self.store() as store:
             process = await store.process()
             session = await process.begin()
-            Served(session, seconds=12.5, seq=7)
+            Served(session, seconds=12.5).emit(7)
             session.put("plan:1", "a plan")
             await send(session)
             first = (await store.after(process))["r"]
@@ -340,6 +341,21 @@ class RecordTests(JournalStage):
             run = (await store.after(process))["r"]
             check_same("the steps", run.steps, {"before": 1, "after": 2})
             check_same("the calls", [(one.state, one.usage) for one in run.calls], [("answered", USED)])
+
+    @clause("C10")
+    async def test_c10_a_request_comes_back_as_it_was(self) -> None:
+        """With any text in it."""
+        async with self.store() as store:
+            process = await store.process()
+            for number, text in enumerate(
+                ("a\0b", "\u6f6e \U0001f319", "half of a pair: \ud800", "'); DROP TABLE run; --")
+            ):
+                request = TeamExecutionRequest(text, context={"more": text}, run_id=f"r{number}")
+                session = await process.do("begin", request, team_of(), {text: text}, None)
+                await session.written()
+                run = (await store.taken(f"r{number}"))[f"r{number}"]
+                check_same("the request", run.request, request)
+                check_same("the digests", dict(await process.do("digests", f"r{number}")), {text: text})
 
     @clause("C10")
     async def test_c10_a_run_whose_output_cannot_be_written_does_not_begin(self) -> None:

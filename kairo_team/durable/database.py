@@ -134,6 +134,8 @@ class Database:
         """The sessions that live here."""
         self._beaten = 0.0
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        """Held while the writer is started or ended: there is one at most."""
         self._pid = os.getpid()
         self.problem: str | None = None
         """Why nothing more can be written; None while all is well."""
@@ -221,7 +223,7 @@ class Database:
 
     def leave(self, session: Writing) -> None:
         """Serve a session no longer: it has ended."""
-        if session in self._sessions:
+        with suppress(ValueError):  # another thread was first
             self._sessions.remove(session)
 
     def shut(self, session: Writing, reason: str) -> None:
@@ -258,10 +260,13 @@ class Database:
 
     def close(self) -> None:
         """Write what was given, and end the writer."""
-        thread, self._thread = self._thread, None
-        if thread is not None and self._pid == os.getpid():
-            self._entries.put(None)
-            thread.join()
+        if self._pid != os.getpid():
+            return
+        with self._starting:
+            if self._thread is not None:
+                self._entries.put(None)
+                self._thread.join()
+            self._thread = None
 
     def _flush(self) -> None:
         """Wait until all that was given is written, or cannot be."""
@@ -271,10 +276,14 @@ class Database:
             done.wait()
 
     def _give(self, entry: _Entry) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="kairo-journal", daemon=True)
-            self._thread.start()
-        self._entries.put(entry)
+        if threading.current_thread() is self._thread:
+            self._entries.put(entry)
+            return
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="kairo-journal", daemon=True)
+                self._thread.start()
+            self._entries.put(entry)
 
     def _serve(self) -> None:
         """Write what comes until the end is asked for; after an error nothing more is written."""

@@ -19,7 +19,7 @@ from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import NotRecordable, decode, encode
 from kairo_team.durable.database import Database, Writing
 from kairo_team.durable.owners import HOST, Owner, is_alive
-from kairo_team.durable.requests import encode_request
+from kairo_team.durable.requests import encode_request, readable
 from kairo_team.engine.records.journal import body_here
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
@@ -254,7 +254,7 @@ class SqliteJournal:
             if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
                 raise RunExists(request.run_id, recorded=True)
             within = (None, None, None) if place is None else (place.run_id, place.step, place.member)
-            given = (team.name, request.goal, written, json.dumps(dict(digests)), self._source, owner)
+            given = (*map(readable, (team.name, request.goal)), written, json.dumps(dict(digests)), self._source, owner)
             connection.execute(
                 "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, request, digests, source,"
                 " owner, state, epoch, started_at, updated_at)"

@@ -43,7 +43,6 @@ class _Run:
     epoch: int = 1
     state: str = "running"
     seconds: float = 0.0
-    seq: int = 0
     steps: dict[str, str] = field(default_factory=dict[str, str])
     calls: dict[tuple[int, int], RecordedCall] = field(default_factory=dict[tuple[int, int], RecordedCall])
     """By the epoch of the session that sent them, and their number in it."""
@@ -53,6 +52,11 @@ class _Run:
     """Why it was cancelled from elsewhere."""
     session: MemoryRunJournal | None = None
     """The one that has the run."""
+
+    @property
+    def seq(self) -> int:
+        """The number of the last recorded event."""
+        return self.events[-1].seq if self.events else 0
 
     @property
     def stands(self) -> str:
@@ -74,7 +78,7 @@ class _Storage:
     def run(self, run_id: str) -> _Run:
         """Return what is kept of a run; raises `RunNotFound`."""
         if run_id not in self.runs:
-            raise RunNotFound(run_id)
+            raise RunNotFound(run_id, self.runs, place="this journal, which has")
         return self.runs[run_id]
 
     def inside(self, run_id: str) -> Iterator[str]:
@@ -449,7 +453,7 @@ class MemoryRunJournal:
 
     def _reach(self, run: _Run, seconds: float, seq: int) -> None:
         """Record how far the run is, and its events up to there."""
-        run.seconds, run.seq = seconds, seq
+        run.seconds = seconds
         while self._events and self._events[0].seq <= seq:
             run.events.append(self._events.popleft())
 

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from kairo_team.team import Team, TeamExecutionRequest
 
 
+def readable(text: str) -> str:
+    """Return a text that any database takes: halves of surrogate pairs, which some models send, become `?`."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def encode_request(request: TeamExecutionRequest, team: Team) -> str:
     """Return a request as JSON; `Misuse` for one, or for values of an output type of the team, that cannot be written.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import kairo_team as kt
 from kairo_team.durable.memory import MemoryRunJournal
 from kairo_team.errors import JournalError
+from kairo_team.recorded import Place
 from tests.mutants.kit_journals import Right, RightKit, Session
 from tests.mutants.kit_mutant import registry_of
 
@@ -18,18 +20,22 @@ MUTANTS, mutant = registry_of(RightKit)
 class BeginsARunTwice(Right):
     """A run that has ended makes room for another one with its id."""
 
-    def begin(self, request: kt.TeamExecutionRequest, *more: Any) -> MemoryRunJournal:
+    def begin(
+        self, request: kt.TeamExecutionRequest, team: kt.Team, digests: Mapping[str, str], place: Place | None
+    ) -> MemoryRunJournal:
         earlier = self.storage.runs.get(request.run_id)
         if earlier is not None and earlier.state == "completed":
             del self.storage.runs[request.run_id]
-        return super().begin(request, *more)
+        return super().begin(request, team, digests, place)
 
 
 @mutant(clause="C1")
 class ForgetsThePlace(Right):
     """Where in another run a run is made is not recorded: it is never recovered with that."""
 
-    def begin(self, request: kt.TeamExecutionRequest, team: kt.Team, digests: Any, place: Any) -> MemoryRunJournal:
+    def begin(
+        self, request: kt.TeamExecutionRequest, team: kt.Team, digests: Mapping[str, str], place: Place | None
+    ) -> MemoryRunJournal:
         return super().begin(request, team, digests, None)
 
 
@@ -238,7 +244,7 @@ class LosesAPageOfEvents(Right):
 
     class Session(Session):
         def _reach(self, run: Any, seconds: float, seq: int) -> None:
-            run.seconds, run.seq = seconds, seq
+            run.seconds = seconds
             while len(self._events) >= 10:
                 run.events += [self._events.popleft() for _ in range(10)]
 
@@ -259,5 +265,4 @@ class NumbersEventsAnew(Right):
     """The recovered run does not know how many events there are."""
 
     def _take(self, run_id: str) -> Any:
-        self.storage.run(run_id).seq = 0
-        return super()._take(run_id)
+        return replace(super()._take(run_id), seq=0)

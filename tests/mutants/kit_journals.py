@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 import kairo_team as kt
 from kairo_team.durable import decode, encode
 from kairo_team.durable.memory import MemoryRunJournal
-from kairo_team.recorded import RecordedQuestion, RecoveredRun
+from kairo_team.recorded import Place, RecordedQuestion, RecoveredRun
 from kairo_team.tck import JournalTCK
 from kairo_team.testing import MemoryJournal
 from tests.mutants.kit_mutant import registry_of
@@ -33,8 +33,14 @@ class Right(MemoryJournal):
 
     Session: ClassVar[type[MemoryRunJournal]] = Session
 
-    def _open(self, *given: Any) -> MemoryRunJournal:
-        run_id, epoch, records, progress, in_doubt = (*given, (0.0, 0), ())[:5]
+    def _open(
+        self,
+        run_id: str,
+        epoch: int,
+        records: dict[str, object],
+        progress: tuple[float, int] = (0.0, 0),
+        in_doubt: Collection[str] = (),
+    ) -> MemoryRunJournal:
         return self.Session(self, run_id, epoch, records, progress, in_doubt)
 
 
@@ -87,6 +93,15 @@ class Buffered(Session):
         self.flush()
         super()._write(lambda run: self._finish(run, "interrupted", None))
         super().interrupt(reason)
+
+
+def _step(key: str, write: Callable[[], str]) -> Callable[[Any], None]:
+    """Return a change of what is kept of a run: a step's value, written when it is made."""
+
+    def change(run: Any) -> None:
+        run.steps[key] = write()
+
+    return change
 
 
 # ---------------------------------------------------------------- before a call is sent
@@ -273,7 +288,7 @@ class WritesPlainJson(Right):
         def _step(self, key: str, value: object) -> Any:
             if super()._step(key, value):
                 plain = encode(json.loads(json.dumps(value, default=str, skipkeys=True)))
-                return [lambda run: run.steps.__setitem__(key, plain)]
+                return [_step(key, lambda: plain)]
             return []
 
 
@@ -283,7 +298,7 @@ class WritesValuesLater(Right):
 
     class Session(Buffered):
         def _step(self, key: str, value: object) -> Any:
-            return [lambda run: run.steps.__setitem__(key, encode(value))] if super()._step(key, value) else []
+            return [_step(key, lambda: encode(value))] if super()._step(key, value) else []
 
 
 @mutant("D07", clause="C10")
@@ -315,11 +330,13 @@ class SharesItsSteps(Right):
 
     steps: ClassVar[dict[str, str]] = {}
 
-    def begin(self, *given: Any) -> MemoryRunJournal:
-        session = super().begin(*given)
+    def begin(
+        self, request: kt.TeamExecutionRequest, team: kt.Team, digests: Mapping[str, str], place: Place | None
+    ) -> MemoryRunJournal:
+        session = super().begin(request, team, digests, place)
         if len(self.storage.runs) > 1:
             first = next(iter(self.storage.runs.values()))
-            self.storage.run(session._run_id).steps = first.steps
+            self.storage.run(request.run_id).steps = first.steps
         return session
 
 

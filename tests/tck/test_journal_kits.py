@@ -46,6 +46,33 @@ class TestSqliteJournal(JournalTCK):
         rmtree(journal.path.parent, ignore_errors=True)
 
 
+@pytest.mark.exhaustive
+class TestSqliteJournalThatWaitsForTheDisk(TestSqliteJournal):
+    @classmethod
+    def make_journal(cls) -> Journal:
+        return kt.SqliteJournal(Path(tempfile.mkdtemp(prefix="kairo-journal-")) / "runs.db")
+
+    @classmethod
+    def make_another(cls, journal: Journal) -> Journal:
+        assert isinstance(journal, kt.SqliteJournal)
+        return kt.SqliteJournal(journal.path)
+
+
+@pytest.mark.exhaustive
+class TestSqliteJournalWithoutEvents(TestSqliteJournal):
+    keeps_events = False
+
+    @classmethod
+    def make_journal(cls) -> Journal:
+        folder = tempfile.mkdtemp(prefix="kairo-journal-")
+        return kt.SqliteJournal(Path(folder) / "runs.db", sync="normal", events=False)
+
+    @classmethod
+    def make_another(cls, journal: Journal) -> Journal:
+        assert isinstance(journal, kt.SqliteJournal)
+        return kt.SqliteJournal(journal.path, sync="normal", events=False)
+
+
 @pytest.mark.real_time
 class TestMemoryJournal(JournalTCK):
     @classmethod

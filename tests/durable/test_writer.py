@@ -1,0 +1,83 @@
+"""The thread that writes a journal: it ends when it is asked to, and nobody waits for one that has died."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+import kairo_team as kt
+from kairo_team.durable import database
+from kairo_team.durable.journal import SqliteRunJournal
+from kairo_team.errors import JournalError
+
+pytestmark = pytest.mark.real_time
+
+
+def begun(journal: kt.SqliteJournal, run_id: str, seconds: float = 0.0) -> SqliteRunJournal:
+    """Begin a run that is served."""
+    team = kt.Team("desk", [kt.Member("clerk", lambda assignment: "done")])
+    plan = kt.TaskGraph([kt.Task("one", "Do one.")])
+    session = journal.begin(kt.TeamExecutionRequest("Do it.", plan=plan, run_id=run_id), team, {}, None)
+    session.serve(lambda: (seconds, 0), lambda reason: None, lambda error: None)
+    return session
+
+
+def test_a_journal_is_closed_while_its_runs_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the writer looks after them, which it does all the time here."""
+    monkeypatch.setattr(database, "_BEAT", 0.0)
+    for number in range(20):
+        journal = kt.SqliteJournal(tmp_path / "runs.db", sync="normal")
+        begun(journal, f"r{number}")
+        closing = threading.Thread(target=journal.close, daemon=True)
+        closing.start()
+        closing.join(30)
+        assert not closing.is_alive(), f"close number {number} never returned"
+
+
+def test_there_is_one_writer_however_many_threads_begin_at_once(tmp_path: Path) -> None:
+    """Two would write what they were given in any order."""
+    for number in range(20):
+        journal = kt.SqliteJournal(tmp_path / f"runs-{number}.db", sync="normal")
+        team = kt.Team("desk", [kt.Member("clerk", lambda assignment: "done")])
+        sessions = [journal.begin(kt.TeamExecutionRequest("Do it.", run_id=f"r{n}"), team, {}, None) for n in range(8)]
+        before, barrier = threading.active_count(), threading.Barrier(8)
+
+        def put(session: SqliteRunJournal, barrier: threading.Barrier) -> None:
+            barrier.wait()
+            session.put("step", 1)
+
+        threads = [threading.Thread(target=put, args=(session, barrier)) for session in sessions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert threading.active_count() == before + 1
+        journal.close()
+        assert threading.active_count() == before
+
+
+async def test_a_writer_that_meets_an_error_of_any_kind_says_so(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db", sync="normal")
+    session = begun(journal, "r")
+    with anyio.fail_after(30), pytest.raises(JournalError, match="it cannot be written"):
+        await session.sent(
+            "model", "half of a pair: \ud800", kt.Usage(), step="s", key="", task_id=None, member=None,
+            side_effect=None, loops=0,
+        )  # fmt: skip
+    journal.close()
+
+
+def test_a_run_is_left_by_two_threads_at_once(tmp_path: Path) -> None:
+    journal = kt.SqliteJournal(tmp_path / "runs.db", sync="normal")
+    sessions = [begun(journal, f"r{number}")._session for number in range(50)]
+    for session in sessions:
+        threads = [threading.Thread(target=partial(journal.database.shut, session, "over")) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    journal.close()
