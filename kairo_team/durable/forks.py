@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kairo_team.durable.codec import decode, encode
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.planning import Replan
-from kairo_team.engine.records.replay import Added, CutShort
+from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort
 from kairo_team.engine.recovery import place_of
-from kairo_team.errors import known
+from kairo_team.errors import Misuse, RunExists, known
 from kairo_team.human import HumanRequest
 from kairo_team.results import Attempt
 from kairo_team.tasks import TaskGraph
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from kairo_team.tasks import Task
-    from kairo_team.team import TeamExecutionRequest
+    from kairo_team.team import TeamConfig, TeamExecutionRequest
 
 _OF_A_TASK: Final = re.compile(
     r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|carved|took|skipped|cancelled):\d+):([^:]*)"
@@ -31,18 +31,60 @@ _OF_A_TASK: Final = re.compile(
 """In a step's key, the id of the task whose step it is; ids have no colons in them."""
 _OF_THE_END: Final = re.compile(r"(end|halt|graph|(outcome|unpaid|cut):.*)", re.DOTALL)
 """Keys of what the end of a run left, and of what each session records anew."""
+_OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|change:\d+|add:[^:]*:\d+")
+"""Keys of plans, and of the changes they went through."""
 
 
-def fork(connection: sqlite3.Connection, row: Any, before: str | int, new_id: str) -> None:
-    """Copy a run, from its row, up to a point: before a task, or after an event; `ValueError` for no such point."""
-    steps = steps_of(connection, row["run_id"])
+def check(connection: sqlite3.Connection, row: Any, state: str, new_id: str) -> None:
+    """Raise unless a run, by its row and state, can be forked: `Misuse`, or `RunExists` for an id that is recorded."""
+    if row["parent"] is not None:
+        raise Misuse(f"run {row['run_id']!r} is part of run {row['parent']!r}: fork that one")
+    if state == "running":
+        raise Misuse(f"run {row['run_id']!r} is running: it can be forked once it has ended or was interrupted")
+    if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (new_id,)).fetchone():
+        raise RunExists(new_id, recorded=True)
+
+
+def fork(
+    connection: sqlite3.Connection,
+    row: Any,
+    before: str | int,
+    new_id: str,
+    plan: TaskGraph | None,
+    config: TeamConfig | None,
+) -> None:
+    """Copy a run, from its row, up to a point: before a task, or after an event; `ValueError` for no such point.
+
+    `plan` and `config` take the place of the run's, if given; `ValueError` for a plan that does not have what stays.
+    """
+    run_id = row["run_id"]
     request = cast("TeamExecutionRequest", decode(row["request"]))
-    if isinstance(before, str):
-        point = _PlanAsRecorded(request.plan, steps).before(row["run_id"], before)
-    else:
-        point = _Point(seq=_checked(row, before))
-    begun = {"state": "running", "active": 0.0, "seq": 0, "started_at": time.time()}
-    _copy_run(connection, row, new_id, point, {**begun, "forked_from": row["run_id"], "result": None})
+    recorded = _PlanAsRecorded(request.plan, steps_of(connection, run_id))
+    point = recorded.before(run_id, before) if isinstance(before, str) else _Point(seq=_checked(row, before))
+    new = replace(request, run_id=new_id, plan=plan or request.plan, config=config or request.config)
+    begun = {"state": "running", "active": 0.0, "seq": 0, "started_at": time.time(), "request": encode(new)}
+    _copy_run(connection, row, new_id, point, {**begun, "forked_from": run_id, "result": None})
+    if config is not None:
+        connection.execute("DELETE FROM step WHERE run_id = ? AND key = ?", (new_id, RAISED_BUDGET))
+    if plan is not None:
+        _replace_plan(connection, new_id, recorded.tasks, plan)
+
+
+def _replace_plan(connection: sqlite3.Connection, new_id: str, tasks: Mapping[str, Task], plan: TaskGraph) -> None:
+    """Put a plan in the place of the one that a fork has; what was begun must be in it, unchanged."""
+    keys = [row["key"] for row in connection.execute("SELECT key FROM step WHERE run_id = ?", (new_id,))]
+    begun = [place_of(key) for key in keys if key.startswith("attempt:")]
+    now = {task.id: task for task in plan.tasks}
+    lost = {one.task_id for one in begun if one.plan != "1" or now.get(one.task_id) != tasks[one.task_id]}
+    if lost:
+        raise ValueError(
+            f"fork(plan=) must have the tasks that stay as they were, and changes or lacks {known(lost)}; a task of a "
+            "second plan cannot stay: fork before it"
+        )
+    gone = [(new_id, key) for key in keys if _OF_THE_PLAN.fullmatch(key)]
+    connection.executemany("DELETE FROM step WHERE run_id = ? AND key = ?", gone)
+    sql = "INSERT INTO step (run_id, key, value, epoch, seq) VALUES (?, 'plan:1', ?, 0, 0)"
+    connection.execute(sql, (new_id, encode(plan)))
 
 
 def _checked(row: Any, seq: Any) -> int:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import Place, RecordedCall, RecoveredRun
     from kairo_team.results import TeamResult
-    from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
 _logger = logging.getLogger("kairo_team")
 
@@ -149,25 +150,28 @@ class SqliteJournal:
                     connection.execute(sql, (time.time(), one))
                     connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
 
-    def fork(self, run_id: str, *, before: str | int, new_id: str | None = None) -> str:
+    def fork(
+        self,
+        run_id: str,
+        *,
+        before: str | int,
+        new_id: str | None = None,
+        plan: TaskGraph | None = None,
+        config: TeamConfig | None = None,
+    ) -> str:
         """Make a new run that goes on from an earlier point of a recorded one, and return its id: resume that one.
 
         `before` is a task's id: all that it did, and every task that depends on it, is left out, what others did stays.
         Or it is the number of an event: what was recorded after it is left out. What stays is not paid again, but the
-        new run's usage has it, and its budget counts it; its seconds begin at 0. Of the earlier run nothing changes.
-        Raises `RunNotFound`, `RunExists` for `new_id`, `Misuse` for a run that is running or a part of another, and
-        `ValueError` for a point that the run does not have.
+        new run's usage has it, and its budget counts it; its seconds begin at 0. `plan` and `config` take the place of
+        the run's: tasks that stay are in the plan as they were. Raises `RunNotFound`, `RunExists` for `new_id`,
+        `Misuse` for a run that is running or part of another, and `ValueError` for a point that it does not have.
         """
         new_id = uuid.uuid4().hex if new_id is None else check_id(new_id)
         with self.database.writing() as connection:
             row = self._row(connection, run_id, whole=True)
-            if row["parent"] is not None:
-                raise Misuse(f"run {run_id!r} is part of run {row['parent']!r}: fork that one")
-            if self._state(connection, row) == "running":
-                raise Misuse(f"run {run_id!r} is running: it can be forked once it has ended or was interrupted")
-            if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (new_id,)).fetchone():
-                raise RunExists(new_id, recorded=True)
-            forks.fork(connection, row, before, new_id)
+            forks.check(connection, row, self._state(connection, row), new_id)
+            forks.fork(connection, row, before, new_id, plan, config)
         return new_id
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:

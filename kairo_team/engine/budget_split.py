@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, cast
@@ -117,20 +116,29 @@ class BudgetSplit:
     def _open_free(self, name: str) -> Governor:
         """Open a purpose for which nothing is set aside; of a halted run too: the work that uses it finds out."""
         share = self._share(self._shares.get(name, 0.0))
-        return self.root.carve_share(name, share if name == EVALUATE else None, 0.0, 0.0)[0]
+        return self.root.carve_share(name, _ceiling(name, share), 0.0, 0.0)[0]
 
     def _set_share_aside(self, name: str) -> Governor:
         """Open a purpose with its share of the budget: as much as the recorded run set aside for it, if it did."""
         self._opened[name] += 1
         key = f"share:{name}:{self._opened[name]}"
-        recorded = cast("Budget | None", self._journal.get(key, None))
-        with self._earlier.set_apart() if recorded is not None else nullcontext():
-            share = self._share(self._shares.get(name, 0.0)) if recorded is None else recorded
-            governor = self.root.carve(name, share if name == EVALUATE else Budget(), guarantee=share)
-        self._journal.put(key, share)
+        share = cast("Budget | None", self._journal.get(key, None))
+        governor = None if share is None else self._carve_again(name, share)
+        if share is None or governor is None:
+            share = self._share(self._shares.get(name, 0.0))
+            governor = self.root.carve(name, _ceiling(name, share), guarantee=share)
+            self._journal.put(key, share)
         if share != Budget():
             self._emit_carved(None, share)
         return governor
+
+    def _carve_again(self, name: str, share: Budget) -> Governor | None:
+        """Open a purpose with a share that was recorded; None where that does not fit: there may be less budget now."""
+        with self._earlier.set_apart():
+            try:
+                return self.root.carve(name, _ceiling(name, share), guarantee=share)
+            except InsufficientBudget:
+                return None
 
     def hold_back(self, part: float) -> None:
         """Show the reserve as a separate account, for a preview; a run sets it aside for no member."""
@@ -159,6 +167,11 @@ class BudgetSplit:
 
     def _emit_carved(self, member: str | None, budget: Budget) -> None:
         self._emit(BudgetCarved, None, member, budget.tokens, _picodollars(budget))
+
+
+def _ceiling(purpose: str, share: Budget) -> Budget:
+    """Return the most that a purpose may use: reviews get their share, and planning what there is."""
+    return share if purpose == EVALUATE else Budget()
 
 
 def _part(limit: int | None, left: int | None, part: float) -> int | None:

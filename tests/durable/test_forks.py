@@ -35,6 +35,7 @@ async def fork_and_go_on(
     try:
         made = journal.fork(run_id, before=before, new_id=new_id)
         assert (made, journal.show(made).state, journal.show(made).forked_from) == (new_id, "interrupted", run_id)
+        assert journal.show(made).usage.tokens == sum(one.usage.tokens for one in journal.calls(made))
         async with kt.Runtime(models={"m:x": provider.model}, journal=journal) as runtime:
             return await runtime.resume(made, desk(provider))
     finally:
@@ -100,6 +101,37 @@ async def test_a_fork_takes_another_prompt_for_what_is_left_out(tmp_path: Path) 
     assert result.budget.budget.tokens == 100_000
     assert any("Be brief." in asked for asked in provider.asked)
     assert not any("Do one" in asked for asked in provider.asked)
+
+
+async def test_a_fork_takes_another_plan_and_configuration(tmp_path: Path) -> None:
+    worked: list[str] = []
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        worked.append(assignment.task.id)
+        context.governor.record_usage(prompt_tokens=10)
+        return f"made {assignment.task.id} of {list(assignment.upstream)}"
+
+    journal, team = kt.SqliteJournal(tmp_path / "runs.db"), kt.Team("desk", [kt.Member("clerk", work)])
+    runtime, kept = kt.Runtime(journal=journal), kt.Task("kept", "1")
+    plan = kt.TaskGraph([kept, kt.Task("left", "2", depends_on=["kept"])])
+    config = kt.TeamConfig(budget=kt.Budget(tokens=100))
+    await kt.run(team, kt.TeamExecutionRequest("Go.", plan=plan, config=config, run_id="r"), runtime=runtime)
+    other = kt.TaskGraph([kt.Task("new", "3"), kept, kt.Task("left", "4", depends_on=["new", "kept"])])
+    with pytest.raises(ValueError, match="changes or lacks 'kept'"):
+        journal.fork("r", before="left", new_id="wrong", plan=kt.TaskGraph([kt.Task("kept", "another")]))
+    assert [one.run_id for one in journal.runs()] == ["r"], "nothing is left of what was refused"
+    smaller = kt.TeamConfig(budget=kt.Budget(tokens=60))
+    worked.clear()
+    result = await runtime.resume(journal.fork("r", before="left", plan=other, config=smaller), team)
+    assert result.status == "completed"
+    assert worked == ["new", "left"]
+    assert result.budget is not None
+    assert (result.budget.budget.tokens, result.usage.tokens) == (60, 30)
+    assert [one.task_id for one in result.outcomes] == ["new", "kept", "left"]
+    worked.clear()
+    result = await runtime.resume(journal.fork("r", before=0, plan=kt.TaskGraph([kt.Task("alone", "5")])), team)
+    assert (worked, result.output) == (["alone"], "made alone of []")
+    journal.close()
 
 
 async def test_a_fork_after_an_event_leaves_out_what_was_recorded_after_it(tmp_path: Path) -> None:
