@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig, TeamExecutionRequest
 
+AFTER_THEIR_EVENT: Final = ("call:", "said:")
+"""Steps that are recorded after the event that tells of them; all others are recorded before theirs."""
 _OF_A_TASK: Final = re.compile(
     r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|carved|took|skipped|cancelled):\d+):([^:]*)"
 )

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
-_AFTER_THEIR_EVENT: Final = ("call:", "said:")
-"""Steps that are recorded after the event that tells of them; all others are recorded before theirs."""
 ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
 """States in which a run cannot go on."""
 
@@ -410,7 +408,7 @@ class SqliteRunJournal:
             " ON CONFLICT (run_id, key) DO UPDATE"
             " SET value = excluded.value, epoch = excluded.epoch, seq = excluded.seq"
         )
-        seq = self._number(told=key.startswith(_AFTER_THEIR_EVENT))
+        seq = self._number(told=key.startswith(forks.AFTER_THEIR_EVENT))
         body = body_here()
         place = None if body is None else body.place
         return [(sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
