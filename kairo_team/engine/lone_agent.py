@@ -32,7 +32,7 @@ from kairo_team.tools.permissions import ToolPermissions
 from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import ChatModel, GuardrailPolicy, MemberContext, ResourceConstraint
+    from kairo_team.contracts import ChatModel, GuardrailPolicy, Journal, MemberContext, ResourceConstraint
 
 _logger = logging.getLogger("kairo_team")
 
@@ -55,14 +55,18 @@ async def run_alone(
     constraints: Iterable[ResourceConstraint] = (),
     guardrails: Iterable[GuardrailPolicy] = (),
     permissions: ToolPermissions | None = None,
+    journal: Journal | None = None,
+    run_id: str | None = None,
 ) -> AgentOutput:
     """Run an agent by itself and return how it ended, with the text so far and the usage.
 
     `budget` is all it may spend (None: no limit), `output_type` what its answer must be: a type pydantic can validate,
     or a JSON Schema. `constraints` guard the work as those of a member do: a graceful exit comes back as GRACEFUL_EXIT,
     an emergency stop as HALTED, and a warning goes to the logger `kairo_team`. A halt comes back as HALTED, a
-    guardrail's refusal as BLOCKED; what a model or tool source raises is raised. Raises `PlanRefused` for an MCP server
-    of which nothing may be used.
+    guardrail's refusal as BLOCKED; what a model or tool source raises is raised. With a `journal` the work is recorded
+    under `run_id`: the same call in another process goes on with what was cut, and returns the output of what has
+    ended; work without an answer is then HALTED, and `error` says why. Raises `PlanRefused` for an MCP server of which
+    nothing may be used.
     """
     role = Role(role) if isinstance(role, str) else role
     assignment = Assignment(Task("task", task), task, {}, {}, {}) if isinstance(task, str) else task
@@ -70,6 +74,14 @@ async def run_alone(
     if problems := list(blocked_sources(getattr(agent, "tools", ()), permissions)):
         raise PlanRefused(problems)
     guards, rails = check_constraints("run_alone", constraints), check_guardrails("run_alone", guardrails)
+    if (journal is None) != (run_id is None):
+        raise ValueError("journal= and run_id= go together: the work is recorded under that id, such as 'tides-1'")
+    if journal is not None and run_id is not None:
+        from kairo_team.engine.recorded_agent import run_recorded  # which imports the runtime
+
+        given: dict[str, Any] = {"budget": budget or Budget(), "role": role, "output_type": output_type}
+        rules = {"constraints": guards, "guardrails": rails}
+        return await run_recorded(agent, assignment, journal, run_id, **given, rules=rules, permissions=permissions)
     services = _services(LoopClock(), permissions=permissions, guardrails=rails)
     governor = Governor(budget or Budget(), name=role.id, clock=services.clock)
     if guards:
