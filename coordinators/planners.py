@@ -134,9 +134,10 @@ class PlanMaker:
     async def _ask_anew(self, kept: TaskGraph, failing: Task, error: str) -> TaskGraph:
         run = self._run
         context: Mapping[str, Any] = {**run.request.context, "failed": {failing.id: error}}
-        config = replace(run.config, budget=left_of(run.governor.budget, run.governor.usage))
-        request = replace(run.request, plan=kept, context=context, config=config)
-        return await self._planner.plan(request, run.team, run.context("plan"))
+        work = run.context("plan")
+        left = await work.recorded("left", lambda: left_of(run.governor.budget, run.governor.usage))
+        request = replace(run.request, plan=kept, context=context, config=replace(run.config, budget=left))
+        return await self._planner.plan(request, run.team, work)
 
 
 def _check_plan(graph: Any, team: Team) -> None:

@@ -238,6 +238,27 @@ class Planned(Payer):
         return "no plan"
 
 
+class Frugal(Planned):
+    """A planner that says what is left of the budget."""
+
+    tells_what_is_left = True
+    config = kt.TeamConfig(budget=kt.Budget(tokens=50_000))
+
+    def coordinator(self) -> Any:
+        once = FailurePolicy(retries=0, try_others=False)
+        return ExpertTeamCoordinator(planner=_FrugalPlanner(), replan=True, failure_policy=once)
+
+
+class _FrugalPlanner(AgentPlanner):
+    def __init__(self) -> None:
+        super().__init__("m:x")
+
+    async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:
+        left = request.config.budget
+        await context.model("m:x").complete(ask(f"What can be done with {left.tokens} tokens?"))
+        return await super().plan(request, team, context)
+
+
 def _plan_of(*tasks: tuple[str, str, list[str]]) -> str:
     made = [{"id": one, "description": f"Do {one}.", "member": who, "depends_on": on} for one, who, on in tasks]
     return json.dumps({"tasks": made})

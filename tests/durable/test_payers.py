@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real_time
 
 PAYERS: list[type[Payer]] = [
     payers.Members, payers.Budgeted, payers.Guarded, payers.Streaming, payers.Nested, payers.SideBySide,
-    payers.Planned, payers.AgentPlans, payers.Judges, payers.AgentJudge, payers.Panel, payers.Cascade,
+    payers.Planned, payers.Frugal, payers.AgentPlans, payers.Judges, payers.AgentJudge, payers.Panel, payers.Cascade,
     payers.Retries, payers.Fallbacks, payers.Flaky, payers.Debate,
 ]  # fmt: skip
 CASES = [(kind, backend) for kind in PAYERS for backend in kind.backends]
