@@ -275,7 +275,8 @@ class GuardrailPolicy(Protocol):
         payload any more, arguments of tool calls included; evaluated again, the payload passes unchanged.
     C4. It may be asked about many payloads at once; its decision for one task does not depend on other tasks.
     C5. What it learns belongs to one run: `for_run` returns a policy that has seen nothing, and one without `for_run`
-        keeps nothing of what it saw.
+        keeps nothing of what it saw. In a run that was resumed it is asked again about the recorded calls of work that
+        is made again, and what it says of them is not used.
     C6. Its own failure denies: an exception, or a return value that is not a decision; the reason names the policy.
     C7. Cancellation passes through.
     C8. It is asked in its `phases` and in no others; `name`, `order` and `phases` never change.

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.budget import Usage
+from kairo_team.engine.records.replay import CutShort
+from kairo_team.tools.result import ToolResult
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records
@@ -23,9 +25,10 @@ class EarlierCalls:
     def __init__(self, run_id: str, steps: Mapping[str, object], calls: Sequence[RecordedCall] = ()) -> None:
         """Take the recorded steps of a run, its calls, and those of the runs inside it."""
         self._in_doubt = [one for one in calls if one.state == "sent"]
-        own = [one for one in calls if one.run_id == run_id]
-        self._failed = Counter((one.key, one.name) for one in own if one.state == "failed")
-        self._asked = {one.key for one in own}
+        self._steps = steps
+        self._own = [one for one in calls if one.run_id == run_id]
+        self._failed = Counter((one.key, one.name) for one in self._own if one.state == "failed")
+        self._asked = {one.key for one in self._own}
         self._unused: dict[str, set[str]] = defaultdict(set)
         """By step: keys of recorded answers that this session has not asked for."""
         self._new: Counter[str] = Counter()
@@ -35,6 +38,13 @@ class EarlierCalls:
                 self._asked.add(key)
             elif key.startswith("call:"):
                 self._unused[key.removeprefix("call:").rsplit(":", 2)[0]].add(key)
+
+    def tools_of_ended_work(self) -> Iterator[tuple[str, bool]]:
+        """Yield which tools were called in work that is not made again, in order, and whether each call succeeded."""
+        for call in self._own:
+            result = self._steps.get(call.key)
+            if isinstance(result, ToolResult) and not isinstance(self._steps.get(call.step), CutShort | None):
+                yield call.name, not result.is_error
 
     def failures(self, key: str, name: str) -> int:
         """Return how many tries of a call at one model, or of a tool, the provider answered with an error."""

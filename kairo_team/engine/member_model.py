@@ -86,6 +86,8 @@ class MemberModel:
         journal, constraints = context.services.journal, context.constraints
         key = context.call_key(request, self.name)
         recorded: Any = journal.get(key, None)
+        if recorded is not None and self._guardrails is not None:
+            await self._repeat(self._guardrails, request, recorded)
         if isinstance(recorded, GuardrailDenied):
             await self._refuse(recorded)
         if recorded is not None:
@@ -117,6 +119,17 @@ class MemberModel:
         if constraints is not None:
             await constraints.end_turn(turn, response)
         return response
+
+    async def _repeat(self, chain: GuardrailChain, request: ModelRequest, recorded: Any) -> None:
+        """Let guardrails learn again from a call that is recorded."""
+        context = self._context
+        payloads: list[tuple[GuardrailPhase, GuardrailPayload]] = [
+            (GuardrailPhase.PRE_MODEL, ModelInput(request.messages, request.settings))
+        ]
+        if not isinstance(recorded, GuardrailDenied):
+            payloads.append((GuardrailPhase.POST_MODEL, ModelOutput(recorded)))
+        for phase, payload in payloads:
+            await chain.remember(GuardrailContext(phase, context.member, self.name, payload, context.metadata))
 
     async def _record(self, key: str, answer: ModelResponse | None, value: object) -> None:
         """Record what came of a call; where that outlives the process, return once it is on disk."""

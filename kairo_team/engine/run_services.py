@@ -194,6 +194,8 @@ class RunServices:
         """The circuit breakers of the run's tools."""
         if self._breakers is None:
             self._breakers = CircuitBreakers((self.permissions or ToolPermissions()).breaker, self.clock)
+            for tool, succeeded in () if self.earlier_calls is None else self.earlier_calls.tools_of_ended_work():
+                self._breakers.repeat(tool, succeeded=succeeded)
         return self._breakers
 
     @property

@@ -113,6 +113,12 @@ class GuardrailChain:
                 context = replace(context, payload=decision.payload)
         return GuardrailOutcome(context.payload, trail)
 
+    async def remember(self, context: GuardrailContext) -> None:
+        """Show what an earlier session of the run decided on to the policies with a `for_run`: they learn from it."""
+        for seat in self._seats[context.phase]:
+            if hasattr(seat.policy, "for_run"):
+                await _ask(seat.policy, context)
+
     def __iter__(self) -> Iterator[GuardrailPolicy]:
         return iter(self.policies)
 

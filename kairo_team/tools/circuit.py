@@ -47,6 +47,11 @@ class CircuitBreakers:
             circuit = self._circuits[tool] = _Circuit()
         circuit.end(ticket, succeeded, self.setting, self._clock)
 
+    def repeat(self, tool: str, *, succeeded: bool) -> None:
+        """Take note of a call that an earlier session of the run made; its pause begins now."""
+        circuit = self._circuits.get(tool)
+        self.end(tool, _CLOSED if circuit is None else circuit.period, succeeded)
+
 
 _CLOSED: Final[int] = 0
 

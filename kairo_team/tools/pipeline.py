@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -159,6 +160,7 @@ class ToolPipeline:
             return await self._call(tool, arguments, "")
         key, recorded = self._recall(tool.name, arguments)
         if recorded is not None:
+            await self._repeat(tool, arguments, recorded)
             return recorded
         self._record(key, None)
         result = await self._call(tool, arguments, key)
@@ -168,6 +170,17 @@ class ToolPipeline:
             else:
                 await self._calls.record(key, result, result)
         return result
+
+    async def _repeat(self, tool: Tool, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
+        """Let the breaker and the guardrails learn again from a call that is recorded."""
+        self.breakers.repeat(tool.name, succeeded=not result.is_error)
+        if self._guardrails is None:
+            return
+        with suppress(CallRefusedError):
+            call = ToolInput(tool.name, seen_arguments(check_arguments(tool, arguments)))
+            await self._guardrails.remember(self._context_of(tool, GuardrailPhase.PRE_TOOL, call))
+        answer = ToolOutput(tool.name, result.text)
+        await self._guardrails.remember(self._context_of(tool, GuardrailPhase.POST_TOOL, answer))
 
     async def _call(self, tool: Tool, arguments: Mapping[str, Any] | str, key: str) -> ToolResult:
         ticket = self.breakers.admit(tool.name)
@@ -367,14 +380,16 @@ class ToolPipeline:
         chain = self._guardrails if tool.server is None else self._chain_with_mcp()
         if chain is None or not chain.covers(phase):
             return None
-        about = {"server": tool.server, "tool": tool.server_tool or tool.name, "side_effect": tool.side_effect}
-        context = GuardrailContext(phase, self._member, tool.name, payload(), {**self._metadata, **about})
-        outcome = await chain.evaluate(context)
+        outcome = await chain.evaluate(self._context_of(tool, phase, payload()))
         if self._on_decision is not None:
             for ruling in outcome.trail:
                 if ruling.decision.action is not GuardrailAction.ALLOW:
                     self._on_decision(phase, tool.name, ruling)
         return outcome
+
+    def _context_of(self, tool: Tool, phase: GuardrailPhase, payload: GuardrailPayload) -> GuardrailContext:
+        about = {"server": tool.server, "tool": tool.server_tool or tool.name, "side_effect": tool.side_effect}
+        return GuardrailContext(phase, self._member, tool.name, payload, {**self._metadata, **about})
 
     def _chain_with_mcp(self) -> GuardrailChain:
         if self._with_mcp is None:

@@ -6,6 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +25,7 @@ from kairo_team.evaluators import (
     checks,
 )
 from kairo_team.governance import GuardrailContext, GuardrailDecision, GuardrailPhase
+from kairo_team.governance.policies import ToolLoop
 from kairo_team.models.fallback import Fallback
 from kairo_team.testing import FunctionModel
 from tests.evaluators.judge_rig import Judging
@@ -180,6 +182,40 @@ class Budgeted(Members):
             calls = [kt.ToolCall(f"c{notes}{one}", "note", {"text": f"{one} {len(said)}"}) for one in "ab"]
             return kt.ModelResponse("", tool_calls=calls, usage=kt.Usage(len(said), 7, Decimal("0.01")))
         return f"answer {len(said)}"
+
+
+class Broken(Members):
+    """A tool that always fails, and is left alone after its third failure."""
+
+    def tool(self) -> Any:
+        @kt.tool(side_effect="read")
+        def note(text: str) -> str:
+            """Write a note."""
+            self.used.append(text)
+            raise OSError("no paper")
+
+        return note
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        notes = sum(one.role == "tool" for one in request.messages)
+        if request.tools and notes < 5:
+            return kt.ModelResponse("", tool_calls=[kt.ToolCall(f"c{notes}", "note", {"text": f"{len(said)}"})])
+        return f"answer {len(said)}"
+
+
+class Looping(Broken):
+    """A tool that is called with the same arguments, until a guardrail denies it."""
+
+    tool = Payer.tool
+
+    def team(self) -> kt.Team:
+        return replace(super().team(), guardrails=(ToolLoop(2, 3),))
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        reply = super().reply(name, request, said)
+        if isinstance(reply, str):
+            return reply
+        return replace(reply, tool_calls=[replace(one, arguments={"text": "same"}) for one in reply.tool_calls])
 
 
 class Guarded(Payer):

@@ -13,9 +13,9 @@ from tests.durable.payers import Payer
 pytestmark = pytest.mark.real_time
 
 PAYERS: list[type[Payer]] = [
-    payers.Members, payers.Budgeted, payers.Guarded, payers.Streaming, payers.Nested, payers.SideBySide,
-    payers.Planned, payers.Frugal, payers.AgentPlans, payers.Judges, payers.AgentJudge, payers.Panel, payers.Cascade,
-    payers.Retries, payers.Fallbacks, payers.Flaky, payers.Debate,
+    payers.Members, payers.Budgeted, payers.Guarded, payers.Broken, payers.Looping, payers.Streaming, payers.Nested,
+    payers.SideBySide, payers.Planned, payers.Frugal, payers.AgentPlans, payers.Judges, payers.AgentJudge,
+    payers.Panel, payers.Cascade, payers.Retries, payers.Fallbacks, payers.Flaky, payers.Debate,
 ]  # fmt: skip
 CASES = [(kind, backend) for kind in PAYERS for backend in kind.backends]
 IDS = [f"{kind.__name__}-{backend}" for kind, backend in CASES]
