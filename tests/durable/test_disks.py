@@ -151,11 +151,9 @@ import sys
 import anyio
 import kairo_team as kt
 from kairo_team.testing import FunctionModel
-from tests.durable.desk import stop_between_commits
 
 async def work(assignment, context):
     if assignment.task.id == "t1":
-        await anyio.to_thread.run_sync(journal.runs)  # returns once all is written
         print("stop me", flush=True)
         await anyio.to_thread.run_sync(sys.stdin.readline)
     return (await context.model("m:x").complete(kt.ModelRequest([kt.Message.user(assignment.task.id)]))).text
@@ -166,12 +164,11 @@ def answer(request):
 
 async def main():
     plan = kt.TaskGraph([kt.Task(f"t{n}", "Do it.", depends_on=[f"t{n - 1}"] if n else []) for n in range(4)])
-    runtime = kt.Runtime(journal=journal, models={"m:x": FunctionModel(answer)})
+    runtime = kt.Runtime(journal=kt.SqliteJournal(sys.argv[1]), models={"m:x": FunctionModel(answer)})
     request = kt.TeamExecutionRequest("Do it.", plan=plan, run_id="r")
     result = await kt.run(kt.Team("desk", [kt.Member("clerk", work)]), request, runtime=runtime)
     print(result.status.value, result.error, flush=True)
 
-journal = kt.SqliteJournal(sys.argv[1])
 anyio.run(main)
 """
 

@@ -72,9 +72,9 @@ class ForgetsTheEpoch(Right):
     """A process that was only asleep goes on recording after it was taken over."""
 
     class Session(Session):
-        def lose(self, problem: str, *, tell: bool = True) -> None:
+        def lose(self, problem: str, *, interrupted: bool = False) -> None:
             if not problem.startswith("another"):
-                super().lose(problem, tell=tell)
+                super().lose(problem, interrupted=interrupted)
 
 
 @mutant(clause="C8")
@@ -96,10 +96,10 @@ class TrustsItsOwnProcess(Right):
     """It looks whether the process has the run, and not which of its sessions."""
 
     class Session(Session):
-        def lose(self, problem: str, *, tell: bool = True) -> None:
+        def lose(self, problem: str, *, interrupted: bool = False) -> None:
             self.taken = True
             if not problem.startswith("another"):
-                super().lose(problem, tell=tell)
+                super().lose(problem, interrupted=interrupted)
 
         def _write(self, *changes: Callable[[Any], object]) -> None:
             if self._journal.storage.run(self._run_id).owner is self._journal:
@@ -116,10 +116,10 @@ class ForgetsTheRunsInside(Right):
     """After a take-over the runs inside the run go on in the process that had it."""
 
     class Session(Session):
-        def lose(self, problem: str, *, tell: bool = True) -> None:
+        def lose(self, problem: str, *, interrupted: bool = False) -> None:
             inside = self._journal.storage.run(self._run_id).place is not None
             if not (inside and problem.startswith("another")):
-                super().lose(problem, tell=tell)
+                super().lose(problem, interrupted=interrupted)
 
 
 @mutant(clause="C8")
@@ -127,8 +127,9 @@ class TellsNobody(Right):
     """Who has lost a run finds out with its next call, in an hour."""
 
     class Session(Session):
-        def lose(self, problem: str, *, tell: bool = True) -> None:
-            super().lose(problem, tell=False)
+        def lose(self, problem: str, *, interrupted: bool = False) -> None:
+            self._on_lost = None
+            super().lose(problem, interrupted=interrupted)
 
 
 @mutant(clause="C9")
