@@ -211,3 +211,41 @@ def ended_by(path: Path) -> set[str]:
         for key, carved in steps.items()
         if isinstance(carved, Carved) and f"outcome:{key.split(':')[2]}" in steps
     }
+
+
+@pytest.mark.real_time
+async def test_shares_that_no_longer_fit_a_smaller_budget_are_made_anew(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def answer(request: kt.ModelRequest) -> str:
+        asked.append(request.messages[-1].text)
+        return f"answer {len(asked)}"
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        return (await context.model("m:x").complete(_ask("work"))).text
+
+    def team() -> kt.Team:
+        return kt.Team("team", [kt.Member("clerk", work)], evaluators={"judge": Judge("m:x"), "boss": Boss()})
+
+    tasks = [kt.Task("one", "1", evaluator="judge"), kt.Task("two", "2", evaluator="boss", depends_on=["one"])]
+    config = kt.TeamConfig(budget=kt.Budget(tokens=20_000))
+    request = kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(tasks), config=config, run_id=RUN)
+    journal = kt.SqliteJournal(tmp_path / "runs.db")
+    runtime = kt.Runtime(models={"m:x": FunctionModel(answer)}, journal=journal, gate=kt.DeferGate())
+    first = await kt.run(team(), request, runtime=runtime)
+    assert first.status == "suspended"
+    runtime.answer(runtime.pending(RUN)[0].id, kt.HumanDecision.approve())
+    result = await runtime.resume(RUN, team(), budget=kt.Budget(tokens=200))
+    journal.close()
+    assert result.status == "completed", result.warnings
+    assert result.budget is not None
+    guarantees = {node.name: node.guarantee.tokens for node in result.budget.children}
+    assert guarantees["evaluate"] == 40, "a fifth of what there is now"
+    assert result.usage.tokens == first.usage.tokens
+
+
+class Boss:
+    """Leaves everything to a person."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "ask")
