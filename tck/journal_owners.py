@@ -164,6 +164,7 @@ class OwnerTests(JournalStage):
             run = (await store.taken())["r"]
             assert run.steps == {"plan:1": "a plan", "plan:2": "another plan"}, f"recorded is {run.steps}"
             assert [one.state for one in run.calls] == ["sent", "sent"], f"recorded are {run.calls}"
+            check_same("`interrupted`", session.interrupted, False)
             check_same("the questions, with their answers", list(run.questions), [])
 
     @clause("C8")
