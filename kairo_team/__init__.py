@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         VerdictOutcome,
     )
     from kairo_team.views.json_lines import JsonLines
+    from kairo_team.views.telemetry import OpenTelemetry
 
 __all__ = [
     "Agent",
@@ -95,6 +96,7 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "ModelRetry",
+    "OpenTelemetry",
     "PlanCheck",
     "Planner",
     "PlannerFailureMode",
@@ -166,6 +168,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "tools.tool": "tool",
         "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
         "views.json_lines": "JsonLines",
+        "views.telemetry": "OpenTelemetry",
     }
     """Where the names live. Each is imported when it is first used, so that `import kairo_team` is quick."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version})

@@ -6,7 +6,7 @@ The library calls nothing beyond these; our own agents, coordinators and evaluat
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from kairo_team._util.plugin_shapes import check_instance, check_method
@@ -34,7 +34,23 @@ Made: TypeAlias = "AgentOutput | Artifact | str"
 """What an agent returns."""
 Subscriber = Callable[["Event"], Awaitable[None] | None]
 """Called with every event of a run, in order. A plain function is called at once and must be quick; an async one has
-its own bounded buffer. A subscriber that raises is removed and reported."""
+its own bounded buffer. A subscriber that raises is removed and reported.
+
+One that has a method `around` is a `Surrounding` too."""
+
+
+@runtime_checkable
+class Surrounding(Protocol):
+    """What a subscriber may also be: something around the work of a run, such as the span that is current in it."""
+
+    def around(self, event: Event) -> AbstractContextManager[object]:
+        """Return what is entered in the work's own task before it begins, and left when it ends.
+
+        `event` is the one the work begins with, delivered before: `TeamStarted` or `TeamResumed`, `AttemptStarted`,
+        `EvaluationStarted`, `ModelStarted`, `ToolStarted`. It can neither swallow nor replace what the work raises; one
+        that raises itself is reported and stands around nothing more.
+        """
+        ...
 
 
 @runtime_checkable

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.budget_split import BudgetSplit
     from kairo_team.engine.dispatcher import Dispatcher
     from kairo_team.engine.enforced_end import CallSupervisor
+    from kairo_team.engine.event_bus import Around
     from kairo_team.engine.planning import RunPlan
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.run_services import RunServices
@@ -94,6 +95,7 @@ class AttemptRunner:
         self._team = scope.team
         self._services = services
         self._emit = scope.emit
+        self._begin = scope.begin
         self._dispatcher = dispatcher
         self._steering = steering
         self._budgets = budgets
@@ -121,7 +123,7 @@ class AttemptRunner:
         task_run.move(GENERATING)
         task_run.attempts += 1
         task_run.open_attempt = (number, self._timeouts.clock() if task_run.attempts > 1 else None)
-        self._emit(events.AttemptStarted, task.id, member, number)
+        around = self._begin(events.AttemptStarted, task.id, member, number)
         if attempt is not MISSING:
             attempt = await self._take_recorded(task_run, key, attempt)
         if attempt is MISSING:
@@ -129,7 +131,7 @@ class AttemptRunner:
                 if task_run.interrupted is None and task_run.leased != member:
                     await self._wait_for_lease(task_run, member)
                 if task_run.interrupted is None:
-                    attempt = await self._run(task_run, key, number, artifact_number, previous, findings)
+                    attempt = await self._run(task_run, key, number, artifact_number, previous, findings, around)
                     if task_run.before is not None:
                         attempt = attempt._replace(usage=task_run.before + attempt.usage)
                 else:
@@ -164,13 +166,14 @@ class AttemptRunner:
         artifact_number: int,
         previous: Artifact | None,
         findings: Sequence[Finding],
+        around: Around,
     ) -> Coroutine[Any, Any, Attempt]:
         task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.governor
         assert governor is not None
         seen = self._directives_in_prompt(task_run, key) if self._steering.directives else 0
         assignment = self._assignment(task_run, artifact_number, previous, findings, seen)
         task_run.context = context = self._context(task_run, worker, governor, key)
-        context.directives_seen = seen
+        context.directives_seen, context.around = seen, around
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
@@ -270,7 +273,7 @@ class AttemptRunner:
         task, records = task_run.task, task_run.records
         task_run.move(TaskState.EVALUATING)
         began = self._timeouts.clock()
-        self._emit(events.EvaluationStarted, task.id, task_run.member, attempt.number)
+        around = self._begin(events.EvaluationStarted, task.id, task_run.member, attempt.number)
         key = records.key("review", task.id, attempt.number)
         verdict: Any = records.recall(key)
         if verdict is MISSING or isinstance(verdict, CutShort):
@@ -281,7 +284,8 @@ class AttemptRunner:
             if account is not None and isinstance(verdict, CutShort):
                 self._earlier.book(account, verdict.usage)
             try:
-                verdict = await self._judge(task_run, attempt, evaluator, prior, work, account)
+                with around:
+                    verdict = await self._judge(task_run, attempt, evaluator, prior, work, account)
             except Exception:
                 raise
             except BaseException:
@@ -408,7 +412,7 @@ async def run_attempt(
     try:
         if not worker.own_loop:
             governor.pre_step()
-        with governor.scope() as scope:
+        with context.around, governor.scope() as scope:
             began = clock()
             context.scope = scope
             if constraints is None:

@@ -72,7 +72,7 @@ class BudgetSplit:
         self,
         root: Governor,
         policy: BudgetPolicy,
-        emit: Callable[..., None],
+        emit: Callable[..., object],
         earlier: EarlierSessions,
         journal: Records,
     ) -> None:

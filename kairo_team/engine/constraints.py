@@ -36,7 +36,7 @@ class RunConstraints:
         clock: Callable[[], float],
         shared: Sequence[ResourceConstraint],
         own: Mapping[str, Sequence[ResourceConstraint]],
-        emit: Callable[..., None],
+        emit: Callable[..., object],
         kill: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
@@ -62,7 +62,7 @@ class RunConstraints:
         return [partial(self._watch, position) for position in self._of_all.watched]
 
     def for_attempt(
-        self, member: str | None, task_id: str | None, governor: Governor, tool_calls: int, emit: Callable[..., None]
+        self, member: str | None, task_id: str | None, governor: Governor, tool_calls: int, emit: Callable[..., object]
     ) -> AttemptConstraints | None:
         """Return the constraints of an attempt; None for work of no member and for a member without constraints.
 
@@ -128,7 +128,7 @@ class AttemptConstraints:
         task_id: str | None,
         governor: Governor,
         tool_calls: int,
-        emit: Callable[..., None],
+        emit: Callable[..., object],
     ) -> None:
         self.refusal: ConstraintExit | None = None
         """Set once a model call, or the attempt itself, was refused."""

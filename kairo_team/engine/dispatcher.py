@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig
 
-Emit = Callable[..., None]
+Emit = Callable[..., object]
 Bound = Mapping[str, tuple[str, ...]]
 """The members that may do each task, by task id."""
 T = TypeVar("T")

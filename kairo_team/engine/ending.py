@@ -236,7 +236,7 @@ def _led_on(entry: Entry) -> bool:
     return False
 
 
-def skip_unbound(graph: TaskGraph | None, emit: Callable[..., None]) -> list[TaskRun]:
+def skip_unbound(graph: TaskGraph | None, emit: Callable[..., object]) -> list[TaskRun]:
     """Skip every task of a plan, if there is one, that was never bound."""
     task_runs = [TaskRun(Entry(task, index, ()), NO_STEPS) for index, task in enumerate(graph.tasks if graph else ())]
     for task_run in task_runs:

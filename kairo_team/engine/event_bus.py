@@ -6,18 +6,19 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from time import monotonic
+from types import TracebackType
 from typing import Any, Final, cast
 
 import anyio
 
 from kairo_team._util.frozen import maker
-from kairo_team.contracts import Subscriber
+from kairo_team.contracts import Subscriber, Surrounding
 from kairo_team.events import Content, Event, Lagged, WorkEvent
 from kairo_team.plugin_calls import failure_of, plain_failure_of
 
@@ -37,6 +38,11 @@ _MAKERS: Final[dict[type[Event], Callable[..., Event]]] = {}
 
 _COMMON: Final = len(fields(Event))
 """Fields that every event has."""
+
+Around = AbstractContextManager[object]
+"""What is entered before some work, in its own task, and left after it."""
+
+NOTHING_AROUND: Final[Around] = nullcontext()
 
 _logger = logging.getLogger("kairo_team")
 
@@ -129,6 +135,37 @@ class _Mailbox:
         await self._subscriber(self.buffer.popleft())
 
 
+class _AroundWork:
+    """What the subscribers put around one piece of work; none of it can change what the work raises."""
+
+    __slots__ = ("_bus", "_entered", "_event")
+
+    def __init__(self, bus: Bus, event: Event) -> None:
+        self._bus = bus
+        self._event = event
+        self._entered: list[tuple[Surrounding, Around]] = []
+
+    def __enter__(self) -> None:
+        for one in self._bus.surroundings:
+            try:
+                manager = one.around(self._event)
+                manager.__enter__()
+            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+                self._bus.drop_surrounding(one, raised)
+            else:
+                self._entered.append((one, manager))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one, manager in reversed(self._entered):
+            try:
+                manager.__exit__(kind, error, trace)
+            except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
+                if raised is not error:
+                    self._bus.drop_surrounding(one, raised)
+
+
 class EventLog:
     """The events of a run from some number on, kept for watchers who come later."""
 
@@ -209,6 +246,9 @@ class Bus:
         plain = [cast("Listener", subscriber) for subscriber in subscribers if not _is_async(subscriber)]
         logs = [log.put] if log is not None else []
         self._listeners: list[Listener] = [*logs, *(mailbox.put for mailbox in self._mailboxes), *plain]
+        several = cast("Sequence[object]", subscribers)
+        self.surroundings: tuple[Surrounding, ...] = tuple(one for one in several if isinstance(one, Surrounding))
+        """Subscribers that stand around the run's work."""
         self._waiting: deque[Event] = deque()
         """Events not yet delivered: more than one when a listener emits while it gets one."""
         self._delivering = False
@@ -224,23 +264,28 @@ class Bus:
         """Whether anybody listens: without that an event's content need not be made."""
         return bool(self._listeners)
 
-    def emit(self, kind: type[Event], *own: Any) -> None:
-        """Give an event its number and deliver it before returning; nothing follows once the bus is closed."""
+    def begin(self, kind: type[Event], *own: Any) -> Around:
+        """Emit the event that some work begins with, and return what the subscribers put around that work."""
+        event = self.emit(kind, *own)
+        return NOTHING_AROUND if event is None or not self.surroundings else _AroundWork(self, event)
+
+    def emit(self, kind: type[Event], *own: Any) -> Event | None:
+        """Give an event its number, deliver it and return it; nothing follows once the bus is closed."""
         if self.closed or (self.ended_before and own and issubclass(kind, WorkEvent) and own[0] in self.ended_before):
-            return
+            return None
         self.seq += 1
         if not self._listeners:
-            return
+            return None
         tick = monotonic()
         if tick - self._tick > _MILLISECOND:
             self._tick, self._at = tick, datetime.now(UTC)
         waiting = self._waiting
         make = _MAKERS.get(kind) or _maker(kind)
-        event = make(self.run_id, self.seq, self._at, own)
+        made = event = make(self.run_id, self.seq, self._at, own)
         if self._delivering or waiting:  # an emit from inside a subscriber waits its turn, so order holds
             waiting.append(event)
             if self._delivering:
-                return
+                return made
             event = waiting.popleft()
         self._delivering = True
         try:
@@ -251,7 +296,7 @@ class Bus:
                     except BaseException as raised:  # noqa: BLE001 - whatever it raises, the run goes on
                         self._drop(listener, raised)
                 if not waiting:
-                    return
+                    return made
                 event = waiting.popleft()
         finally:
             self._delivering = False
@@ -277,6 +322,16 @@ class Bus:
             raise raised
         self._listeners = [other for other in self._listeners if other is not listener]
         _logger.error("subscriber %r raised and gets no more events", listener, exc_info=error)
+
+    def drop_surrounding(self, one: Surrounding, raised: BaseException) -> None:
+        """Let a subscriber that raised stand around nothing more; raise again what is not its own failure."""
+        error = plain_failure_of(raised)
+        if error is None:
+            raise raised
+        if one not in self.surroundings:
+            return
+        self.surroundings = tuple(other for other in self.surroundings if other is not one)
+        _logger.error("subscriber %r raised and stands around no more work", one, exc_info=error)
 
     @asynccontextmanager
     async def pumping(self, grace: float) -> AsyncGenerator[None]:

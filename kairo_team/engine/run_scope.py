@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Records, RunJournal
+    from kairo_team.engine.event_bus import Around
     from kairo_team.engine.records.replay import EarlyEnd
     from kairo_team.governance.governor import Governor
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
@@ -29,5 +30,7 @@ class RunScope:
     """When the run began, by its clock."""
     early_end: EarlyEnd | None
     """What ended the recorded run before all its tasks had ended."""
-    emit: Callable[..., None]
+    emit: Callable[..., object]
     """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
+    begin: Callable[..., Around]
+    """Emits the event that some work begins with; returns what the subscribers put around that work."""

@@ -18,6 +18,7 @@ from pydantic_core import to_jsonable_python
 from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
 from kairo_team.engine.earlier_calls import Divergences
+from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
 from kairo_team.events import CallsDiverged, Content
@@ -32,7 +33,7 @@ from kairo_team.tools.sources import Connections
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
-    from kairo_team.engine.event_bus import Bus
+    from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.questions import Questions
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
@@ -43,15 +44,15 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanRequest
     from kairo_team.prompts import Prompts
 
-Emit = Callable[..., None]
+Emit = Callable[..., object]
 
 
 class RunServices:
     """Models, prices, prompts, tools and guardrails of one run, and the way to its bus from any thread."""
 
     __slots__ = (
-        "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed", "clock",
-        "constraints", "content", "divergences", "earlier_calls", "journal", "kept", "models", "nest",
+        "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
+        "clock", "constraints", "content", "divergences", "earlier_calls", "journal", "kept", "models", "nest",
         "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices", "prompts", "questions", "rules",
         "run_id", "secrets", "start_soon", "steering", "tracebacks", "withheld",
     )  # fmt: skip
@@ -66,6 +67,7 @@ class RunServices:
         journal: Records,
         clock: Callable[[], float],
         emit: Emit,
+        begin: Callable[..., Around] | None = None,
         rules: CallRules = RULES,
         permissions: ToolPermissions | None = None,
         secrets: Sequence[str] = (),
@@ -119,6 +121,7 @@ class RunServices:
         self.earlier_calls: EarlierCalls | None = None
         """The calls of earlier sessions; None where this is the first."""
         self._emit = emit
+        self._begin = begin
         self._policies = (() if outer_attempt is None else outer_attempt.policies, guardrails, guardrails_of or {})
         self._chains: tuple[GuardrailChain | None, Mapping[str, GuardrailChain]] | None = None
         self._breakers: CircuitBreakers | None = None
@@ -131,6 +134,10 @@ class RunServices:
     def emit(self, *event: Any) -> None:
         """Emit an event, from the run's event loop or from a worker thread."""
         self.call(self._emit, *event)
+
+    def begin(self, *event: Any) -> Around:
+        """Emit, in the run's event loop, what some work begins with; return what the subscribers put around it."""
+        return NOTHING_AROUND if self._begin is None else self._begin(*event)
 
     def report_content(
         self, of: str, call: str, attempt: int, body: object, *, task_id: str | None, member: str | None
@@ -250,6 +257,7 @@ def open_services(
         kept=scope.kept,
         clock=scope.clock,
         emit=scope.emit,
+        begin=scope.begin,
         rules=runtime.call_rules,
         permissions=team.permissions,
         secrets=runtime.secrets,

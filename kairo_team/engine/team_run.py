@@ -49,7 +49,7 @@ from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import HumanGate, Records, RunJournal
-    from kairo_team.engine.event_bus import Bus
+    from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.run_handle import Run
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.verdicts import Finding
@@ -98,7 +98,7 @@ class TeamRun:
         self.bus = handle.open_bus(runtime.subscribers)
         content = self._be_kept(runtime.content)
         self._masker = runtime.masker if runtime.secrets else None
-        self.emit: Callable[..., None] = self.bus.emit if self._masker is None else self._emit_masked
+        self.emit: Callable[..., object] = self.bus.emit if self._masker is None else self._emit_masked
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
         self._scope = scope = RunScope(
             request,
@@ -111,6 +111,7 @@ class TeamRun:
             self.clock.read(),
             early_end,
             self.emit,
+            self.bus.begin if self._masker is None else self._begin_masked,
         )
         self._handle = handle
         self._earlier = EarlierSessions(self.governor, earlier)
@@ -186,7 +187,7 @@ class TeamRun:
             async with run.bus.pumping(min(run.config.cancel_grace, runtime.grace)):
                 try:
                     with run._ending.watching():
-                        run._begin()
+                        around = run._begin()
                         async with (
                             interruptible(run.governor),
                             background(run._supervisor.watch, *run._services.watches) as run._services.start_soon,
@@ -194,7 +195,7 @@ class TeamRun:
                         ):
                             run._group, run._pool = group, TaskPool(group, run._run_body)
                             # the task group would take a stray cancellation for its own
-                            with run._services.tracebacks.here(), AWAITED_CALL:
+                            with around, run._services.tracebacks.here(), AWAITED_CALL:
                                 yield run
                             await checkpoint_if_cancelled()  # a halt in the block may have hidden it
                 finally:
@@ -224,11 +225,11 @@ class TeamRun:
         self.bus.keep(taker)
         return everybody
 
-    def _begin(self) -> None:
+    def _begin(self) -> Around:
         resumed = self._history[0] == RunState.SUSPENDED
         self._move(RunState.PLANNING)
         first = events.TeamResumed if resumed else events.TeamStarted
-        self.emit(first, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
+        return self._scope.begin(first, self.team.name, self.request.goal, tuple(m.id for m in self.team.members))
 
     def _finish(self) -> None:
         """End every task, decide the status and emit it. Nothing is awaited, so nothing happens in between."""
@@ -275,6 +276,9 @@ class TeamRun:
 
     def _emit_masked(self, kind: type[events.Event], *own: Any) -> None:
         self.bus.emit(kind, *(own if self._masker is None else self._masker.value(own)))
+
+    def _begin_masked(self, kind: type[events.Event], *own: Any) -> Around:
+        return self.bus.begin(kind, *(own if self._masker is None else self._masker.value(own)))
 
     def _suspension(self, result: TeamResult) -> Suspension:
         """Return what the run goes on from."""

@@ -15,6 +15,7 @@ from anyio import sleep_forever
 from kairo_team._util.frozen import FrozenDict, freeze_json, plain_text
 from kairo_team.budget import Usage, difference
 from kairo_team.engine.constraints import ConstrainedModel
+from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.member_model import MemberModel
 from kairo_team.errors import JournalError, known
 from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ModelStarted, ToolCalled, ToolStarted
@@ -22,7 +23,7 @@ from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.messages import ModelRequest
 from kairo_team.models.call_keys import call_key
-from kairo_team.models.governed_model import GovernedModel
+from kairo_team.models.governed_model import GovernedModel, StartedTry
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, adapter
 from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline
 from kairo_team.tools.sources import as_source
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import CallLog, ChatModel, GovernedChatModel, GuardrailPolicy, RunJournal, ToolSource
     from kairo_team.engine.constraints import AskedModel
+    from kairo_team.engine.event_bus import Around
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
     from kairo_team.errors import GuardrailDenied
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
-    from kairo_team.models.governed_model import CallOutcome, ReportEnd
+    from kairo_team.models.governed_model import CallOutcome
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult
@@ -132,9 +134,9 @@ class WorkContext:
     """One piece of work (an attempt, a plan, a review) and what it may use; fulfils `contracts.MemberContext`."""
 
     __slots__ = (
-        "_brought", "_calls", "_pipeline", "_tries", "_uses", "calls", "constraints", "denied", "directives_seen",
-        "foreign", "governor", "interrupted", "kept", "member", "output_type", "raised", "role", "scope", "services",
-        "spent_before", "step", "task_id", "turns",
+        "_brought", "_calls", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
+        "directives_seen", "foreign", "governor", "interrupted", "kept", "member", "output_type", "raised",
+        "role", "scope", "services", "spent_before", "step", "task_id", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -178,6 +180,8 @@ class WorkContext:
         self._brought: dict[str, Tool] | None = None
         self.scope: GovernorScope | None = None
         """What the work runs in, once it does."""
+        self.around: Around = NOTHING_AROUND
+        """What the subscribers put around it."""
         self.interrupted: str | HumanRequest | None = None
         """What ended the work from outside."""
         self.constraints = (
@@ -426,13 +430,13 @@ class WorkContext:
             reasons[0],
         )
 
-    def _report_model(self, model: str, held: int) -> ReportEnd:
-        """Emit that a try of a model call is sent; return what emits its end."""
+    def _report_model(self, model: str, held: int) -> StartedTry:
+        """Emit that a try of a model call is sent; return what emits its end, and what goes around it."""
         services, key = self.services, call_key()
         self._tries = self._tries or Counter()
         self._tries[key] += 1
         about = (key, self._tries[key], self.metadata["purpose"], self._attempt)
-        services.emit(ModelStarted, self.task_id, self.member, model, *about, held)
+        around = services.begin(ModelStarted, self.task_id, self.member, model, *about, held)
         began = services.clock()
 
         def end(outcome: CallOutcome, usage: Usage) -> None:
@@ -440,10 +444,11 @@ class WorkContext:
             services.emit(ModelCalled, self.task_id, self.member, model, outcome, held, usage, *about, duration)
             services.warn_of_budget()
 
-        return end
+        return StartedTry(end, around)
 
-    def _report_tool_start(self, tool: Tool, key: str) -> None:
-        self.services.emit(ToolStarted, self.task_id, self.member, tool.name, key, self._attempt, tool.side_effect)
+    def _report_tool_start(self, tool: Tool, key: str) -> Around:
+        about = (tool.name, key, self._attempt, tool.side_effect)
+        return self.services.begin(ToolStarted, self.task_id, self.member, *about)
 
     def _report_tool(
         self, tool: str, outcome: str, refused_by: str | None, reason: str | None, key: str, duration: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -38,8 +39,18 @@ _PER_REQUEST: Final = 32
 CallOutcome = Literal["ok", "error", "unknown"]
 ReportEnd = Callable[[CallOutcome, Usage], object]
 """Called after a try of a call: its outcome, and what is charged for it."""
-ReportStart = Callable[[str, int], ReportEnd]
-"""Called before a try of a call is sent, with the model's name and the tokens held; returns what reports its end."""
+
+
+class StartedTry(NamedTuple):
+    """A try of a call that was reported."""
+
+    report_end: ReportEnd
+    around: AbstractContextManager[object]
+    """Entered in the call's own task while it is made."""
+
+
+ReportStart = Callable[[str, int], StartedTry]
+"""Called before a try of a call is sent, with the model's name and the tokens held."""
 ReportOvershoot = Callable[[str, Usage, Usage], None]
 """Called after a call that used more than was held for it: model name, what was held, what was used."""
 OnText = Callable[[str], object]
@@ -207,9 +218,10 @@ class GovernedModel:
     ) -> tuple[_Sent, ModelResponse]:
         """Record the call and make it; return it with the reply."""
         number = await self._record_intent(model, hold)
-        sent = _Sent(number, self._report(model.name, hold.tokens))
+        started = self._report(model.name, hold.tokens)
+        sent = _Sent(number, started.report_end)
         try:
-            with sending(None if self._calls is None else self._calls.idempotency_key(number)):
+            with started.around, sending(None if self._calls is None else self._calls.idempotency_key(number)):
                 if sender is not None:
                     return sent, await sender.stream(model, request)
                 return sent, _checked(model, await model.complete(request))

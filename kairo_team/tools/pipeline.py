@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["GovernedTool", "OnCall", "OnDecision", "ToolPipeline", "ToolResult", "Toolbox"]
 
 Outcome = Literal["ok", "error", "refused"]
-OnStart = Callable[["Tool", str], object]
-"""Called before a tool runs: the tool, and what names the call in its run."""
+OnStart = Callable[["Tool", str], AbstractContextManager[object]]
+"""Called before a tool runs, with it and what names the call in its run; what it returns is entered around the call."""
 OnCall = Callable[[str, Outcome, str | None, str | None, str, float], object]
 """Called after every call: the tool's name, its outcome, what refused it, why, the call's name, and its seconds."""
 OnContent = Callable[[str, str, object], object]
@@ -60,6 +60,7 @@ Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | Non
 MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
 
+_NOTHING_AROUND: Final = nullcontext()
 _OPEN: Final = ToolPermissions()
 _ONE_CALL: Final = Usage(tool_calls=1)
 
@@ -73,6 +74,8 @@ class _Made(NamedTuple):
     """What names it in its run."""
     at: float
     """When it was made, by the event loop's clock."""
+    around: AbstractContextManager[object]
+    """Entered in the call's own task while it is made."""
 
 
 class ToolPipeline:
@@ -210,11 +213,10 @@ class ToolPipeline:
         number = 0
         if self._calls is not None:
             number = await self._calls.sent("tool", tool.name, _ONE_CALL, tool.side_effect, key)
-        if self._on_start is not None:
-            self._on_start(tool, key)
+        around = _NOTHING_AROUND if self._on_start is None else self._on_start(tool, key)
         if self._on_content is not None:
             self._on_content("arguments", key, arguments)
-        return _Made(number, key, anyio.current_time())
+        return _Made(number, key, anyio.current_time(), around)
 
     async def _check_doubt(self, tool: Tool, seen: Mapping[str, Any], key: str) -> None:
         """Raise where a call that changes something was made before and nobody saw its end, unless a person agrees."""
@@ -320,7 +322,8 @@ class ToolPipeline:
     async def _execute(self, tool: Tool, arguments: Mapping[str, Any], made: _Made) -> ToolResult:
         """Run the tool; its exception becomes an error result, unless it ends the attempt."""
         try:
-            return _result_of(await _run(tool, arguments))
+            with made.around:
+                return _result_of(await _run(tool, arguments))
         except BaseException as raised:
             error = failure_of(raised)
             if error is None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
-from kairo_team.models.governed_model import ReportEnd, ReportStart
+from kairo_team.models.governed_model import ReportStart, StartedTry
 
 
 def at_end(report: Callable[..., Any]) -> ReportStart:
     """Return what calls `report(model, outcome, held, usage)` at the end of each try."""
 
-    def start(model: str, held: int) -> ReportEnd:
-        return lambda outcome, usage: report(model, outcome, held, usage)
+    def start(model: str, held: int) -> StartedTry:
+        return StartedTry(lambda outcome, usage: report(model, outcome, held, usage), nullcontext())
 
     return start
 

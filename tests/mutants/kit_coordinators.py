@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.budget import HaltReason
+from kairo_team.engine.task_run import RunState
 from kairo_team.events import Event
 from tests.mutants.honest import Arming, Honest, HonestTCK, Telling
 from tests.mutants.kit_mutant import registry_of
@@ -165,10 +167,9 @@ class RemembersWhatFailed(Honest):
 
 
 class _Late(kt.TeamRun):
-    def _begin(self) -> None:
-        tell, self.emit = self.emit, lambda *event: None
-        super()._begin()
-        self.emit = tell
+    def _begin(self) -> AbstractContextManager[object]:
+        self._move(RunState.PLANNING)
+        return nullcontext()
 
     async def plan(self, make: Any) -> kt.TaskGraph:
         def made() -> Any:

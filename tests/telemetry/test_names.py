@@ -1,0 +1,54 @@
+"""The names are those of the installed conventions."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed: it is in the test group")
+
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry.semconv.attributes import error_attributes, exception_attributes
+
+from kairo_team.views import telemetry_names as names
+
+KNOWN = {
+    value
+    for module in (gen_ai_attributes, gen_ai_metrics, error_attributes, exception_attributes)
+    for name, value in vars(module).items()
+    if name.isupper() and isinstance(value, str)
+}
+OURS = {name: value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+NO_CONSTANT = {"EVALUATION_RESULT", "EXCEPTION"}
+"""Names of events: the package has constants for attributes and metrics alone."""
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_every_name_is_the_conventions_or_kairos(name: str) -> None:
+    value = OURS[name]
+    if value.startswith("kairo."):
+        assert not any(known == value for known in KNOWN)
+    elif "." in value and name not in NO_CONSTANT:
+        assert value in KNOWN
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_operations_and_providers_are_the_conventions() -> None:
+    operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
+    assert {names.INVOKE_WORKFLOW, names.INVOKE_AGENT, names.CHAT, names.EXECUTE_TOOL} <= operations
+    providers = {one.value for one in gen_ai_attributes.GenAiProviderNameValues}
+    assert set(names._PROVIDERS.values()) <= providers
+
+
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        ("openai:gpt-5-mini", ("openai", "gpt-5-mini")),
+        ("google-gla:gemini-3", ("gcp.gemini", "gemini-3")),
+        ("local:smollm2", ("local", "smollm2")),
+        ("a:b:c", ("a", "b:c")),
+        ("bare", ("bare", "bare")),
+    ],
+)
+def test_a_models_name_is_taken_apart(model: str, known: tuple[str, str]) -> None:
+    assert names.provider_and_model(model) == known
