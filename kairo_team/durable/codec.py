@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
     kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]  # the class of anything
     if kind is str:
         return value if value.isascii() or _is_whole(value) else {_TAG: "text", _VALUE: _bytes(value)}
-    if kind in _AS_THEY_ARE:
+    if kind in _AS_THEY_ARE or (kind is int and -_LONG < value < _LONG):
         return value
     write = _WRITERS.get(kind)
     if write is None:
@@ -137,10 +137,11 @@ def _writer_of(kind: type[Any]) -> Callable[[Any], Any]:
 def _enum_writer(kind: type[Enum], name: str) -> Callable[[Any], Any]:
     """Return the function that writes members of an enum by name, and combined flags by their number."""
 
+    members = dict[str, object](kind.__members__)
+
     def write(value: Any) -> Any:
         word: Any = value.name
-        member: object = kind.__members__.get(word)
-        if member is value:
+        if members.get(word) is value:
             return {_TAG: name, _VALUE: word}
         if issubclass(kind, Flag):
             return {_TAG: name, _VALUE: value.value}
@@ -283,10 +284,6 @@ def _set(value: Iterable[Any]) -> list[Any]:
     return sorted(_items(value), key=json.dumps)
 
 
-def _integer(value: int) -> Any:
-    return value if -_LONG < value < _LONG else {_TAG: "int", _VALUE: hex(value)}
-
-
 def _moment(value: Any) -> Any:
     """Write a date with a time, or a time: as ISO text where that says all, else with its fold and its zone.
 
@@ -327,7 +324,7 @@ def _bytes(text: str) -> str:
 _AS_THEY_ARE: Final = frozenset({type(None), bool, float})
 
 _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
-    int: _integer,
+    int: _tagged("int", hex),
     list: _items,
     dict: _mapping,
     tuple: _tagged("tuple", _items),

@@ -236,9 +236,11 @@ class Database:
 
     def last_event(self, session: Writing) -> int:
         """Return the number of the last event of a session, or of the outermost one around it."""
-        around = (one for one in self._sessions if one.run_id == session.parent)
-        outer = None if session.parent is None else next(around, None)
-        return session.progress()[1] if outer is None else self.last_event(outer)
+        if session.parent is not None:
+            for one in self._sessions:
+                if one.run_id == session.parent:
+                    return self.last_event(one)
+        return session.progress()[1]
 
     def put(self, session: Writing, statements: Sequence[Statement], *, sync: bool = False) -> None:
         """Have statements written soon, after all that was given before."""

@@ -216,7 +216,7 @@ class TeamRun:
             with suppress(RuntimeError):  # the event loop is gone, and the run with it
                 post(lambda: self.stop_unrecorded(error))
 
-        taker = self._kept.serve(lambda: (self.governor.usage.seconds, self.bus.seq), self.cancel, lose)
+        taker = self._kept.serve(lambda: (self.governor.elapsed, self.bus.seq), self.cancel, lose)
         if taker is None:
             return everybody
         if content == "journal":
