@@ -136,7 +136,6 @@ def _writer_of(kind: type[Any]) -> Callable[[Any], Any]:
 
 def _enum_writer(kind: type[Enum], name: str) -> Callable[[Any], Any]:
     """Return the function that writes members of an enum by name, and combined flags by their number."""
-
     members = dict[str, object](kind.__members__)
 
     def write(value: Any) -> Any:
