@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from kairo_team.views.json_lines import JsonLines
     from kairo_team.views.telemetry import OpenTelemetry
+    from kairo_team.web_console.console import console
 
 __all__ = [
     "Agent",
@@ -128,6 +129,7 @@ __all__ = [
     "VerdictOutcome",
     "__version__",
     "check",
+    "console",
     "events",
     "run",
     "run_sync",
@@ -169,6 +171,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",
         "views.json_lines": "JsonLines",
         "views.telemetry": "OpenTelemetry",
+        "web_console.console": "console",
     }
     """Where the names live. Each is imported when it is first used, so that `import kairo_team` is quick."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, made={"__version__": _version})

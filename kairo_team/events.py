@@ -511,6 +511,8 @@ class HumanDecided(WorkEvent):
     question_id: str
     action: Literal["approve", "revise", "reject", "defer", "silent"]
     feedback: str
+    by: str = ""
+    """Who decided, where that is known."""
 
 
 EVENT_TYPES: dict[str, type[Event]] = {

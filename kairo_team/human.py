@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
@@ -67,6 +67,8 @@ class HumanDecision:
     action: HumanAction
     feedback: str = ""
     """What is to change, or why not; a member or planner reads it."""
+    by: str = field(default="", compare=False)
+    """Who decided, where that is known; two decisions that differ in it alone are equal."""
 
     def __post_init__(self) -> None:
         if self.action == "revise" and not self.feedback.strip():

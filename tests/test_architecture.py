@@ -24,7 +24,7 @@ FLOORS = [
     ["agents", "durable"],
     ["evaluators", "coordinators"],
     ["api"],
-    ["views", "cli", "testing"],
+    ["views", "web_console", "cli", "testing"],
     ["tck"],
     ["", "examples"],
 ]
@@ -65,10 +65,11 @@ MODULES = {
     "evaluators/calibration": "calibrated calibration certificates confidence_bounds judge_report labelled thresholds",
     "coordinators": "agent_planner expert_team failure_policy planners reviewers task_dispatch task_work",
     "api": "",
-    "views": """graph_chart graph_layout graph_mermaid graph_svg json_lines live plain progress risk_svg run_story
-        telemetry telemetry_metrics telemetry_names text""",
-    "cli": """app budget_table budgets desk document exits graph interrupts job journal_commands journals judge
-        judge_inputs judge_report loading options refusal report run_record run_table sources streams""",
+    "views": """graph_chart graph_layout graph_mermaid graph_svg json_lines live plain progress risk_svg run_record
+        run_story telemetry telemetry_metrics telemetry_names text""",
+    "web_console": "access app console open_questions pages run_view serving",
+    "cli": """app budget_table budgets console_command desk document exits graph interrupts job journal_commands
+        journals judge judge_inputs judge_report loading options refusal report run_table sources streams""",
     "testing": "clocks record_replay recorder scripted",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""

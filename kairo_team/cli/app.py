@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team.cli.console_command import console_app
 from kairo_team.cli.desk import Desk
 from kairo_team.cli.exits import QuietEnd
 from kairo_team.cli.graph import check_place
@@ -52,6 +53,7 @@ app = typer.Typer(
 
 app.add_typer(judge_app, name="judge")
 app.add_typer(journal_app)
+app.add_typer(console_app)
 
 
 @app.callback(invoke_without_command=True)

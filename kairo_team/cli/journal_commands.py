@@ -14,7 +14,6 @@ from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import command, find_question, find_run, go_on_commands, opened, quoted
 from kairo_team.cli.options import EXIT_CODES, BudgetOption, EventsOption, JournalOption, JsonOption, RunArgument
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.cli.run_record import read_record
 from kairo_team.cli.run_table import (
     record_document,
     runs_document,
@@ -28,6 +27,7 @@ from kairo_team.cli.streams import silence
 from kairo_team.durable.journal import ENDED
 from kairo_team.errors import RunExists, known
 from kairo_team.human import HumanDecision
+from kairo_team.views.run_record import read_record
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.budget import Usage
-    from kairo_team.cli.run_record import CallSum, RunRecord, TaskStanding
     from kairo_team.cli.streams import Screen
     from kairo_team.recorded import RecordedCall, RecordedRun
+    from kairo_team.views.run_record import CallSum, RunRecord, TaskStanding
 
 INTERRUPTED: Final = "interrupted"
 """The state of a run that can go on, whose process is gone."""

@@ -14,8 +14,8 @@ from kairo_team.cli.job import GoOn, Job
 from kairo_team.cli.journals import command, made, quoted
 from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.cli.run_record import recorded_request
 from kairo_team.errors import KairoError
+from kairo_team.views.run_record import recorded_request
 
 if TYPE_CHECKING:
     from kairo_team.durable.journal import SqliteJournal

@@ -9,6 +9,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -221,10 +222,11 @@ class SqliteJournal:
                 raise NoQuestion(question_id, [one["id"] for one in open_ids])
             given = None if row["decision"] is None else cast("HumanDecision", decode(row["decision"]))
             if given is not None and given != decision:
-                raise Misuse(f"the question {question_id!r} was answered already: {given.action}")
+                who = f" by {given.by}" if given.by else ""
+                raise Misuse(f"the question {question_id!r} was answered already{who}: {given.action}")
             connection.execute(
                 "UPDATE question SET decision = ?, answered_by = ?, answered_at = ? WHERE id = ? AND decision IS NULL",
-                (encode(decision), by, time.time(), question_id),
+                (encode(replace(decision, by=by or decision.by)), by, time.time(), question_id),
             )
 
     def ask(self, question: HumanRequest) -> None:

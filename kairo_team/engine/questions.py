@@ -115,7 +115,7 @@ class Questions:
             self._journal.put(key, Decided(question.digest, decision))
             if self._kept is not None:
                 self._kept.close_question(question.id)
-        answer = ("silent", "") if decision is None else (decision.action, decision.feedback)
+        answer = ("silent", "", "") if decision is None else (decision.action, decision.feedback, decision.by)
         self._emit(HumanDecided, question.task_id, question.member, question.id, *answer)
         return decision
 

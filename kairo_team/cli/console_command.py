@@ -1,0 +1,74 @@
+"""`kairo console`: recorded runs in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kairo_team.cli.journals import opened
+from kairo_team.cli.options import JournalOption
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.errors import Misuse
+from kairo_team.web_console.console import console as make_console
+
+if TYPE_CHECKING:
+    from kairo_team.web_console.serving import ConsoleServer
+
+console_app = typer.Typer(rich_markup_mode=None)
+
+
+@console_app.command(epilog="Exit codes: 0 ended by Ctrl-C, 2 usage error.")
+def console(
+    *,
+    journal: JournalOption = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address it binds to.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = 0,
+    person: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Who answers; a browser may give another name.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of that certificate.")] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy in front of it serves HTTPS; needs --name.")
+    ] = False,
+    name: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="What browsers call it; may be repeated.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="KAIRO_CONSOLE_TOKEN", hidden=True, help="Set by the environment alone."),
+    ] = None,
+) -> int:
+    """Show recorded runs in a browser, live, and answer their questions there. Prints the link that lets you in."""
+    with opened(journal) as book:
+        try:
+            made = make_console(
+                book,
+                host=host,
+                port=port,
+                token=token,
+                person=person,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                behind_proxy=behind_proxy,
+                names=tuple(name or ()),
+            )
+            made.start()
+        except (Misuse, ValueError, OSError) as error:
+            raise Refusal(explain(error)) from error
+        _serve(made)
+    return 0
+
+
+def _serve(made: ConsoleServer) -> None:
+    """Print the link, and serve until Ctrl-C."""
+    try:
+        print(f"The console is open at {made.link}", flush=True)
+        print("Whoever has this link can answer questions and end runs. Ctrl-C ends the console.", flush=True)
+        made.wait()
+    except KeyboardInterrupt:
+        return
+    finally:
+        made.close()

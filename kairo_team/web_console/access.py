@@ -1,0 +1,167 @@
+"""Who may use the console: a secret token, a strict cookie, known host names, and headers that forbid scripts."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+LEAST_TOKEN: Final = 16
+"""Fewest characters of a token that is given."""
+FAILURES: Final = 10
+"""So many wrong tokens of one address in `WINDOW` seconds; then the address is refused until some of them are older."""
+WINDOW: Final = 60.0
+_ADDRESSES: Final = 10_000
+"""Most addresses whose failures are remembered."""
+MAX_BODY: Final = 64_000
+"""Most bytes of a form."""
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@/\[\]]+)(?::\d+)?")
+
+HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""On every response. Without `same-origin` a form's `Origin` would be missing."""
+
+
+class Access:
+    """The secrets of one console, and what was tried against them."""
+
+    def __init__(
+        self,
+        hosts: Iterable[str],
+        *,
+        token: str | None = None,
+        secure: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`hosts` are the names a browser may know it by; with `secure` its cookies are sent over HTTPS alone.
+
+        Raises `ValueError` for a `token` of fewer than 16 characters; None makes one.
+        """
+        if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
+            raise ValueError(f"the console's token needs at least {LEAST_TOKEN} characters of printable ASCII")
+        self.token = token or secrets.token_urlsafe(32)
+        self.hosts = frozenset(host.lower() for host in hosts)
+        self.secure = secure
+        self.cookie = f"kairo-{self._derived('name')[:8]}"
+        """The cookie's name: consoles on several ports of one machine share the browser's cookies."""
+        self.session = self._derived("session")
+        self.form_key = self._derived("form")
+        """What every form that changes something has to send."""
+        self._clock = clock
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def _derived(self, purpose: str) -> str:
+        return hmac.new(self.token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
+
+    def set_cookie(self, response: Response) -> None:
+        """Give the browser its session, which no script can read and no other site can use."""
+        response.set_cookie(self.cookie, self.session, httponly=True, samesite="strict", secure=self.secure)
+
+    def refusal(self, request: Request) -> Response | None:
+        """Return why a request is refused; None admits it."""
+        hosts = request.headers.getlist("host")
+        if len(hosts) != 1 or _name(hosts[0]) not in self.hosts:
+            names = ", ".join(sorted(self.hosts))
+            return PlainTextResponse(f"This console is called {names}: open it by one of these names.\n", 421)
+        if request.method not in ("GET", "HEAD") and not _is_own_page(request, hosts[0]):
+            return PlainTextResponse("Only a page of this console may change something.\n", 403)
+        return None if request.url.path.startswith("/static/") else self._refuse_stranger(request)
+
+    def _refuse_stranger(self, request: Request) -> Response | None:
+        given = request.cookies.get(self.cookie, "")
+        if _same(given, self.session):
+            return None
+        address = request.client.host if request.client else ""
+        if self._is_limited(address):
+            text = "Too many wrong tokens came from your address. Wait a minute.\n"
+            return PlainTextResponse(text, 429, {"retry-after": str(int(WINDOW))})
+        token = request.query_params.get("token", "") if request.url.path == "/" else ""
+        if _same(token, self.token):
+            return None
+        if given or token:
+            self._note_failure(address)
+        return PlainTextResponse("Open the link that the console printed when it started: it has the token.\n", 401)
+
+    def _is_limited(self, address: str) -> bool:
+        failures = self._failures.get(address, deque())
+        while failures and failures[0] <= self._clock() - WINDOW:
+            failures.popleft()
+        return len(failures) >= FAILURES
+
+    def _note_failure(self, address: str) -> None:
+        self._failures.setdefault(address, deque(maxlen=FAILURES)).append(self._clock())
+        self._failures.move_to_end(address)
+        if len(self._failures) > _ADDRESSES:
+            self._failures.popitem(last=False)
+
+    def is_entry(self, request: Request) -> bool:
+        """Return whether a request brings the token of the printed link."""
+        return _same(request.query_params.get("token", ""), self.token)
+
+    def is_own_form(self, fields: Mapping[str, str]) -> bool:
+        """Return whether a form was made by this console."""
+        return _same(fields.get("form_key", ""), self.form_key)
+
+
+class Guarded:
+    """Answers in the place of the console what is refused, and sets the headers of every response."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await (self._access.refusal(Request(scope)) or self._app)(scope, receive, send_guarded)
+
+
+def _same(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
+
+
+def _name(host: str) -> str:
+    """Return the name in a `Host` header, without the port; "" for what is none."""
+    found = _HOST.fullmatch(host)
+    return found[1].lower() if found else ""
+
+
+def _is_own_page(request: Request, host: str) -> bool:
+    """Return whether a browser says that a page of this host made the request; programs say nothing."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    return all(urlsplit(origin).netloc == host for origin in request.headers.getlist("origin"))

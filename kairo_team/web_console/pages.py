@@ -1,0 +1,308 @@
+"""The console's pages, and what their forms do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from urllib.parse import parse_qsl, quote
+
+import anyio
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+
+from kairo_team._util.threads import run_in_thread
+from kairo_team.budget import Budget
+from kairo_team.durable.journal import ENDED
+from kairo_team.errors import NoQuestion
+from kairo_team.human import HumanDecision
+from kairo_team.views.run_record import read_record
+from kairo_team.web_console.access import MAX_BODY, Access
+from kairo_team.web_console.open_questions import open_questions
+from kairo_team.web_console.run_view import RunView
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.recorded import RecordedRun
+    from kairo_team.views.run_record import RunRecord
+
+STATES: Final = ("running", "suspended", "interrupted", *ENDED)
+_NAME: Final = "kairo-person"
+"""The cookie with the name of who uses this browser."""
+_MOST_NAME: Final = 80
+_MOST_RUNS: Final = 200
+_MOST_TASKS: Final = 200
+_YEAR: Final = 365 * 86_400
+_LOOK: Final = 0.5
+"""Seconds between two looks into the journal for a page that is open."""
+_THOROUGH: Final = 10
+"""After so many looks everything is read, also where nothing seems to have changed."""
+_PING: Final = 30
+"""After so many looks without news a comment is sent: it finds out whether the browser is still there."""
+_FIRST: Final = ("running", "in review", "between attempts", "suspended", "failed", "cancelled", "waits")
+"""Which tasks are shown of many: those in these states first."""
+
+
+class Limit(NamedTuple):
+    """One limit of a run's budget."""
+
+    name: str
+    used: float
+    limit: float
+    held: float
+
+
+class Pages:
+    """Answers the console's requests from a journal."""
+
+    def __init__(self, journal: SqliteJournal, access: Access, templates: Environment, person: str) -> None:
+        """`person` is who acts where a browser gave no name."""
+        self._journal = journal
+        self._access = access
+        self._templates = templates
+        self._person = person
+
+    # ------------------------------------------------------------------ pages
+
+    def runs(self, request: Request) -> Response:
+        """Show the recorded runs; the link that was printed begins a session."""
+        if "token" in request.query_params:
+            return self._enter(request)
+        query, state = request.query_params.get("q", "").strip(), request.query_params.get("state", "")
+        found = self._find(query, state)
+        shown: dict[str, Any] = {
+            "runs": found[:_MOST_RUNS],
+            "more": len(found) - _MOST_RUNS,
+            "q": query,
+            "state": state,
+        }
+        return self._page(request, "runs.html", states=STATES, **shown)
+
+    def _enter(self, request: Request) -> Response:
+        """Set the cookie with a page that leads on: a redirect from another site's link would not send it."""
+        if not self._access.is_entry(request):
+            return RedirectResponse("/", 303)
+        response = HTMLResponse(self._templates.get_template("enter.html").render())
+        self._access.set_cookie(response)
+        return response
+
+    def _find(self, query: str, state: str) -> list[RecordedRun]:
+        found = self._journal.runs(state=state if state in STATES else None)
+        words = query.lower().split()
+        return [run for run in found if all(word in f"{run.run_id} {run.team} {run.goal}".lower() for word in words)]
+
+    def questions(self, request: Request) -> Response:
+        """Show the questions that wait for a person."""
+        done = request.query_params.get("done", "")
+        parts = self._parts(request, "question_parts.html", {"questions": open_questions(self._journal)})
+        return self._page(request, "questions.html", parts=parts, done=done)
+
+    def run(self, request: Request) -> Response:
+        """Show one run."""
+        run_id = request.query_params.get("id", "")
+        shown = RunPage(self._journal, run_id).read()
+        parts = self._parts(request, "run_parts.html", shown)
+        return self._page(request, "run.html", run=shown["run"], parts=parts, done=request.query_params.get("done", ""))
+
+    def subject(self, request: Request) -> Response:
+        """Return all of what a question is about, as a file."""
+        name = request.query_params.get("question", "")
+        for question in self._journal.pending():
+            if question.id == name:
+                text = question.subject.encode("utf-8", "replace")
+                headers = {"content-disposition": 'attachment; filename="subject.txt"'}
+                return PlainTextResponse(text, headers=headers)
+        raise NoQuestion(name, [one.id for one in self._journal.pending()])
+
+    # ------------------------------------------------------------------ live
+
+    def run_stream(self, request: Request) -> Response:
+        """Send the parts of a run's page that have changed, as they change."""
+        run_id = request.query_params.get("id", "")
+        page = RunPage(self._journal, run_id)
+        self._journal.show(run_id)
+
+        def render() -> dict[str, str]:
+            return self._parts(request, "run_parts.html", page.read())
+
+        return self._streamed(request, partial(_changes_of, self._journal, run_id), render)
+
+    def questions_stream(self, request: Request) -> Response:
+        """Send the queue when it has changed."""
+
+        def render() -> dict[str, str]:
+            return self._parts(request, "question_parts.html", {"questions": open_questions(self._journal)})
+
+        return self._streamed(request, partial(_changes_of, self._journal, None), render)
+
+    def _streamed(
+        self, request: Request, look: Callable[[], object], render: Callable[[], dict[str, str]]
+    ) -> StreamingResponse:
+        last = request.headers.get("last-event-id", "")
+        return StreamingResponse(_messages(last, look, render), media_type="text/event-stream")
+
+    def _parts(self, request: Request, template: str, values: Mapping[str, Any]) -> dict[str, str]:
+        """Render the parts of a page, which are the blocks of a template, by name."""
+        found = self._templates.get_template(template)
+        context = found.new_context({**self._common(request), **values})
+        return {name: Markup("").join(map(Markup, block(context))) for name, block in found.blocks.items()}
+
+    # ------------------------------------------------------------------ actions
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a question."""
+        given = await self._form(request)
+        question, action, text = given.get("question", ""), given.get("action", ""), given.get("text", "").strip()
+        decision = HumanDecision(cast("Any", action), text)
+        await run_in_thread(partial(self._journal.answer, question, decision, by=self._who(request)))
+        return _back(given, question)
+
+    async def cancel(self, request: Request) -> Response:
+        """End a run for good."""
+        given = await self._form(request)
+        run_id, why = given.get("run", ""), given.get("text", "").strip()
+        reason = f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
+        await run_in_thread(partial(self._journal.cancel, run_id, reason))
+        return _back(given, "cancelled")
+
+    async def name(self, request: Request) -> Response:
+        """Keep the name of who uses this browser: it is recorded with what they do."""
+        given = await self._form(request)
+        response = RedirectResponse(_own_path(given.get("back", "")), 303)
+        name = quote(" ".join(given.get("name", "").split())[:_MOST_NAME])
+        secure = self._access.secure
+        response.set_cookie(_NAME, name, _YEAR, httponly=True, samesite="strict", secure=secure)
+        return response
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        """Return the fields of a form of this console."""
+        body = b""
+        async with aclosing(request.stream()) as parts:
+            async for part in parts:
+                body += part
+                if len(body) > MAX_BODY:
+                    raise HTTPException(413, f"A form may have {MAX_BODY:,} bytes.")
+        given = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+        if not self._access.is_own_form(given):
+            raise HTTPException(403, "This form is of an earlier session of the console: open the page again.")
+        return given
+
+    # ------------------------------------------------------------------ what pages share
+
+    def _who(self, request: Request) -> str:
+        return self._common(request)["person"] or "somebody"
+
+    def _common(self, request: Request) -> dict[str, Any]:
+        given = dict(parse_qsl(f"name={request.cookies.get(_NAME, '')}")).get("name", "")[:_MOST_NAME]
+        path, run_id = request.url.path, request.query_params.get("id", "")
+        return {
+            "person": given or self._person,
+            "form_key": self._access.form_key,
+            "here": f"/run?id={quote(run_id)}" if path.startswith("/run") else path.removesuffix("/stream"),
+            "journal": self._journal.path.name,
+            "waiting": self._number_open(),
+        }
+
+    def _number_open(self) -> int:
+        with self._journal.database.reading() as connection:
+            return int(connection.execute("SELECT count(*) FROM question WHERE decision IS NULL").fetchone()[0])
+
+    def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        text = self._templates.get_template(template).render({**self._common(request), **values})
+        return HTMLResponse(text.encode("utf-8", "replace"), status)
+
+    def refuse(self, request: Request, error: Exception) -> Response:
+        """Show why something was not done."""
+        status = (
+            error.status_code if isinstance(error, HTTPException) else 404 if isinstance(error, LookupError) else 409
+        )
+        sentence = error.detail if isinstance(error, HTTPException) else str(error)
+        return self._page(request, "refused.html", status, sentence=sentence)
+
+
+class RunPage:
+    """What a run's page shows, read anew each time; events that were taken are not read again."""
+
+    def __init__(self, journal: SqliteJournal, run_id: str) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._view = RunView()
+
+    def read(self) -> dict[str, Any]:
+        """Return the values of the template; raises `RunNotFound`."""
+        record = read_record(self._journal, self._journal.show(self._run_id))
+        self._view.take(self._journal.events_after(self._run_id, self._view.seq))
+        tasks = list(self._view.tasks.values())
+        more = len(tasks) - _MOST_TASKS
+        if more > 0:
+            tasks.sort(key=lambda one: _FIRST.index(one.state) if one.state in _FIRST else len(_FIRST))
+        return {
+            "run": record.run,
+            "record": record,
+            "view": self._view,
+            "tasks": tasks[:_MOST_TASKS],
+            "more": more,
+            "limits": _limits(record, self._view),
+            "questions": open_questions(self._journal, self._run_id),
+            "ended": record.run.state in ENDED,
+        }
+
+
+def _limits(record: RunRecord, view: RunView) -> list[Limit]:
+    """Return the limits that the run has, with what is spent of them."""
+    found: list[Limit] = []
+    for field in fields(Budget):
+        limit = getattr(record.budget, field.name)
+        if limit is not None:
+            used = record.run.seconds if field.name == "seconds" else getattr(record.run.usage, field.name)
+            held = view.held if field.name == "tokens" and record.run.state == "running" else 0
+            found.append(Limit(field.name.replace("_", " "), float(used), float(limit), held))
+    return found
+
+
+def _changes_of(journal: SqliteJournal, run_id: str | None) -> object:
+    """Return something cheap to read that differs when a run, or the questions of all, have changed."""
+    with journal.database.reading() as connection:
+        asked = connection.execute("SELECT id, decision IS NULL FROM question").fetchall()
+        sql = "SELECT state, seq, epoch, cancelled FROM run WHERE run_id = ?"
+        run = connection.execute(sql, (run_id,)).fetchone()
+        last = connection.execute("SELECT max(last) FROM event WHERE run_id = ?", (run_id,)).fetchone()
+    return [tuple(row) for row in asked], run and tuple(run), tuple(last)
+
+
+async def _messages(last: str, look: Callable[[], object], render: Callable[[], dict[str, str]]) -> AsyncIterator[str]:
+    """Send the parts of a page whenever they differ from those that the browser has, which `last` names."""
+    seen: object = None
+    silent = 0
+    for number in range(1 << 62):
+        found = await run_in_thread(look)
+        if found != seen or number % _THOROUGH == 0:
+            seen, parts = found, await run_in_thread(render)
+            body = json.dumps(parts)
+            name = hashlib.sha256(body.encode()).hexdigest()[:16]
+            if name != last:
+                last, silent = name, 0
+                yield f"retry: 1000\nid: {name}\ndata: {body}\n\n"
+        silent += 1
+        if silent >= _PING:
+            silent = 0
+            yield ": nothing new\n\n"
+        await anyio.sleep(_LOOK)
+
+
+def _own_path(path: str) -> str:
+    """Return a path of this console; the first page for anything else."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
+
+
+def _back(given: Mapping[str, str], done: str) -> Response:
+    path = _own_path(given.get("back", ""))
+    return RedirectResponse(f"{path}{'&' if '?' in path else '?'}done={quote(done)}", 303)

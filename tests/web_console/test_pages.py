@@ -1,0 +1,208 @@
+"""What the console shows, and what its forms do: over HTTP, without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="the console needs the extra console")
+pytest.importorskip("httpx", reason="the tests of the console need httpx")
+
+import kairo_team as kt
+from kairo_team import events
+from kairo_team.web_console import pages
+from tests.web_console.running import HOSTILE, Browser, begin, go_on, words
+
+pytestmark = pytest.mark.real_time
+QUESTION = "run-1:human:1:letter:2:review"
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+def journal(book: Path) -> Iterator[kt.SqliteJournal]:
+    made = kt.SqliteJournal(book)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def browser(journal: kt.SqliteJournal) -> AsyncIterator[Browser]:
+    async with Browser(journal) as made:
+        yield made
+
+
+async def test_runs_are_listed_and_searched(browser: Browser, book: Path) -> None:
+    assert "No run is recorded yet" in await browser.read("/")
+    await begin(book, "run-1", "Write a letter.")
+    await begin(book, "run-2", "Plan a feast.")
+    listed = words(await browser.read("/"))
+    assert re.search("run-2 suspended office Plan a feast.*run-1 suspended office Write a letter", listed)
+    assert "run-1" not in await browser.read("/", q="FEAST office")
+    assert "run-1" in await browser.read("/", state="suspended")
+    assert "No run fits" in await browser.read("/", state="completed")
+
+
+async def test_a_question_is_shown_with_all_that_helps_to_answer_it(browser: Browser, book: Path) -> None:
+    await begin(book)
+    shown = words(await browser.read("/questions"))
+    for part in (
+        "Is the work of &#39;clerk&#39; on &#39;letter&#39; good enough?",
+        "review, task letter , by clerk , attempt 2, run run-1 , asked 20",
+        "blocking : too cold",
+        "wanted: warm",
+        "Dear all, be welcome.",
+        "removed: 2 + added: be welcome.",
+        "Approve it is accepted without a PASS: the run is DEGRADED",
+        "Revise &#39;clerk&#39; makes another version from your words",
+        "Without an answer: the task fails",
+    ):
+        assert part in shown
+
+
+async def test_a_run_is_shown(browser: Browser, book: Path) -> None:
+    await begin(book)
+    page = await browser.read("/run", id="run-1")
+    shown = words(page)
+    assert "suspended team office" in shown
+    assert "Tokens 4 of 9,000 spent" in shown
+    assert "1 suspended, 1 waits" in shown
+    assert "send after letter waits" in shown
+    assert "test:provider model 2 0 4 0" in shown
+    assert page.count("<rect") == 2, "a bar for each attempt"
+    assert "Open questions" in shown
+
+
+@pytest.mark.parametrize("path", ["/", "/questions", "/run?id=run-1"])
+async def test_hostile_text_is_shown_as_text(browser: Browser, book: Path, path: str) -> None:
+    await begin(book, goal=HOSTILE)
+    page = await browser.read(path)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&lt;svg onload=alert(2)&gt;" in page
+    assert "<script>alert" not in page
+    assert "<svg onload" not in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    for field in ("q", "state", "done"):
+        page = await browser.read("/", **{field: '"><script>alert(3)</script>'})
+        assert "<script>alert" not in page
+
+
+@pytest.mark.parametrize("action", ["approve", "reject"])
+async def test_an_answer_holds_and_is_recorded_with_who_gave_it_and_when(
+    browser: Browser, book: Path, journal: kt.SqliteJournal, action: str
+) -> None:
+    await begin(book)
+    await browser.send("/name", name="  Grace \u00d6 ", back="/questions")
+    sent = await browser.send("/questions/answer", question=QUESTION, action=action, text="so be it", back="/questions")
+    assert sent.status_code == 303
+    assert sent.headers["location"].startswith("/questions?done=")
+    assert "No question is open" in await browser.read("/questions")
+    result = await go_on(book)
+    assert result.status is (kt.TeamStatus.DEGRADED if action == "approve" else kt.TeamStatus.FAILED)
+    [decided] = [one for one in journal.events_after("run-1") if isinstance(one, events.HumanDecided)][1:]
+    assert (decided.action, decided.feedback, decided.by) == (action, "so be it", "Grace \u00d6")
+    shown = words(await browser.read("/run", id="run-1"))
+    assert f"{decided.at:%Y-%m-%d %H:%M:%S} UTC answer to {QUESTION} by Grace \u00d6: {action} so be it" in shown
+
+
+async def test_to_revise_takes_words(browser: Browser, book: Path) -> None:
+    await begin(book)
+    refused = await browser.send("/questions/answer", question=QUESTION, action="revise", text=" ")
+    assert refused.status_code == 409
+    assert "needs feedback in words" in refused.text
+    assert "letter" in await browser.read("/questions"), "it is still open"
+    sent = await browser.send("/questions/answer", question=QUESTION, action="revise", text="shorter")
+    assert sent.status_code == 303
+    result = await go_on(book)
+    assert result.status is kt.TeamStatus.SUSPENDED, "another version was made, and is asked about"
+    assert "attempt 3" in await browser.read("/questions")
+
+
+async def test_of_two_people_who_answer_the_first_counts(
+    browser: Browser, book: Path, journal: kt.SqliteJournal
+) -> None:
+    await begin(book)
+    await browser.send("/questions/answer", question=QUESTION, action="approve")
+    async with Browser(journal) as other:
+        late = await other.send("/questions/answer", question=QUESTION, action="reject")
+        assert late.status_code == 409
+        assert "was answered already by ada: approve" in words(late.text).replace("&#39;", "'")
+        again = await other.send("/questions/answer", question=QUESTION, action="approve")
+        assert again.status_code == 303, "the same answer twice is one"
+
+
+@pytest.mark.parametrize("action", ["defer", "", "<b>"])
+async def test_what_is_no_answer_is_refused(browser: Browser, book: Path, action: str) -> None:
+    await begin(book)
+    refused = await browser.send("/questions/answer", question=QUESTION, action=action)
+    assert refused.status_code == 409
+    assert "<b>" not in refused.text.replace("<bdi>", "")
+    assert (await browser.send("/questions/answer", question="none", action="approve")).status_code in (404, 409)
+
+
+async def test_a_run_is_cancelled_with_who_and_why(browser: Browser, book: Path, journal: kt.SqliteJournal) -> None:
+    await begin(book)
+    sent = await browser.send("/run/cancel", run="run-1", text="too late", back="/run?id=run-1")
+    assert sent.headers["location"] == "/run?id=run-1&done=cancelled"
+    assert journal.show("run-1").state == "cancelled"
+    with journal.database.reading() as connection:
+        [row] = connection.execute("SELECT cancelled FROM run")
+    assert row["cancelled"] == "cancelled by ada in the console: too late"
+    assert "Cancel this run" not in await browser.read("/run", id="run-1")
+    assert (await browser.send("/run/cancel", run="run-1")).status_code == 409
+
+
+@pytest.mark.parametrize("back", ["//evil.example", "https://evil.example", "/\\evil.example", ""])
+async def test_a_form_leads_back_to_the_console_alone(browser: Browser, book: Path, back: str) -> None:
+    await begin(book)
+    assert (await browser.send("/name", name="x", back=back)).headers["location"] == "/"
+
+
+async def test_a_run_that_is_not_there_is_not_found(browser: Browser, book: Path) -> None:
+    for path in ("/run?id=no-run", "/run/stream?id=no-run", "/questions/subject?question=none", "/run"):
+        assert (await browser.client.get(path)).status_code in (404, 409)
+
+
+async def test_a_long_artifact_is_cut_and_can_be_saved(
+    browser: Browser, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kairo_team.web_console.open_questions.MOST_SHOWN", 9)
+    await begin(book)
+    assert "more characters" in await browser.read("/questions")
+    saved = await browser.client.get("/questions/subject", params={"question": QUESTION})
+    assert saved.text == f"Dear all,\nbe welcome.\n{HOSTILE}"
+    assert saved.headers["content-type"].startswith("text/plain")
+    assert saved.headers["content-disposition"].startswith("attachment")
+
+
+# ---------------------------------------------------------------- live
+
+
+async def messages(last: str, *found: dict[str, str]) -> list[tuple[str, dict[str, str]]]:
+    """What a browser is sent while the page is rendered like this, one after the other."""
+    states = iter(found)
+    sent: list[tuple[str, dict[str, str]]] = []
+    try:
+        async for text in pages._messages(last, object, lambda: next(states)):
+            fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
+            sent.append((fields["id"], json.loads(fields["data"])))
+    except RuntimeError:  # the states are used up
+        return sent
+    raise AssertionError("it never ends by itself")
+
+
+async def test_only_what_has_changed_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_LOOK", 0)
+    one, two = {"part": "<p>1"}, {"part": "<p>2"}
+    sent = await messages("", one, one, two)
+    assert [body for _, body in sent] == [one, two]
+    [(name, _), _] = sent
+    assert await messages(name, one, one) == [], "a browser that comes back has it already"
+    assert [body for _, body in await messages(name, two)] == [two], "and is sent what it missed"
