@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator
 
 from kairo_team._util.frozen import EMPTY, checked, freeze
-from kairo_team.errors import known
+from kairo_team.errors import Misuse, known
 from kairo_team.verdicts import Cause, Finding
 
 QuestionKind = Literal["plan", "review", "tool"]
@@ -93,3 +93,10 @@ class HumanDecision:
     def defer(cls) -> HumanDecision:
         """Postpone it: independent work continues, then the run ends SUSPENDED."""
         return cls("defer")
+
+
+def check_same(question_id: str, given: HumanDecision | None, decision: HumanDecision) -> None:
+    """Raise `Misuse` for another answer than the one that was given already."""
+    if given is not None and given != decision:
+        who = f" by {given.by}" if given.by else ""
+        raise Misuse(f"the question {question_id!r} was answered already{who}: {given.action}")

@@ -376,7 +376,7 @@ def samples(kind: type[events.Event]) -> events.Event:
         "graph": (events.PlannedTask("x"), events.PlannedTask("y", ("x",), 1, ("a", "b"), "editor", 2.5)),
         "constraint": "timeout", "action": "emergency_stop", "metrics": {"used": [1, 2.5]},
         "directive": "shorter", "dimension": "tokens", "share": 0.8, "question": QUESTION, "question_id": "r1:q",
-        "feedback": "well done",
+        "feedback": "well done", "by": "ann",
         "tool": "search", "refused_by": "permissions", "policy": "no-secrets", "phase": "pre_tool", "target": "test:m",
     }  # fmt: skip
     if issubclass(kind, events.TeamEnded):

@@ -9,7 +9,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -24,7 +23,7 @@ from kairo_team.durable.requests import encode_request, readable
 from kairo_team.engine.records.journal import body_here
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
-from kairo_team.human import HumanDecision
+from kairo_team.human import HumanDecision, check_same
 from kairo_team.recorded import RecordedRun
 from kairo_team.tasks import check_id
 
@@ -221,12 +220,11 @@ class SqliteJournal:
                 open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
                 raise NoQuestion(question_id, [one["id"] for one in open_ids])
             given = None if row["decision"] is None else cast("HumanDecision", decode(row["decision"]))
-            if given is not None and given != decision:
-                who = f" by {given.by}" if given.by else ""
-                raise Misuse(f"the question {question_id!r} was answered already{who}: {given.action}")
+            check_same(question_id, given, decision)
+            kept = HumanDecision(decision.action, decision.feedback, by or decision.by)
             connection.execute(
                 "UPDATE question SET decision = ?, answered_by = ?, answered_at = ? WHERE id = ? AND decision IS NULL",
-                (encode(replace(decision, by=by or decision.by)), by, time.time(), question_id),
+                (encode(kept), kept.by, time.time(), question_id),
             )
 
     def ask(self, question: HumanRequest) -> None:

@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Usage
 from kairo_team.durable import NotRecordable, decode, encode, encode_request
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
-from kairo_team.human import HumanDecision
+from kairo_team.human import HumanDecision, check_same
 from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
 
 if TYPE_CHECKING:
@@ -248,8 +248,7 @@ class MemoryJournal:
             asked = self.storage.questions.get(question_id)
             if asked is None:
                 raise NoQuestion(question_id, [one.id for one in self.pending()])
-            if asked.decision is not None and asked.decision != decision:
-                raise Misuse(f"the question {question_id!r} was answered already: {asked.decision.action}")
+            check_same(question_id, asked.decision, decision)
             self.storage.questions[question_id] = replace(asked, decision=decision)
 
     def ask(self, question: HumanRequest) -> None:

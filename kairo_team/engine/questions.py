@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kairo_team.engine.records.replay import MISSING
-from kairo_team.errors import Misuse, NoQuestion
+from kairo_team.errors import NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
-from kairo_team.human import HumanDecision, HumanRequest
+from kairo_team.human import HumanDecision, HumanRequest, check_same
 from kairo_team.plugin_calls import failure_of
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ class Inbox:
         if not isinstance(decision, HumanDecision) or decision.action == "defer":
             raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
         given = self._answers.setdefault(question_id, (question.digest, decision))[1]
-        if given != decision:
-            raise Misuse(f"the question {question_id!r} was answered already: {given.action}")
+        check_same(question_id, given, decision)
 
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether there is an answer to exactly this question."""
