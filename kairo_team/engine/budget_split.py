@@ -127,7 +127,8 @@ class BudgetSplit:
         if share is None or governor is None:
             share = self._share(self._shares.get(name, 0.0))
             governor = self.root.carve(name, _ceiling(name, share), guarantee=share)
-            self._journal.put(key, share)
+            if share != Budget():
+                self._journal.put(key, share)
         if share != Budget():
             self._emit_carved(None, share)
         return governor
