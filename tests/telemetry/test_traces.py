@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator
-from kairo_team.errors import ModelCallError
+from kairo_team.errors import MissingExtra, ModelCallError
 from kairo_team.permissions import PermissionDecision, SideEffect
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.human import APPROVE, LeavesOpen
@@ -310,7 +311,7 @@ async def test_a_run_that_is_cut_leaves_no_span_open_and_none_current(traced: Tr
     assert traced.tree() == ["invoke_workflow t", attempt, f"{attempt} > chat x"]
     assert said(traced.span("invoke_workflow t"))["kairo.status"] == "cancelled"
     assert not trace.get_current_span().get_span_context().is_valid
-    assert not traced.subscriber._traces
+    assert not traced.subscriber._spans._traces
 
 
 async def test_a_resumed_run_is_a_new_trace_with_a_link_to_the_first(traced: Traced) -> None:
@@ -388,3 +389,15 @@ async def test_a_second_span_is_not_made_for_a_call_that_has_one(traced: Traced)
     assert chat["kairo.budget.held.tokens"] > 0
     assert chat["kairo.outcome"] == said(traced.span("tool of a library"))["kairo.outcome"] == "ok"
     assert not traced.points("gen_ai.client.token.usage")
+
+
+def test_without_the_extra_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "kairo_team.views.telemetry_spans", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(MissingExtra, match=r"OpenTelemetry needs the extra 'otel': pip install"):
+        kt.OpenTelemetry()
+
+
+def test_what_it_does_not_take_is_named() -> None:
+    with pytest.raises(TypeError, match="tracer_provider"):
+        kt.OpenTelemetry(tracer=None)  # type: ignore[call-arg]  # a wrong name

@@ -1,0 +1,388 @@
+"""The spans of runs, by OpenTelemetry's conventions for generative AI."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+
+from kairo_team import events
+from kairo_team._util.masking import masked
+from kairo_team.budget import to_dollars
+from kairo_team.results import TeamStatus
+from kairo_team.views import telemetry_names as names
+from kairo_team.views.telemetry_metrics import Metrics
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+    from opentelemetry.util.types import AttributeValue
+
+    from kairo_team.budget import Usage
+    from kairo_team.events import Event
+
+SCOPE: Final = "kairo_team"
+"""The name of the instrumentation scope."""
+
+REMEMBERED: Final = 1000
+"""Runs whose span is remembered for the link from the session that resumes them."""
+
+_SPAN_EVENTS: Final[Mapping[type[events.Event], tuple[str, ...]]] = {
+    events.BudgetToppedUp: ("tokens",),
+    events.BudgetWarned: ("dimension", "share"),
+    events.ConstraintViolated: ("constraint", "action"),
+    events.GuardrailDecided: ("policy", "phase", "action", "target"),
+    events.HumanDecided: ("question_id", "action"),
+    events.HumanRequested: (),
+    events.TaskEscalated: ("cause",),
+}
+"""Events that are points in the span of their attempt or run, and the fields that go with them: none that is text."""
+
+Key = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class _Work:
+    """Work that goes on: its span, and the context in which that is current."""
+
+    span: Span
+    context: Context
+    borrowed: bool = False
+    """The span is of another library, which makes the same call and ends it itself."""
+    error: Exception | None = None
+    """What the work raised."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    """One session of a run."""
+
+    team: str
+    run: _Work
+    open: dict[Key, _Work] = field(default_factory=dict[Key, _Work])
+    attempts: dict[str, _Work] = field(default_factory=dict[str, _Work])
+    """The last attempt of each task that has not ended."""
+    guaranteed: dict[str | None, events.BudgetCarved] = field(default_factory=dict[str | None, events.BudgetCarved])
+    reviews: Counter[str] = field(default_factory=Counter[str])
+    evaluators: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class _Current:
+    """Makes the span of some work the current one in the task that enters it."""
+
+    __slots__ = ("_token", "_work")
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+        self._token: Any = None
+
+    def __enter__(self) -> None:
+        self._token = contexts.attach(self._work.context)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            self._work.error = error
+        contexts.detach(self._token)
+
+
+class Spans:
+    """Turns the events of runs into spans; `views.telemetry.OpenTelemetry` says which."""
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+        logger_provider: LoggerProvider | None,
+    ) -> None:
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        self._metrics = Metrics(SCOPE, meter_provider, logger_provider)
+        self._traces: dict[str, _Trace] = {}
+        self._ended: dict[str, SpanContext] = {}
+        """By run id, the spans of runs that may be resumed, the oldest first."""
+        self._handlers: Mapping[type[Event], Callable[[Any, _Trace], None]] = {
+            events.PlanReady: self._take_plan,
+            events.BudgetCarved: self._carve,
+            events.BudgetReturned: self._return,
+            events.BudgetHalted: self._halt,
+            events.AttemptStarted: self._start_attempt,
+            events.AttemptFinished: self._finish_attempt,
+            events.EvaluationStarted: self._start_review,
+            events.EvaluationResult: self._finish_review,
+            events.ModelStarted: self._start_model,
+            events.ModelCalled: self._finish_model,
+            events.ToolStarted: self._start_tool,
+            events.ToolCalled: self._finish_tool,
+        }
+
+    def take(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, events.TeamStarted | events.TeamResumed):
+            self._start_run(event)
+            return
+        found = self._traces.get(event.run_id)
+        if found is None:
+            return
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event, found)
+        elif isinstance(event, events.TeamEnded):
+            self._end_run(event, found)
+        elif isinstance(event, events.TaskEnded):
+            found.attempts.pop(event.task_id, None)
+            found.guaranteed.pop(event.task_id, None)
+        elif type(event) in _SPAN_EVENTS:
+            self._point(event, found, _SPAN_EVENTS[type(event)])
+
+    def around(self, event: Event) -> AbstractContextManager[object]:
+        """Return what makes the span of the work that an event begins the current one."""
+        found = self._traces.get(event.run_id)
+        if found is None:
+            return nullcontext()
+        work = found.run if isinstance(event, events.TeamStarted | events.TeamResumed) else found.open.get(_key(event))
+        return nullcontext() if work is None else _Current(work)
+
+    # ------------------------------------------------------------------ runs
+
+    def _start_run(self, event: events.TeamStarted | events.TeamResumed) -> None:
+        earlier = self._ended.pop(event.run_id, None)
+        links = [] if earlier is None else [Link(earlier, {names.RUN_ID: event.run_id})]
+        about = {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: event.team, names.RUN_ID: event.run_id}
+        run = self._start(f"{names.INVOKE_WORKFLOW} {event.team}", about, contexts.get_current(), links=links)
+        self._traces[event.run_id] = _Trace(event.team, run)
+
+    def _end_run(self, event: events.TeamEnded, found: _Trace) -> None:
+        del self._traces[event.run_id]
+        for work in found.open.values():
+            if not work.borrowed:
+                work.span.end()
+        span = found.run.span
+        span.set_attributes({names.STATUS: event.status.value, **_used(event.usage)})
+        if event.status in {TeamStatus.FAILED, TeamStatus.TIMEOUT, TeamStatus.CANCELLED}:
+            _fail(found.run, event.status.value, event.error)
+        if event.status in {TeamStatus.SUSPENDED, TeamStatus.CANCELLED}:
+            self._ended[event.run_id] = span.get_span_context()
+            while len(self._ended) > REMEMBERED:
+                del self._ended[next(iter(self._ended))]
+        span.end()
+
+    def _take_plan(self, event: events.PlanReady, found: _Trace) -> None:
+        found.evaluators.update((task.id, task.evaluator) for task in event.graph if task.evaluator)
+
+    def _carve(self, event: events.BudgetCarved, found: _Trace) -> None:
+        if event.task_id is not None:
+            found.guaranteed[event.task_id] = event
+
+    def _return(self, event: events.BudgetReturned, found: _Trace) -> None:
+        carved = found.guaranteed.get(event.task_id)
+        if carved is not None and carved.tokens:
+            self._metrics.record_budget(event.usage.tokens / carved.tokens, found.team, event.member)
+
+    def _halt(self, event: events.BudgetHalted, found: _Trace) -> None:
+        if event.task_id in found.attempts:
+            halt = {names.HALT_REASON: event.reason, names.HALT_ORIGIN: event.origin}
+            found.attempts[event.task_id].span.set_attributes(halt)
+
+    def _point(self, event: Any, found: _Trace, fields: Sequence[str]) -> None:
+        """Write an event into the span of its attempt, or of the run."""
+        work = found.attempts.get(event.task_id, found.run)
+        given = {f"kairo.{name}": getattr(event, name) for name in fields}
+        work.span.add_event(f"kairo.{event.type}", {name: one for name, one in given.items() if one is not None})
+
+    # ------------------------------------------------------------------ attempts and reviews
+
+    def _start_attempt(self, event: events.AttemptStarted, found: _Trace) -> None:
+        about: dict[str, AttributeValue] = {
+            names.OPERATION: names.INVOKE_AGENT,
+            names.RUN_ID: event.run_id,
+            names.TASK_ID: event.task_id,
+            names.ATTEMPT: event.attempt,
+            names.ROUND: found.reviews[event.task_id] + 1,
+        }
+        if event.member is not None:
+            about[names.AGENT_NAME] = event.member
+        carved = found.guaranteed.get(event.task_id)
+        if carved is not None and carved.tokens is not None:
+            about[names.GUARANTEED_TOKENS] = carved.tokens
+        if carved is not None and carved.picodollars is not None:
+            about[names.GUARANTEED_DOLLARS] = float(to_dollars(carved.picodollars))
+        work = self._start(f"{names.INVOKE_AGENT} {event.member}", about, _parent(found, None))
+        found.open[_key(event)] = found.attempts[event.task_id] = work
+
+    def _finish_attempt(self, event: events.AttemptFinished, found: _Trace) -> None:
+        work = found.open.pop(_key(event), None)
+        if work is None:
+            return
+        work.span.set_attributes({names.STATUS: event.status, **_used(event.usage)})
+        if event.error is not None:
+            _fail(work, event.status, event.error)
+        work.span.end()
+
+    def _start_review(self, event: events.EvaluationStarted, found: _Trace) -> None:
+        found.reviews[event.task_id] += 1
+        about: dict[str, AttributeValue] = {
+            names.RUN_ID: event.run_id,
+            names.TASK_ID: event.task_id,
+            names.ATTEMPT: event.attempt,
+            names.ROUND: found.reviews[event.task_id],
+        }
+        made = found.attempts.get(event.task_id)
+        links = [] if made is None else [Link(made.span.get_span_context())]
+        found.open[_key(event)] = self._start(f"evaluate {event.task_id}", about, _parent(found, None), links=links)
+
+    def _finish_review(self, event: events.EvaluationResult, found: _Trace) -> None:
+        work, verdict = found.open.pop(_key(event), None), event.verdict
+        made = found.attempts.get(event.task_id)
+        context = found.run.context if made is None else made.context
+        self._metrics.emit_evaluation(found.evaluators.get(event.task_id, "review"), verdict, context)
+        if work is None:
+            return
+        work.span.set_attribute(names.VERDICT, verdict.outcome.value)
+        if verdict.cause is not None:
+            work.span.set_attribute(names.VERDICT_CAUSE, verdict.cause.value)
+        work.span.end()
+
+    # ------------------------------------------------------------------ calls
+
+    def _start_model(self, event: events.ModelStarted, found: _Trace) -> None:
+        provider, model = names.provider_and_model(event.model)
+        call: dict[str, AttributeValue] = {
+            names.CALL_ID: event.call_id,
+            names.CALL_TRY: event.number,
+            names.PURPOSE: event.purpose,
+            names.HELD_TOKENS: event.held,
+        }
+        about = {names.OPERATION: names.CHAT, names.PROVIDER_NAME: provider, names.REQUEST_MODEL: model}
+        parent = _parent(found, event.task_id)
+        found.open[_key(event)] = self._borrow(parent, call, {names.OPERATION: names.CHAT}) or self._start(
+            f"{names.CHAT} {model}", {**about, **_whose(event), **call}, parent, SpanKind.CLIENT
+        )
+
+    def _finish_model(self, event: events.ModelCalled, found: _Trace) -> None:
+        work = found.open.pop(_key(event), None)
+        if work is None:
+            return
+        usage, known = event.usage, event.outcome == "ok"
+        kind = None if known else _type_of(work.error) or event.outcome
+        self._metrics.record_cost(event, found.team)
+        work.span.set_attributes({names.OUTCOME: event.outcome, **_used(usage)})
+        if work.borrowed:
+            return
+        self._metrics.record_call(event, kind)
+        if known:
+            counts = {names.INPUT_TOKENS: usage.prompt_tokens, names.OUTPUT_TOKENS: usage.completion_tokens}
+            work.span.set_attributes(counts)
+        if kind is not None:
+            why = "its usage is unknown" if work.error is None else masked(str(work.error))
+            _fail(work, kind, why)
+        work.span.end()
+
+    def _start_tool(self, event: events.ToolStarted, found: _Trace) -> None:
+        call = {names.CALL_ID: event.call_id, names.SIDE_EFFECT: event.side_effect}
+        same = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: event.tool}
+        parent = _parent(found, event.task_id)
+        found.open[_key(event)] = self._borrow(parent, call, same) or self._start(
+            f"{names.EXECUTE_TOOL} {event.tool}", {**same, names.TOOL_TYPE: "function", **_whose(event), **call}, parent
+        )
+
+    def _finish_tool(self, event: events.ToolCalled, found: _Trace) -> None:
+        if event.outcome == "refused":
+            asked = {names.TOOL_NAME: event.tool, names.REFUSED_BY: event.refused_by or ""}
+            found.attempts.get(event.task_id or "", found.run).span.add_event("kairo.tool.refused", asked)
+            return
+        work = found.open.pop(_key(event), None)
+        if work is None:
+            return
+        work.span.set_attribute(names.OUTCOME, event.outcome)
+        if event.refused_by is not None:
+            work.span.set_attribute(names.REFUSED_BY, event.refused_by)
+        if work.borrowed:
+            return
+        if event.outcome == "error":
+            _fail(work, "tool_error", event.reason)
+        work.span.end()
+
+    # ------------------------------------------------------------------ spans
+
+    def _start(
+        self,
+        name: str,
+        about: Mapping[str, AttributeValue],
+        parent: Context,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Sequence[Link] = (),
+    ) -> _Work:
+        span = self._tracer.start_span(name, parent, kind, about, links)
+        return _Work(span, trace.set_span_in_context(span, parent))
+
+    def _borrow(
+        self, parent: Context, call: Mapping[str, AttributeValue], same: Mapping[str, AttributeValue]
+    ) -> _Work | None:
+        """Return the current span if another library made it for this very call, with our attributes; else None."""
+        span = trace.get_current_span(parent)
+        known: Mapping[str, Any] = getattr(span, "attributes", None) or {}
+        if not span.is_recording() or any(known.get(name) != value for name, value in same.items()):
+            return None
+        if known.get(names.CALL_ID, call[names.CALL_ID]) != call[names.CALL_ID] or names.RUN_ID in known:
+            return None
+        span.set_attributes(call)
+        return _Work(span, parent, borrowed=True)
+
+
+def _key(event: Any) -> Key:
+    """Return what names the work that an event begins or ends, in its run."""
+    match event:
+        case events.AttemptStarted() | events.AttemptFinished():
+            return "attempt", event.task_id, event.attempt
+        case events.EvaluationStarted() | events.EvaluationResult():
+            return "review", event.task_id, event.attempt
+        case events.ModelStarted() | events.ModelCalled():
+            return "model", event.call_id, event.number
+        case _:
+            return "tool", getattr(event, "call_id", None)
+
+
+def _parent(found: _Trace, task_id: str | None) -> Context:
+    """Return the current context; where no span is current, as in a thread without context, that of the attempt."""
+    current = contexts.get_current()
+    if trace.get_current_span(current).get_span_context().is_valid:
+        return current
+    work = found.run if task_id is None else found.attempts.get(task_id, found.run)
+    return work.context
+
+
+def _whose(event: events.WorkEvent) -> dict[str, AttributeValue]:
+    """Return whose call it is."""
+    about = {names.RUN_ID: event.run_id, names.TASK_ID: event.task_id, names.AGENT_NAME: event.member}
+    return {name: value for name, value in about.items() if value is not None}
+
+
+def _used(usage: Usage) -> dict[str, AttributeValue]:
+    """Return what was charged: for a call of unknown usage, what was held for it."""
+    return {names.USED_TOKENS: usage.tokens, names.USED_DOLLARS: float(usage.dollars)}
+
+
+def _fail(work: _Work, kind: str, why: str | None) -> None:
+    """Mark a span as failed; an exception is written with its type and the text of the event, which is masked."""
+    raised = _type_of(work.error)
+    work.span.set_attribute(names.ERROR_TYPE, raised or kind)
+    work.span.set_status(Status(StatusCode.ERROR, why))
+    if raised is not None:
+        work.span.add_event(names.EXCEPTION, {names.EXCEPTION_TYPE: raised, names.EXCEPTION_MESSAGE: why or ""})
+
+
+def _type_of(error: Exception | None) -> str | None:
+    if error is None:
+        return None
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
