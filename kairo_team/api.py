@@ -120,7 +120,8 @@ def make_request(
     beside: dict[str, Any] = {"plan": plan, "config": config, "run_id": run_id}
     given = {name: value for name, value in beside.items() if value is not None}
     if isinstance(request, str):
-        request = TeamExecutionRequest(request, **{"config": USUAL_CONFIG, **given})
+        given.setdefault("config", USUAL_CONFIG)
+        request = TeamExecutionRequest(request, **given)
     elif given:
         name = next(iter(given))
         raise Misuse(

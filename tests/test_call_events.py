@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import AgentLike
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.errors import ModelCallError
 from kairo_team.events import ModelCalled, ModelStarted, ToolCalled, ToolStarted
@@ -34,7 +35,7 @@ class Plan:
         return kt.TaskGraph([kt.Task("one", "Do one.")])
 
 
-async def record(agent: kt.contracts.AgentLike, **options: object) -> EventRecorder:
+async def record(agent: AgentLike, **options: object) -> EventRecorder:
     """Run one task of one member on a model that takes two seconds, and return the events."""
 
     async def answer(request: kt.ModelRequest) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kairo_team as kt
+from kairo_team.contracts import Subscriber
 from kairo_team.testing import EventRecorder
 from kairo_team.views.json_lines import read_events
 
@@ -22,7 +23,7 @@ async def good(assignment: kt.Assignment) -> str:
     return "ma\ud83dde\u2028 in\nlines"
 
 
-async def run(run_id: str, *subscribers: kt.contracts.Subscriber) -> None:
+async def run(run_id: str, *subscribers: Subscriber) -> None:
     plan = kt.TaskGraph([kt.Task("one", "Do."), kt.Task("two", "Do.", depends_on=["one"], evaluator=None)])
     request = kt.TeamExecutionRequest("Go.", plan=plan, run_id=run_id)
     await kt.run(kt.Team("t", [kt.Member("m", good)]), request, runtime=kt.Runtime(subscribers=subscribers))

@@ -133,9 +133,11 @@ class Wrong:
 async def test_what_is_no_reply_is_an_error_that_names_the_model_and_is_charged(answer: Any) -> None:
     tries: list[tuple[str, int]] = []
     team = Governor()
-    model = GovernedModel(
-        Wrong(answer), team, at_end(lambda _, outcome, held, usage: tries.append((outcome, usage.tokens)))
-    )
+
+    def report(_: str, outcome: str, held: int, usage: kt.Usage) -> None:
+        tries.append((outcome, usage.tokens))
+
+    model = GovernedModel(Wrong(answer), team, at_end(report))
     request = kt.ModelRequest([kt.Message.user("word")], max_tokens=10)
     with pytest.raises(TypeError, match="model 'mine:wrong' must answer with a ModelResponse, not with"):
         await model.complete(request)
