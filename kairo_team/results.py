@@ -21,6 +21,8 @@ from kairo_team.tasks import TaskGraph, TaskStatus, check_id
 from kairo_team.verdicts import EvaluationVerdict
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import TypeAdapter
 
     from kairo_team.human import HumanRequest
@@ -311,3 +313,13 @@ class TeamResult:
         if self.status is not TeamStatus.COMPLETED:
             raise TeamFailed(self) from self.exception
         return self
+
+    def report(self, path: str | Path) -> None:
+        """Write what the result says as one HTML file that needs no network.
+
+        A result has no times and no calls: `kairo report` writes more, from a journal or a file of events. The file
+        is replaced where there is one; raises `OSError` where it cannot be written.
+        """
+        from kairo_team.views.report_html import known_of_result, render_report, story_of_result, write_report
+
+        write_report(path, render_report(story_of_result(self), known_of_result(self)))

@@ -11,7 +11,7 @@ from kairo_team.budget import Budget, Usage
 from kairo_team.durable.codec import decode, outline
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.replay import RAISED_BUDGET
-from kairo_team.results import TaskOutcome
+from kairo_team.results import Attempt, TaskOutcome
 from kairo_team.tasks import TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
     """Read how a run stands."""
     steps = _steps(journal, run.run_id)
     calls, in_doubt = journal.calls(run.run_id), journal.in_doubt(run.run_id)
-    result = None if run.state in _AT_WORK else _result(journal, run.run_id)
+    result = None if run.state in _AT_WORK else recorded_result(journal, run.run_id)
     ends = [one for one in steps.values() if isinstance(one, TaskOutcome)] if result is None else result.outcomes
     return RunRecord(
         run,
@@ -86,6 +86,14 @@ def recorded_request(journal: SqliteJournal, run_id: str) -> TeamExecutionReques
     if not isinstance(raised, Budget):
         return request
     return replace(request, config=replace(request.config, budget=raised))
+
+
+def recorded_attempts(journal: SqliteJournal, run_id: str) -> list[Attempt]:
+    """Return the ends of a run's attempts, in the order they were recorded."""
+    sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
+    with journal.database.reading() as connection:
+        rows = connection.execute(sql, (run_id,)).fetchall()
+    return [one for one in (outline(row["value"]) for row in rows) if isinstance(one, Attempt)]
 
 
 def _column(journal: SqliteJournal, run_id: str, name: str) -> Any:
@@ -147,7 +155,7 @@ def _sums(calls: Sequence[RecordedCall], in_doubt: Sequence[RecordedCall]) -> It
         yield CallSum(what, name, len(made), doubtful, sum((one.usage for one in made), Usage()))
 
 
-def _result(journal: SqliteJournal, run_id: str) -> TeamResult | None:
+def recorded_result(journal: SqliteJournal, run_id: str) -> TeamResult | None:
     """Return how a run's last session ended; None where that is not recorded."""
     written = _column(journal, run_id, "result")
     return None if written is None else cast("TeamResult", outline(written))

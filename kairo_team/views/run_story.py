@@ -200,13 +200,13 @@ class RunStory:
             case events.PlanReady():
                 planned = event.graph or tuple(map(PlannedTask, event.tasks))
                 for one in planned:
-                    self._task(one.id, at).planned = one
+                    self.task(one.id, at).planned = one
             case events.ModelStarted() | events.ToolStarted() | events.ModelCalled() | events.ToolCalled():
                 self._take_call(event, at)
             case events.WorkEvent(task_id=None):
                 self._take_run(event, at)
             case events.WorkEvent(task_id=str(task_id)):
-                task = self._task(task_id, at)
+                task = self.task(task_id, at)
                 task.member = event.member or task.member
                 self._take_task(task, event, at)
             case _:
@@ -221,7 +221,8 @@ class RunStory:
         if isinstance(event, events.TeamResumed):
             self.notes.append((at, "the run was resumed"))
 
-    def _task(self, task_id: str, at: float) -> TaskStory:
+    def task(self, task_id: str, at: float = 0.0) -> TaskStory:
+        """Return a task; one that is not known yet is planned at this time."""
         task = self.tasks.get(task_id)
         if task is None:
             task = self.tasks[task_id] = TaskStory(task_id, PlannedTask(task_id), at)
@@ -302,7 +303,7 @@ class RunStory:
         self.calls.append(call)
         if call.task_id is None:
             return
-        attempts = self._task(call.task_id, at).attempts
+        attempts = self.task(call.task_id, at).attempts
         for attempt in reversed(attempts):
             if call.attempt in (0, attempt.number):  # 0: a file of an older version
                 attempt.calls.append(call)

@@ -1,0 +1,126 @@
+"""`kairo report`: one HTML file that shows a run, from its journal or from a file of its events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+import typer
+
+from kairo_team.cli.journals import command, find_run, go_on_commands, opened, quoted
+from kairo_team.cli.options import JournalOption
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.views.json_lines import read_events
+from kairo_team.views.progress import RowState
+from kairo_team.views.report_html import add_outcomes, known_of_result, render_report, write_report
+from kairo_team.views.report_page import Known
+from kairo_team.views.run_record import read_record, recorded_attempts, recorded_result
+from kairo_team.views.run_story import tell
+
+if TYPE_CHECKING:
+    from kairo_team.cli.desk import Desk
+    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.events import Event
+    from kairo_team.recorded import RecordedRun
+    from kairo_team.views.run_story import RunStory
+
+_FORKED: Final = ("degraded", "failed", "timeout", "cancelled")
+_MOST_NAMED: Final = 5
+_BAD: Final = (RowState.FAILED, RowState.CANCELLED, RowState.SKIPPED)
+
+report_app = typer.Typer(rich_markup_mode=None)
+
+
+@report_app.command(epilog="Exit codes: 0 written, 2 usage error.")
+def report(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN|EVENTS.jsonl", help="A recorded run, or a file of events.")],
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; one that is there is replaced.")
+    ] = Path("report.html"),
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="Which run of a file that has several.")
+    ] = None,
+    journal: JournalOption = None,
+) -> int:
+    """Write a run as one HTML file that opens from disk and needs no network."""
+    desk = cast("Desk", context.obj)
+    file = Path(run)
+    _check_place(output, [one for one in (file, journal) if one is not None])
+    if file.is_file():
+        page = _page_of_file(file, run_id)
+    elif journal is None:
+        raise Refusal(
+            f"there is no file {run!r}: give a file of events, which kairo run --events writes, or a recorded run with "
+            "--journal runs.db"
+        )
+    else:
+        with opened(journal) as book:
+            page = _page_of_run(book, find_run(book, run))
+    try:
+        write_report(output, page)
+    except OSError as error:
+        raise Refusal(
+            f"--output {str(output)!r} cannot be written: {error.strerror or error}: name another place"
+        ) from None
+    desk.screen.print_text(f"written: {output}")
+    return 0
+
+
+def _check_place(output: Path, sources: list[Path]) -> None:
+    for source in sources:
+        if output.exists() and source.exists() and output.samefile(source):
+            raise Refusal(f"--output {str(output)!r} is what the report is made from: give another path")
+
+
+# ---------------------------------------------------------------- a file of events
+
+
+def _page_of_file(file: Path, run_id: str | None) -> str:
+    runs: dict[str, list[Event]] = {}
+    try:
+        for event in read_events(file):
+            runs.setdefault(event.run_id, []).append(event)
+    except (OSError, ValueError) as error:
+        raise Refusal(f"{file} is no file of events: {explain(error)}") from None
+    if not runs:
+        raise Refusal(f"{file} has no events")
+    if run_id is None and len(runs) > 1:
+        named = ", ".join(map(quoted, list(runs)[:_MOST_NAMED]))
+        raise Refusal(f"{file} has {len(runs)} runs: name one with --run-id, such as {named}")
+    if run_id is not None and run_id not in runs:
+        raise Refusal(f"{file} has no run {run_id!r}; it has {', '.join(map(quoted, list(runs)[:_MOST_NAMED]))}")
+    story = tell(runs[run_id or next(iter(runs))])
+    name = quoted(story.run_id)
+    waiting = story.ended is None or story.ended.status == "suspended"
+    answers = [f"kairo answer {name} approve --journal FILE"] if any(one.is_open for one in story.questions) else []
+    return render_report(story, Known(commands=(*answers, f"kairo resume {name} --journal FILE") if waiting else ()))
+
+
+# ---------------------------------------------------------------- a recorded run
+
+
+def _page_of_run(book: SqliteJournal, run: RecordedRun) -> str:
+    story = tell(book.events_after(run.run_id))
+    story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
+    for made in recorded_attempts(book, run.run_id):
+        task = story.tasks.get(made.task_id)
+        for attempt in task.attempts if task and made.artifact else ():
+            if attempt.number == made.number and made.artifact:
+                attempt.artifact = made.artifact.text
+    result = recorded_result(book, run.run_id)
+    known = Known() if result is None else known_of_result(result)
+    if result is not None:
+        add_outcomes(story, result.outcomes)
+    limits = read_record(book, run).budget
+    return render_report(story, known._replace(state=run.state, limits=limits, commands=_commands(book, run, story)))
+
+
+def _commands(book: SqliteJournal, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
+    """Return the commands that go on with a run, or do its first bad task again; else the one that shows it."""
+    name = quoted(run.run_id)
+    bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)
+    if run.state in _FORKED and bad is not None:
+        return (command("fork", name, "--before", quoted(bad), journal=book),)
+    return tuple(go_on_commands(book, run)) or (command("show", name, journal=book),)

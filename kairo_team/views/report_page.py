@@ -1,0 +1,232 @@
+"""What a report says of a run as a whole: verdict, reasons, next step, budget, costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kairo_team.budget import NO_USAGE, Usage
+from kairo_team.views.progress import RowState
+from kairo_team.views.report_text import cut, dollars, seconds
+from kairo_team.views.run_story import costs
+from kairo_team.views.text import count, one_line
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget
+    from kairo_team.views.run_story import RunStory, TaskStory
+
+_MOST_REASONS: Final = 8
+_MOST_BUDGETS: Final = 40
+"""Tasks with a row of their own in the budget's table."""
+_STEPS: Final = 200
+_MANY: Final = 40
+"""Tasks from which the timeline has a sum above it."""
+_VERDICTS: Final = {
+    "completed": "The run completed.",
+    "degraded": "The run ended with a part of its work.",
+    "failed": "The run failed.",
+    "timeout": "The run reached its deadline.",
+    "cancelled": "The run was cancelled.",
+    "suspended": "The run waits for a person.",
+    "interrupted": "The run was interrupted: its process is gone.",
+    "running": "The run goes on.",
+    "open": "The events have no end: the run goes on, or its process has died.",
+}
+_NEXT: Final = {
+    "completed": "Nothing: the work is done.",
+    "degraded": "Look at the tasks that were not accepted. A fork does them again and pays for nothing else.",
+    "failed": "Look at the first task that failed. A fork does it again and pays for nothing that was accepted.",
+    "timeout": "Give it more time, or fewer tasks. A fork keeps what was accepted.",
+    "cancelled": "Nothing goes on by itself. A fork keeps what was accepted.",
+    "suspended": "Answer the open questions, then resume it.",
+    "interrupted": "Resume it: nothing that was finished is done again.",
+    "running": "Wait for its end.",
+    "open": "If its process is gone and it has a journal, resume it.",
+}
+
+
+class Known(NamedTuple):
+    """What is known of a run beside its events."""
+
+    state: str | None = None
+    """As the journal says; None takes the events' word."""
+    commands: tuple[str, ...] = ()
+    """What goes on with it, to be typed."""
+    limits: Budget | None = None
+    """Of the run."""
+    output: str | None = None
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def describe(story: RunStory, known: Known) -> dict[str, Any]:
+    """Return the page's values, without those of tasks, timeline and graph."""
+    state = known.state or ("open" if story.ended is None else story.ended.status.value)
+    output, sentence = cut(known.output or "", 20_000)
+    rows, left_out = _budget(story, known.limits)
+    return {
+        "team": one_line(cut(story.team, 200)[0]),
+        "run_id": story.run_id,
+        "state": state,
+        "started": story.started_at.strftime("%Y-%m-%d %H:%M:%S UTC") if story.started_at else "",
+        "verdict": _VERDICTS.get(state, f"The run: {state}."),
+        "goal": " ".join(cut(story.goal, 2_000)).strip(),
+        "why": list(_reasons(story, known)),
+        "next": _NEXT.get(state, ""),
+        "commands": known.commands,
+        "facts": list(_facts(story)),
+        "output": f"{output}\n{sentence}".rstrip(),
+        "budget": rows,
+        "budget_left_out": left_out,
+        "costs": [
+            {
+                "member": row.member or "",
+                "model": row.model or "not told by model calls",
+                "purpose": row.purpose,
+                "calls": f"{row.calls:,}",
+                "prompt": f"{row.usage.prompt_tokens:,}",
+                "reply": f"{row.usage.completion_tokens:,}",
+                "doubt": f"{row.in_doubt:,}" if row.in_doubt else "",
+                "dollars": dollars(row.usage.dollars),
+            }
+            for row in costs(story)
+        ],
+        "notes": [(seconds(at), cut(words, 1_000)[0]) for at, words in story.notes[:200]],
+        "states": sorted({task.state.value for task in story.tasks.values()}),
+        "length": seconds(story.last),
+    }
+
+
+# ---------------------------------------------------------------- verdict
+
+
+def _reasons(story: RunStory, known: Known) -> Iterator[str]:
+    states = Counter(task.state.value for task in story.tasks.values())
+    yield f"{states['done']:,} of {count(len(story.tasks), 'task')} accepted" + "".join(
+        f", {number:,} {state}" for state, number in states.items() if state != "done"
+    )
+    error = known.error or (story.ended.error if story.ended else None)
+    if error:
+        yield cut(error, 1_000)[0]
+    bad = [task for task in story.tasks.values() if task.state is RowState.FAILED]
+    for task in bad[: _MOST_REASONS if len(bad) > 1 or not error else 0]:
+        yield f"{cut(task.id, 100)[0]}: {cut(task.reason or 'failed', 300)[0]}"
+    if len(bad) > _MOST_REASONS:
+        yield f"{len(bad) - _MOST_REASONS:,} more tasks failed"
+    waiting = [asked for asked in story.questions if asked.is_open]
+    for asked in waiting[:_MOST_REASONS]:
+        about = asked.question.task_id or "the plan"
+        yield f"open question on {cut(about, 100)[0]}: {cut(asked.question.text, 300)[0]}"
+    for warning in [one for one in known.warnings if one != error][:_MOST_REASONS]:
+        yield f"warning: {cut(warning, 300)[0]}"
+
+
+def _facts(story: RunStory) -> Iterator[tuple[str, str]]:
+    usage = story.usage
+    yield "tokens", f"{usage.tokens:,}"
+    yield "dollars", dollars(usage.dollars)
+    yield "time", seconds(story.ended.duration if story.ended else story.last)
+    yield "attempts", f"{sum(task.attempts[-1].number for task in story.tasks.values() if task.attempts):,}"
+    yield "model calls", f"{sum(call.what == 'model' for call in story.calls):,}"
+    yield "tool calls", f"{sum(call.what == 'tool' for call in story.calls):,}"
+    refused = sum(call.outcome == "refused" for call in story.calls)
+    if refused:
+        yield "refused", f"{refused:,}"
+
+
+# ---------------------------------------------------------------- budget
+
+
+def _budget(story: RunStory, limits: Budget | None) -> tuple[list[dict[str, Any]], str]:
+    """Return the rows of the budget's tree, and a sentence on the tasks without one."""
+    calls = [call for call in story.calls if call.what == "model"]
+    doubt = sum(call.in_doubt for call in calls)
+    closed = story.ended is not None
+    rows = [_budget_row("the run", limits.tokens if limits else None, story.usage, doubt, closed=closed)]
+    for purpose, name in (("plan", "planning"), ("evaluate", "reviews")):
+        made = [call for call in calls if call.purpose == purpose]
+        if made:
+            usage = sum((one.usage for one in made), NO_USAGE)
+            rows.append(_budget_row(name, None, usage, sum(one.in_doubt for one in made), closed=closed))
+    of_member: dict[str | None, list[TaskStory]] = {member: [] for member in story.members}
+    for task in story.tasks.values():
+        of_member.setdefault(task.member, []).append(task)
+    dear = sorted(story.tasks.values(), key=lambda task: -task.usage.tokens)[:_MOST_BUDGETS]
+    shown = {task.id for task in dear}
+    for member, tasks in of_member.items():
+        given = story.members[member].tokens_given if member in story.members else None
+        usage = sum((task.usage for task in tasks), NO_USAGE)
+        name = member or "not assigned"
+        rows.append(_budget_row(name, given, usage, sum(task.in_doubt for task in tasks), closed=closed))
+        rows += [
+            _budget_row(
+                task.id, task.tokens_given, task.usage, task.in_doubt, closed=task.returned is not None, depth=1
+            )
+            for task in tasks
+            if task.id in shown
+        ]
+    left_out = len(story.tasks) - len(shown)
+    return rows, f"{count(left_out, 'task')} that used less have no row." if left_out else ""
+
+
+def _budget_row(
+    name: str, given: int | None, usage: Usage, doubt: int, *, closed: bool, depth: int = 0
+) -> dict[str, Any]:
+    used = usage.tokens
+    lent = 0 if given is None else max(used - given, 0)
+    whole = max(given or 0, used)
+    own = (used - lent) / whole * 100 if given is not None and whole else 0.0
+    return {
+        "name": cut(name, 200)[0],
+        "depth": depth,
+        "given": "" if given is None else f"{given:,}",
+        "lent": f"{lent:,}" if lent else "",
+        "used": f"{used:,}",
+        "doubt": f"{doubt:,}" if doubt else "",
+        "returned": f"{max(given - used, 0):,}" if closed and given is not None else "",
+        "dollars": dollars(usage.dollars) if usage.dollars != Decimal(0) else "",
+        "meter": None if given is None else (f"{own:.1f}", f"{lent / whole * 100 if whole else 0:.1f}"),
+    }
+
+
+# ---------------------------------------------------------------- the sum above the timeline
+
+
+def overview(story: RunStory) -> dict[str, Any] | None:
+    """Return how many tasks were at work and in review at 200 moments, as polygons; None for a small run."""
+    if len(story.tasks) < _MANY or not story.last:
+        return None
+    attempts = [one for task in story.tasks.values() for one in task.attempts]
+    work = _levels([(one.start, story.last if one.end is None else one.end) for one in attempts], story.last)
+    review = _levels(
+        [
+            (one.review_start, story.last if one.review_end is None else one.review_end)
+            for one in attempts
+            if one.review_start is not None
+        ],
+        story.last,
+    )
+    both = [one + other for one, other in zip(work, review, strict=True)]
+    most = max(*both, 1)
+    return {"work": _polygon(work, most), "review": _polygon(both, most), "most": f"{most:,}"}
+
+
+def _levels(spans: Sequence[tuple[float, float]], last: float) -> list[int]:
+    steps = [0] * (_STEPS + 1)
+    for start, end in spans:
+        first = min(int(start / last * _STEPS), _STEPS - 1)
+        steps[first] += 1
+        steps[min(max(int(end / last * _STEPS), first + 1), _STEPS)] -= 1
+    level, levels = 0, list[int]()
+    for step in steps[:_STEPS]:
+        level += step
+        levels.append(level)
+    return levels
+
+
+def _polygon(levels: Sequence[int], most: int) -> str:
+    wide = 1000 / _STEPS
+    points = [f"{at * wide:g},{100 - level / most * 96:.1f}" for at, level in enumerate(levels)]
+    return " ".join(["0,100", *points, f"1000,{points[-1].partition(',')[2]}", "1000,100"])

@@ -1,0 +1,218 @@
+"""The rows of a report: a line of the timeline and the details of each task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.views.report_text import changes, cut, dollars, seconds, template
+from kairo_team.views.run_story import waits
+from kairo_team.views.text import count
+
+if TYPE_CHECKING:
+    from kairo_team.verdicts import CriterionResult, EvaluationVerdict, Finding
+    from kairo_team.views.run_story import AttemptStory, CallStory, QuestionStory, RunStory, TaskStory, Wait
+
+WAITS: Final = {
+    "dependency": "a dependency",
+    "slot": "a slot or lent budget",
+    "member": "its member",
+    "budget": "more budget",
+    "person": "a person",
+    "rate": "the next try of a call",
+    "retry": "the next attempt",
+}
+_WIDE: Final = 1000.0
+_MOST_CALLS: Final = 20
+"""Calls of one attempt that are listed."""
+_MOST_ATTEMPTS: Final = 20
+_TEXT_OF_ALL: Final = 40_000
+"""Characters of all artifacts of a report together, and of all differences; each has its share."""
+_LEAST_TEXT, _MOST_TEXT = 300, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task as the page has it: its line of the timeline, its details, and what they are found and sorted by."""
+
+    bar: str
+    details: str
+    state: str
+    words: str
+    sums: tuple[int, float, float]
+    """Tokens, dollars, seconds."""
+
+
+def make_rows(story: RunStory) -> list[Row]:
+    """Return the rows of all tasks, in plan order."""
+    known = sum(attempt.artifact is not None for task in story.tasks.values() for attempt in task.attempts)
+    most = min(max(_TEXT_OF_ALL // max(known, 1), _LEAST_TEXT), _MOST_TEXT)
+    return [_row(number, task, story, most) for number, task in enumerate(story.tasks.values(), 1)]
+
+
+def _row(number: int, task: TaskStory, story: RunStory, most: int) -> Row:
+    waited = waits(task, story.tasks, story.last)
+    usage = task.usage + task.review_usage
+    worked = sum((one.end or story.last) - one.start for one in task.attempts)
+    sums = (usage.tokens, float(usage.dollars), round(worked, 3))
+    words = f"{cut(task.id, 200)[0]} {cut(task.member or '', 200)[0]}".lower()
+    details = template("task.html").render(
+        task=_details(number, task, most, _waited(waited), timed=story.started_at is not None)
+        | {"words": words, "sums": " ".join(map(str, sums))}
+    )
+    row = {
+        "number": number,
+        "id": task.id,
+        "bars": list(_bars(task, waited, story.last)),
+        "waited": _waited(waited),
+    }
+    return Row(template("bar.html").render(row=row), details, task.state.value, words, sums)
+
+
+# ---------------------------------------------------------------- the timeline
+
+
+def _bars(task: TaskStory, waited: tuple[Wait, ...], last: float) -> Iterator[dict[str, str]]:
+    scale = _WIDE / last if last else 0.0
+    for one in waited:  # the cell beside them has the words
+        yield _bar(f"w-{one.why}", one.start, one.end, scale, "")
+    for attempt in task.attempts:
+        end = last if attempt.end is None else attempt.end
+        style = "a-open" if attempt.end is None else "a-error" if attempt.error else "a-ok"
+        words = f"attempt {attempt.number}: {seconds(end - attempt.start)}, {attempt.status}"
+        yield _bar(style, attempt.start, end, scale, words)
+        if attempt.review_start is not None:
+            end = last if attempt.review_end is None else attempt.review_end
+            outcome = "open" if attempt.verdict is None else attempt.verdict.outcome.value
+            words = f"review of attempt {attempt.number}: {seconds(end - attempt.review_start)}, {outcome}"
+            yield _bar("a-review", attempt.review_start, end, scale, words)
+
+
+def _bar(style: str, start: float, end: float, scale: float, words: str) -> dict[str, str]:
+    width = max((end - start) * scale, 2.0)
+    x = min(start * scale, _WIDE - width)
+    return {"style": style, "x": f"{x:.0f}", "width": f"{width:.0f}", "words": words}
+
+
+def _waited(waited: tuple[Wait, ...]) -> str:
+    sums: dict[str, float] = {}
+    for one in waited:
+        words = cut(one.what, 40)[0] if one.why == "dependency" else WAITS[one.why]
+        sums[words] = sums.get(words, 0.0) + one.end - one.start
+    return ", ".join(f"{words} {seconds(amount)}" for words, amount in sums.items())
+
+
+# ---------------------------------------------------------------- the details
+
+
+def _details(number: int, task: TaskStory, most: int, waited: str, *, timed: bool) -> dict[str, Any]:
+    reviewed = [one for one in task.attempts if one.verdict is not None]
+    paid = task.usage + task.review_usage
+    facts = [f"needs {', '.join(task.planned.depends_on[:20])}"] if task.planned.depends_on else []
+    facts += [f"waited for {waited}"] if waited else []
+    facts += [f"reviewed by {task.planned.evaluator}"] if task.planned.evaluator else []
+    facts += [f"reviews: {task.review_usage}"] if task.review_usage.tokens else []
+    tries = count(task.attempts[-1].number if task.attempts else 0, "attempt")
+    left_out = len(task.attempts) - _MOST_ATTEMPTS
+    facts += [f"{count(left_out, 'earlier attempt')} not shown"] if left_out > 0 else []
+    return {
+        "number": number,
+        "id": task.id,
+        "state": task.state.value,
+        "member": task.member or "",
+        "cost": f"{tries} · {count(paid.tokens, 'token')} · {dollars(paid.dollars)}",
+        "reason": task.reason,
+        "facts": "; ".join(facts),
+        "rounds": [one.number for one in reviewed],
+        "criteria": _criteria(reviewed),
+        "attempts": list(_attempts(task, most, timed=timed)),
+        "questions": [_question(asked) for asked in task.questions],
+    }
+
+
+def _criteria(reviewed: list[AttemptStory]) -> list[tuple[str, list[dict[str, str]]]]:
+    """Return a row for each criterion, with a cell for each round; a cell is empty where it was not looked at."""
+    by_round = [{one.id: one for one in attempt.verdict.criteria} for attempt in reviewed if attempt.verdict]
+    names = dict.fromkeys(name for found in by_round for name in found)
+    return [(name, [_cell(found.get(name)) for found in by_round]) for name in names]
+
+
+def _cell(result: CriterionResult | None) -> dict[str, str]:
+    if result is None:
+        return {"reason": ""}
+    kind, mark = {True: ("pass", "met"), False: ("failed", "not met"), None: ("unknown", "open")}[result.passed]
+    level = "" if result.level in ("pass", "fail", mark) else result.level
+    return {"kind": kind, "mark": mark, "level": level, "reason": cut(result.reason, 300)[0]}
+
+
+def _attempts(task: TaskStory, most: int, *, timed: bool) -> Iterator[dict[str, Any]]:
+    before: str | None = None
+    for attempt in task.attempts[-_MOST_ATTEMPTS:]:
+        last = attempt is task.attempts[-1]
+        shown, sentence = cut(attempt.artifact or "", most) if last else ("", "")
+        differs = before is not None and attempt.artifact is not None and before != attempt.artifact
+        verdict = attempt.verdict
+        yield {
+            "number": attempt.number,
+            "status": attempt.status,
+            "verdict": None if verdict is None else verdict.outcome.value,
+            "facts": _attempt_facts(attempt, timed=timed),
+            "error": attempt.error and cut(attempt.error, 1_000)[0],
+            "feedback": _feedback(verdict),
+            "findings": [_finding(one) for one in verdict.findings] if verdict else [],
+            "calls": [_call(one) for one in attempt.calls[:_MOST_CALLS]],
+            "calls_left_out": _more_calls(attempt),
+            "artifact": shown,
+            "cut": sentence,
+            "diff": changes(before, attempt.artifact, most) if differs and before and attempt.artifact else [],
+        }
+        before = attempt.artifact or before
+
+
+def _attempt_facts(attempt: AttemptStory, *, timed: bool) -> str:
+    facts = [attempt.member or ""]
+    facts += [f"began at {seconds(attempt.start)}"] if timed else []
+    facts += [] if attempt.end is None or not timed else [f"took {seconds(attempt.end - attempt.start)}"]
+    facts += [str(attempt.usage)] if attempt.usage.tokens or attempt.usage.dollars else []
+    facts += [attempt.halt] if attempt.halt else []
+    if attempt.verdict is not None and attempt.verdict.score is not None:
+        facts.append(f"score {attempt.verdict.score:.2g}")
+    return " · ".join(one for one in facts if one)
+
+
+def _feedback(verdict: EvaluationVerdict | None) -> str:
+    """Return what a review says beside its findings."""
+    said = verdict is None or any(verdict.feedback == one.observed for one in verdict.findings)
+    return "" if verdict is None or said else cut(verdict.feedback, 1_000)[0]
+
+
+def _finding(finding: Finding) -> str:
+    expected = f" Expected: {finding.expected}" if finding.expected else ""
+    place = f" at {finding.locus}" if finding.locus else ""
+    status = "" if finding.status == "open" else f" ({finding.status})"
+    return cut(f"{finding.criterion or finding.id}{place}{status}: {finding.observed}{expected}", 600)[0]
+
+
+def _call(call: CallStory) -> dict[str, str]:
+    reason = ": ".join(one for one in (call.refused_by, call.reason) if one)
+    tries = f", try {call.number}" if call.number > 1 else ""
+    facts = [count(call.usage.tokens, "token")] if call.what == "model" else []
+    facts += [] if call.end is None or call.outcome == "refused" else [seconds(call.end - call.start)]
+    return {
+        "name": call.name,
+        "what": (call.what if call.purpose in ("generate", "tool") else call.purpose) + tries,
+        "outcome": call.outcome,
+        "reason": cut(reason, 400)[0],
+        "facts": ", ".join(facts),
+    }
+
+
+def _more_calls(attempt: AttemptStory) -> str:
+    left_out = len(attempt.calls) - _MOST_CALLS
+    return f"{count(left_out, 'more call')}." if left_out > 0 else ""
+
+
+def _question(asked: QuestionStory) -> dict[str, str]:
+    answer = "No answer yet." if asked.is_open else f"Answer: {asked.action}. {asked.feedback}"
+    return {"text": cut(asked.question.text, 1_000)[0], "answer": cut(answer, 1_000)[0]}

@@ -1,0 +1,95 @@
+"""Texts of a report: templates that show every value as harmless text, numbers, cuts and differences."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team._util.terminal import clean
+from kairo_team.views.text import clock
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_MOST: Final = 20_000
+"""Characters of any one value in a report."""
+_SPARE: Final = 4_000
+"""Characters beyond a cut that are read for secrets, which may lie across it."""
+_MINUTE: Final = 60.0
+_MOST_LINES: Final = 400
+"""Lines of a text that are compared."""
+_MARKUP: Final = 30
+"""Characters that showing one line of a comparison takes beside it."""
+_LONGEST_LINE: Final = 300
+
+
+@cache
+def template(name: str) -> Template:
+    """Return a template of the report. What it prints is escaped, without secrets, control and bidi characters."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        autoescape=True,
+        loader=PackageLoader("kairo_team.views", "report_assets"),
+        undefined=StrictUndefined,
+        finalize=_harmless,
+        trim_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return cut(value, _MOST)[0]
+    return value
+
+
+def cut(text: str, most: int) -> tuple[str, str]:
+    """Return the harmless beginning of a text, at most this long, and a sentence on what was cut, or ''."""
+    shown = clean(text[: most + _SPARE])
+    if len(text) <= most:
+        return shown, ""
+    return shown[:most], f"Cut after {most:,} of {len(text):,} characters."
+
+
+def seconds(amount: float) -> str:
+    """Write a duration: `0.25 s`, `12.3 s`, `3:05`."""
+    if amount >= _MINUTE:
+        return clock(amount)
+    return f"{amount:.3g} s"
+
+
+def dollars(amount: Decimal) -> str:
+    """Write an amount to the hundredth of a cent, or exactly where it is less."""
+    if not amount:
+        return "$0"
+    rounded = round(amount, 4)
+    return f"${rounded.normalize():f}" if rounded else f"${amount:f}"
+
+
+def changes(before: str, after: str, most: int = 8_000) -> list[tuple[str, str]]:
+    """Return the lines that differ, with two lines around: a style (`add`, `del`, `same`) and the line.
+
+    What is more than this many characters is counted.
+    """
+    found = list(_compared(before, after))
+    sizes = accumulate(len(line) + _MARKUP for _, line in found)
+    shown = sum(size <= most for size in sizes)
+    if shown < len(found):
+        return [*found[:shown], ("same", f"... {len(found) - shown:,} more lines of the comparison")]
+    return found
+
+
+def _compared(before: str, after: str) -> Iterator[tuple[str, str]]:
+    one, other = _lines(before), _lines(after)
+    for line in list(difflib.unified_diff(one, other, n=2, lineterm=""))[2:]:
+        yield {"+": "add", "-": "del"}.get(line[:1], "same"), line
+
+
+def _lines(text: str) -> list[str]:
+    limit = _MOST_LINES * _LONGEST_LINE
+    return [line[:_LONGEST_LINE] for line in clean(text[:limit]).splitlines()[:_MOST_LINES]]

@@ -1,0 +1,211 @@
+"""The report: what it says, that hostile text stays text, and how big it is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import kairo_team as kt
+from kairo_team import events
+from kairo_team.events import Event, PlannedTask
+from kairo_team.verdicts import CriterionResult
+from kairo_team.views.report_html import render_report
+from kairo_team.views.report_page import Known
+from kairo_team.views.report_text import changes, cut
+from kairo_team.views.run_story import RunStory, tell
+
+HOSTILE = (
+    "</script><script>document.title='owned'</script><svg onload=document.title='owned'>"
+    "<img src=x onerror=document.title='owned'>\u202eesrever\u2066\x1b[31mred\x1b]0;owned\x07 {{ 7 * 7 }} "
+    "\ud83d \x00&amp;"
+)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def tale(number: int, text: str = "plain", *, rounds: int = 1) -> list[Event]:
+    """Return the events of a run of this many tasks, one after the other, with this text wherever text may be."""
+    told: list[Event] = []
+
+    def add(kind: type[Event], *own: object) -> None:
+        told.append(kind("run-1", len(told) + 1, START + timedelta(seconds=len(told) / 10), *own))
+
+    add(events.TeamStarted, text, text, ("ada",))
+    ids = [f"task-{one}" for one in range(1, number + 1)]
+    graph = tuple(PlannedTask(one, (ids[at - 1],) if at % 10 else (), 1, ("ada",)) for at, one in enumerate(ids))
+    add(events.PlanReady, tuple(ids), graph)
+    add(events.BudgetCarved, None, "ada", 900, None)
+    for one in ids:
+        add(events.TaskAssigned, one, "ada")
+        add(events.BudgetCarved, one, "ada", 50, None)
+        for attempt in range(1, rounds + 1):
+            add(events.AttemptStarted, one, "ada", attempt)
+            call = f"{one}.{attempt}"
+            add(events.ModelStarted, one, "ada", "m:x", call, 1, "generate", attempt, 30)
+            usage = kt.Usage(20, 5, Decimal("0.0001"))
+            add(events.ModelCalled, one, "ada", "m:x", "ok", 30, usage, call, 1, "generate", attempt, 0.1)
+            add(events.ToolCalled, one, "ada", "shell", "refused", "policy", text, f"{call}.t", attempt)
+            add(events.AttemptFinished, one, "ada", attempt, "completed", usage)
+            add(events.EvaluationStarted, one, "ada", attempt)
+            criteria = [CriterionResult("sourced", text[:20], attempt == rounds, text)]
+            verdict = kt.EvaluationVerdict.passed(1.0, criteria=criteria)
+            if attempt < rounds:
+                verdict = kt.EvaluationVerdict.revise(
+                    text, findings=[kt.Finding("f", text, observed=text)], criteria=criteria
+                )
+            add(events.EvaluationResult, one, "ada", attempt, verdict, 0.1)
+        add(events.TaskCompleted, one, "ada", rounds, text)
+        add(events.BudgetReturned, one, "ada", kt.Usage(20 * rounds, 5 * rounds))
+    add(events.TeamCompleted, kt.TeamStatus.COMPLETED, 9.0, kt.Usage(20 * number * rounds, 5 * number * rounds))
+    return told
+
+
+class Page(HTMLParser):
+    """The elements of a page, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.text += " " if tag in ("th", "td", "span", "b", "p", "h3") else ""
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(story: RunStory, known: Known | None = None) -> tuple[str, Page]:
+    page = render_report(story, known)
+    return page, Page(page)
+
+
+def test_it_says_how_the_run_ended_why_and_what_to_do() -> None:
+    story = tell(tale(3))
+    _, page = page_of(story, Known("suspended", ("kairo resume run-1 --journal runs.db",)))
+    for words in ("The run waits for a person.", "3 of 3 tasks accepted", "kairo resume run-1 --journal runs.db"):
+        assert words in page.text
+    headings = [words.strip() for words in re.findall(r"<h2[^>]*>([^<]*)", render_report(story))]
+    assert headings == [
+        "Why",
+        "What to do next",
+        "Timeline",
+        "Tasks and their dependencies",
+        "Budget",
+        "Tasks",
+        "What it cost",
+    ]
+
+
+def test_it_shows_budgets_criteria_and_refusals() -> None:
+    _, page = page_of(tell(tale(1, rounds=2)))
+    words = " ".join(page.text.split())
+    assert "ada 900 50 850" in words
+    assert "task-1 50 50 0" in words
+    assert "sourced not met plain met plain" in words
+    assert "refused policy: plain" in words
+    assert "m:x generate 2 40 10" in words
+
+
+def test_hostile_text_is_text() -> None:
+    story = tell(tale(2, HOSTILE, rounds=2))
+    for task in story.tasks.values():
+        for attempt in task.attempts:
+            attempt.artifact = HOSTILE + str(attempt.number)
+    text, page = page_of(story, Known(output=HOSTILE, error=HOSTILE, warnings=(HOSTILE,), commands=(HOSTILE,)))
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object", "link", "base", "form")]
+    assert not [name for _, found in page.elements for name in found if name.startswith("on") or name == "style"]
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
+    assert "</script><script>document.title" in page.text
+    assert "{{ 7 * 7 }}" in page.text
+    text.encode()
+
+
+def test_hostile_text_in_a_long_list_stays_in_its_data() -> None:
+    page = render_report(tell(tale(201, HOSTILE)))
+    assert re.findall("<script[^>]*>", page) == [
+        '<script type="application/json" data-for="timeline">',
+        '<script type="application/json" data-for="tasks">',
+        "<script>",
+    ]
+    assert page.count("</script>") == 3
+
+
+def test_nothing_but_its_own_style_and_script_may_run() -> None:
+    page, parsed = page_of(tell(tale(3)))
+    [policy] = [str(found["content"]) for tag, found in parsed.elements if tag == "meta" and "http-equiv" in found]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for kind in ("style", "script"):
+        [body] = re.findall(f"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    outside = [found for _, found in parsed.elements for name, value in found.items() if "://" in f"{name}{value}"]
+    assert outside == []
+
+
+def test_a_huge_artifact_is_cut_with_a_sentence() -> None:
+    story = tell(tale(1))
+    story.tasks["task-1"].attempts[0].artifact = "x" * 50_000_000
+    page, parsed = page_of(story, Known(output="y" * 50_000_000))
+    assert len(page) < 100_000
+    assert "Cut after 20,000 of 50,000,000 characters." in parsed.text
+
+
+def test_a_secret_across_a_cut_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mask(text: str) -> str:
+        return text.replace("hunter2hunter2", "[secret]")
+
+    monkeypatch.setattr("kairo_team.views.report_text.clean", mask)
+    assert cut("a" * 95 + "hunter2hunter2", 100)[0] == "a" * 95 + "[secr"
+
+
+def test_a_hundred_tasks_are_small() -> None:
+    story = tell(tale(100, "The second claim has no source: name one."))
+    for task in story.tasks.values():
+        task.attempts[0].artifact = "a line of the first round\n" * 200
+    assert len(render_report(story).encode()) < 300_000
+
+
+def test_changes_between_rounds() -> None:
+    assert changes("one\ntwo\nthree", "one\n2\nthree") == [
+        ("same", "@@ -1,3 +1,3 @@"),
+        ("same", " one"),
+        ("del", "-two"),
+        ("add", "+2"),
+        ("same", " three"),
+    ]
+    assert changes("x\n" * 300, "y\n" * 300)[-1][1].endswith("more lines of the comparison")
+
+
+def test_a_run_without_a_plan_or_an_end() -> None:
+    told = tale(2)
+    for end in range(len(told)):
+        text, _ = page_of(tell(told[:end]))
+        assert ("The events have no end" in text) == (end < len(told))
+
+
+@pytest.mark.anyio
+async def test_a_result_alone_writes_what_it_has(tmp_path: Path) -> None:
+    async def good(assignment: kt.Assignment) -> str:
+        return f"<b>{assignment.task.id}</b>"
+
+    plan = kt.TaskGraph([kt.Task("one", "Do."), kt.Task("two", "Do.", depends_on=["one"])])
+    result = await kt.run(kt.Team("t", [kt.Member("m", good)]), "Go.", plan=plan)
+    result.report(tmp_path / "r.html")
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "The run completed." in page.text
+    assert "2 of 2 tasks accepted" in page.text
+    assert "<b>two</b>" in page.text
+    assert "has no times" in page.text
