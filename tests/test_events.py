@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Literal
 
 import anyio
@@ -22,6 +23,7 @@ from kairo_team.governance import (
 )
 from kairo_team.permissions import PermissionDecision
 from kairo_team.testing import EventRecorder, FunctionModel
+from tests.events_page import page
 
 DESIGN = [
     "team.started",
@@ -189,6 +191,13 @@ async def test_every_event_of_the_design_is_emitted() -> None:
 
 async def test_the_events_are_those_of_the_design_and_the_news_of_a_lag() -> None:
     assert sorted(EVENT_TYPES) == sorted([*DESIGN, "lagged"])
+
+
+def test_the_page_of_events_is_what_the_classes_say() -> None:
+    written = (Path(__file__).parent.parent / "docs" / "events.md").read_text(encoding="utf-8")
+    assert written == page() + "\n", "run `python -m tests.events_page > docs/events.md`"
+    assert [line[4:] for line in written.splitlines() if line.startswith("### ")].count("content") == 1
+    assert {name for name in EVENT_TYPES if f"\n### {name}\n" in written} == set(EVENT_TYPES)
 
 
 async def test_every_event_is_the_same_after_a_way_through_json() -> None:
