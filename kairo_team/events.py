@@ -171,6 +171,20 @@ class TaskAssigned(TaskEvent):
     type: ClassVar[str] = "task.assigned"
 
 
+@quick
+@dataclass(frozen=True, slots=True)
+class TaskWaiting(TaskEvent):
+    """A task has all it depends on, and waits for something else.
+
+    One that has not started waits until its `task.assigned`; one in flight until its `task.waiting` with null.
+    Waits for people are `human.requested` to `human.decided`, waits for other tasks are in the plan.
+    """
+
+    type: ClassVar[str] = "task.waiting"
+    waits_for: Literal["slot", "member", "budget"] | None
+    """`max_parallel_tasks`, a free member, or budget that others may give back; null: it goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskEscalated(TaskEvent):
     """A review left the decision to a higher authority."""
@@ -361,6 +375,24 @@ class ConstraintViolated(WorkEvent):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", freeze(self.metrics))
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class ModelWaiting(WorkEvent):
+    """A try of a governed model call cannot be sent yet; it waits until the `model.started` of the same try."""
+
+    type: ClassVar[str] = "model.waiting"
+    model: str
+    call_id: str
+    number: int
+    """Which try of the call it is, from 1."""
+    purpose: str
+    """What it is asked for: "generate" by a member, "plan" or "evaluate"."""
+    attempt: int
+    """The attempt, or the attempt that is reviewed; 0 without a task."""
+    waits_for: Literal["rate", "budget"]
+    """Its model's limit (`Runtime(model_limits=...)`), or budget that other calls hold."""
 
 
 @quick

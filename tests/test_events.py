@@ -35,6 +35,7 @@ DESIGN = [
     "team.suspended",
     "plan.ready",
     "task.assigned",
+    "task.waiting",
     "task.escalated",
     "task.steered",
     "task.completed",
@@ -58,6 +59,7 @@ DESIGN = [
     "tool.called",
     "calls.diverged",
     "content",
+    "model.waiting",
     "model.started",
     "model.called",
     "model.delta",
@@ -78,6 +80,12 @@ def reply(request: kt.ModelRequest) -> kt.ModelResponse | str:
     if any(message.role == "tool" for message in request.messages):
         return "it is calm"
     return kt.ModelResponse("", [kt.ToolCall("c", "look", {"what": "the sea"})], kt.Usage(40, 40))
+
+
+async def slow(request: kt.ModelRequest) -> str:
+    """Take a second."""
+    await anyio.sleep(1)
+    return "fine"
 
 
 class Late:
@@ -153,7 +161,8 @@ async def everything() -> list[Event]:
     unsure = ExpertTeamCoordinator(evaluator=Unsure(), gate=Gate("approve"))
     asleep = ExpertTeamCoordinator(evaluator=Unsure(), gate=Gate("defer"))
     board = TaskDispatchCoordinator(failure_policy=FailurePolicy(retries=0))
-    async with kt.Runtime(subscribers=[recorder], content="events") as runtime:
+    limits = {"test:slow": kt.ModelLimit(concurrency=1)}
+    async with kt.Runtime(subscribers=[recorder], content="events", model_limits=limits) as runtime:
 
         async def play(run_id: str, team: kt.Team, coordinator: Any, *tasks: kt.Task, **config: Any) -> kt.Run:
             plan = kt.TaskGraph(list(tasks) or [kt.Task("one", "do")])
@@ -176,6 +185,8 @@ async def everything() -> list[Event]:
         await anyio.sleep(1)
         run.steer("Hurry.")
         await run.result()
+        asking = kt.Team("t", [kt.Member("m", kt.MiniAgent(FunctionModel(slow, name="test:slow")))])
+        await (await play("queue", asking, board, kt.Task("one", "do"), kt.Task("other", "do"))).result()
         await (await play("failed", team, board, kt.Task("bad", "do"))).result()
         run = await play("killed", team, board, kt.Task("long", "do"), kt.Task("after", "do", depends_on=["long"]))
         await anyio.sleep(1)

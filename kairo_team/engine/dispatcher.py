@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.ready_tasks import Entry, ReadyTasks
     from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.engine.suspension import EarlierSessions
+    from kairo_team.engine.task_run import WaitsFor
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.ledger import Units
     from kairo_team.tasks import Task
@@ -74,6 +75,7 @@ class Dispatcher:
         """Take the members' governors by name."""
         self._earlier = earlier
         self.board = board
+        board.on_member_wait = self._wait_for_member
         self.tasks = {task_id: TaskRun(entry, recorded) for task_id, entry in board.entries.items()}
         self.active = 0
         """Tasks dispatched and not ended."""
@@ -118,6 +120,9 @@ class Dispatcher:
                 return task_run.task
             if self._stopped:
                 await anyio.sleep_forever()
+            if self._slots is not None and self._slots_taken >= self._slots:
+                for entry in self.board.untold():
+                    self._wait(self.tasks[entry.task.id], "slot")
             if self.active > len(self._parked):
                 self._sleeper = anyio.Event()
                 await self._sleeper.wait()
@@ -162,6 +167,7 @@ class Dispatcher:
             self.board.release(member)
             if self.active:
                 self._without_budget.append(task_run)
+                self._wait(task_run, "budget")
             else:
                 halt = _find_halt(self._governors[member], got)
                 unpaid = Unpaid(str(halt or got), halt is not None)
@@ -174,6 +180,7 @@ class Dispatcher:
         self.active += 1
         self._slots_taken += 1
         task_run.has_slot = True
+        task_run.waits_for = None
         self._emit(events.TaskAssigned, task_run.task.id, member)
         self._emit(events.BudgetCarved, task_run.task.id, member, got[0] or None, got[1] or None)
         if self._without_budget:  # what was learned may let more than a few of them in
@@ -237,6 +244,15 @@ class Dispatcher:
     def _requeue(self, count: int) -> None:
         for _ in range(count):
             self.board.make_ready(self._without_budget.popleft().entry)
+
+    def _wait(self, task_run: TaskRun, waits_for: WaitsFor | None) -> None:
+        """Emit what a task waits for now, or that it waits no longer, if that is news."""
+        if task_run.waits_for != waits_for:
+            task_run.waits_for = waits_for
+            self._emit(events.TaskWaiting, task_run.task.id, task_run.member, waits_for)
+
+    def _wait_for_member(self, entry: Entry) -> None:
+        self._wait(self.tasks[entry.task.id], "member")
 
     # ------------------------------------------------------------------ changes of the plan
 
@@ -446,11 +462,13 @@ class Dispatcher:
         if not self.board.try_lease(member):
             granted = anyio.Event()
             give_up = self.board.wait_for_lease(member, granted.set)
+            self._wait(task_run, "member")
             try:
                 await granted.wait()
             except BaseException:
                 give_up()
                 raise
+            self._wait(task_run, None)
         task_run.leased = member
 
     def release_lease(self, task_run: TaskRun) -> None:
@@ -483,7 +501,9 @@ class Dispatcher:
                 return True
             if self.active <= len(self._waiting_for_budget) + 1:  # all the others wait like this one
                 return False
+            self._wait(task_run, "budget")
             await self.without_slot(task_run, self._wait_for_return)
+            self._wait(task_run, None)
         return False
 
     async def _wait_for_return(self) -> None:
@@ -525,6 +545,7 @@ class Dispatcher:
         if self._slots is not None and self._slots_taken >= self._slots:
             turn = anyio.Event()
             self._slot_waiters.append(turn)
+            self._wait(task_run, "slot")
             try:
                 await turn.wait()
             except BaseException:
@@ -533,6 +554,7 @@ class Dispatcher:
                 else:
                     self._slot_waiters.remove(turn)
                 raise
+            self._wait(task_run, None)
         else:
             self._slots_taken += 1
         task_run.has_slot = True

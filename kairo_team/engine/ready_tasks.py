@@ -72,6 +72,10 @@ class ReadyTasks:
         self._leases = {name: _Leases(limit) for name, limit in capacity.items()}
         self._parked: dict[tuple[str, ...], list[Queued]] = {}
         self._ready: list[Queued] = []
+        self._told: list[Queued] = []
+        """Ready tasks of which it was told that they wait for a slot."""
+        self.on_member_wait: Callable[[Entry], object] = _nothing
+        """Called for a ready task whose members are all taken."""
         for entry in self.entries.values():
             if entry.ready:
                 heappush(self._ready, entry.queued)
@@ -80,15 +84,30 @@ class ReadyTasks:
 
     def take(self) -> tuple[Entry, str] | None:
         """Return the next task and its member, whose lease is taken; None when nothing can start now."""
-        while self._ready:
-            entry = heappop(self._ready)[2]
+        while self._ready or self._told:
+            entry = heappop(self._first_queue())[2]
             if entry.ended:
                 continue
             member = self._lease_any(entry.candidates)
             if member is not None:
                 return entry, member
             self._park(entry)
+            self.on_member_wait(entry)
         return None
+
+    def _first_queue(self) -> list[Queued]:
+        """Return the queue whose first task goes first; one of them has some."""
+        if not self._told or (self._ready and self._ready[0] < self._told[0]):
+            return self._ready
+        return self._told
+
+    def untold(self) -> Iterator[Entry]:
+        """Go through the ready tasks that nothing keeps but the lack of a slot, each once while it is queued."""
+        while self._ready:
+            queued = heappop(self._ready)
+            heappush(self._told, queued)
+            if not queued[2].ended:
+                yield queued[2]
 
     def make_ready(self, entry: Entry) -> None:
         """Queue a task whose needs are met."""
@@ -193,6 +212,10 @@ class ReadyTasks:
             for member in key:
                 self._leases[member].parked.append(key)
         heappush(self._parked[key], entry.queued)
+
+
+def _nothing(_entry: Entry) -> None:
+    """Do nothing."""
 
 
 def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from kairo_team._util.frozen import FrozenDict, maker
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, left_of
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanRequest
     from kairo_team.tasks import Task
     from kairo_team.verdicts import EvaluationVerdict
+
+WaitsFor = Literal["slot", "member", "budget"]
+"""What a task that has all it depends on may wait for."""
 
 
 class RunState(StrEnum):
@@ -180,6 +183,8 @@ class TaskRun:
     """Around what the task waits for between its attempts, such as a review."""
     interrupted: str | HumanRequest | None = None
     """Why it was cancelled, or the question whose answer it waits for."""
+    waits_for: WaitsFor | None = None
+    """What it was last said to wait for; None: nothing."""
     superseded: bool = False
     """A later plan does without it."""
     for_halt: bool = False

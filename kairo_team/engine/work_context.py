@@ -18,7 +18,15 @@ from kairo_team.engine.constraints import ConstrainedModel
 from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.member_model import MemberModel
 from kairo_team.errors import JournalError, known
-from kairo_team.events import AttemptProgress, GuardrailDecided, ModelCalled, ModelStarted, ToolCalled, ToolStarted
+from kairo_team.events import (
+    AttemptProgress,
+    GuardrailDecided,
+    ModelCalled,
+    ModelStarted,
+    ModelWaiting,
+    ToolCalled,
+    ToolStarted,
+)
 from kairo_team.governance.guardrails import GuardrailAction
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.messages import ModelRequest
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
-    from kairo_team.models.governed_model import CallOutcome
+    from kairo_team.models.governed_model import CallOutcome, WaitsFor
     from kairo_team.team import Role
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.result import ToolResult
@@ -283,6 +291,7 @@ class WorkContext:
             services.rules,
             services.note_overshoot,
             self.calls,
+            self._report_wait,
         )
         limited = governed if services.outer_attempt is None else services.outer_attempt.constrain(governed)
         steerable = getattr(found, "steerable", True)
@@ -435,7 +444,7 @@ class WorkContext:
         services, key = self.services, call_key()
         self._tries = self._tries or Counter()
         self._tries[key] += 1
-        about = (key, self._tries[key], self.metadata["purpose"], self._attempt)
+        about = self._about(key, self._tries[key])
         around = services.begin(ModelStarted, self.task_id, self.member, model, *about, held)
         began = services.clock()
 
@@ -445,6 +454,15 @@ class WorkContext:
             services.warn_of_budget()
 
         return StartedTry(end, around)
+
+    def _report_wait(self, model: str, waits_for: WaitsFor) -> None:
+        key = call_key()
+        tries = 0 if self._tries is None else self._tries[key]
+        self.services.emit(ModelWaiting, self.task_id, self.member, model, *self._about(key, tries + 1), waits_for)
+
+    def _about(self, key: str, number: int) -> tuple[str, int, str, int]:
+        """Return what the events of a try of a model call have in common."""
+        return key, number, self.metadata["purpose"], self._attempt
 
     def _report_tool_start(self, tool: Tool, key: str) -> Around:
         about = (tool.name, key, self._attempt, tool.side_effect)

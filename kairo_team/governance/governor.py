@@ -155,13 +155,20 @@ class Governor:
             raise refusal(node, units, least)
 
     async def hold(
-        self, tokens: int = 0, dollars: Money = 0, tool_calls: int = 0, *, minimum: Budget | Usage | None = None
+        self,
+        tokens: int = 0,
+        dollars: Money = 0,
+        tool_calls: int = 0,
+        *,
+        minimum: Budget | Usage | None = None,
+        on_wait: Callable[[], object] | None = None,
     ) -> Reservation:
         """Like `reserve`, but wait, first come first served, while other holds are open where it does not fit.
 
         It waits for the full amount. Once no other hold is open there, it takes the amount left, down to `minimum`.
         It raises `InsufficientBudget` instead of waiting for the guarantees of others, or while the caller itself
-        holds the same dimension. When cancelled it holds nothing. It suspends only to wait.
+        holds the same dimension. When cancelled it holds nothing. It suspends only to wait, and calls
+        `on_wait` before that.
         """
         units = _asked(tokens, dollars, tool_calls)
         least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
@@ -176,7 +183,7 @@ class Governor:
             waiter = _line_up(node, units, least)
         finally:
             tree.release()
-        return reservation(node, await wait(waiter))
+        return reservation(node, await wait(waiter, on_wait))
 
     def record_usage(
         self, prompt_tokens: int = 0, completion_tokens: int = 0, dollars: Money = 0, tool_calls: int = 0

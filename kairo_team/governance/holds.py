@@ -31,6 +31,7 @@ from kairo_team.governance.ledger import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from decimal import Decimal
     from types import TracebackType
 
@@ -333,10 +334,10 @@ def dismiss(node: Node) -> None:
         serve(node.parent)
 
 
-async def wait(waiter: Waiter) -> Units:
+async def wait(waiter: Waiter, on_wait: Callable[[], object] | None = None) -> Units:
     """Wait for the decision: return what was booked, or raise; if cancelled meanwhile, what was booked goes back.
 
-    Does not suspend when it is decided already.
+    Does not suspend when it is decided already; calls `on_wait` before it does.
     """
     if waiter.granted is not None or waiter.refused is not None:
         return waiter.outcome()
@@ -344,6 +345,9 @@ async def wait(waiter: Waiter) -> Units:
     tree.join(tree.waiters, node, waiter)
     try:
         while not _decided(waiter):
+            if on_wait is not None:
+                on_wait()
+                on_wait = None
             await _sleep(waiter)
     except BaseException:
         with tree.lock:

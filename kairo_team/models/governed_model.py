@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import anyio
@@ -51,6 +52,9 @@ class StartedTry(NamedTuple):
 
 ReportStart = Callable[[str, int], StartedTry]
 """Called before a try of a call is sent, with the model's name and the tokens held."""
+WaitsFor = Literal["rate", "budget"]
+ReportWait = Callable[[str, WaitsFor], object]
+"""Called when a try of a call cannot be sent yet, with the model's name, and what it waits for."""
 ReportOvershoot = Callable[[str, Usage, Usage], None]
 """Called after a call that used more than was held for it: model name, what was held, what was used."""
 OnText = Callable[[str], object]
@@ -108,7 +112,7 @@ class GovernedModel:
     it provably did not (`ModelCallError.unspent`). A retry is a call like any other: guards, limits, a hold of its own.
     """
 
-    __slots__ = ("_calls", "_governor", "_model", "_prices", "_report", "_report_overshoot", "_rules")
+    __slots__ = ("_calls", "_governor", "_model", "_prices", "_report", "_report_overshoot", "_report_wait", "_rules")
 
     def __init__(
         self,
@@ -119,11 +123,13 @@ class GovernedModel:
         rules: CallRules = RULES,
         report_overshoot: ReportOvershoot | None = None,
         calls: CallLog | None = None,
+        report_wait: ReportWait | None = None,
     ) -> None:
         """Take a model and what governs it; `calls` records each try before it is sent."""
         self._model = model
         self._calls = calls
         self._report_overshoot = report_overshoot
+        self._report_wait = report_wait
         self._governor = governor
         self._report = report
         self._prices = prices or PriceBook()
@@ -187,7 +193,7 @@ class GovernedModel:
         if gate is None:
             return await self._hold(model, request, tariff, sender, None)
         most = await _count(model, request) + _wanted(model, request) if gate.counts_tokens else 0
-        async with gate.turn(most) as turn:
+        async with gate.turn(most, self._waits(model, "rate")) as turn:
             return await self._hold(model, request, tariff, sender, turn)
 
     async def _hold(
@@ -198,7 +204,8 @@ class GovernedModel:
         wanted = _wanted(model, request)
         dollars = tariff.most(prompt, wanted)
         least = Usage(prompt + 1, dollars=tariff.most(prompt, 1)) if dollars else Usage(prompt + 1)
-        hold = await self._governor.hold(tokens=prompt + wanted, dollars=dollars, minimum=least)
+        on_wait = self._waits(model, "budget")
+        hold = await self._governor.hold(tokens=prompt + wanted, dollars=dollars, minimum=least, on_wait=on_wait)
         with hold:
             most = min(wanted, hold.tokens - prompt)
             if dollars and hold.dollars < dollars:
@@ -212,6 +219,10 @@ class GovernedModel:
             if turn is not None and response.usage is not None:
                 turn.tokens = response.usage.tokens
             return self._settle(model, hold, sent, response, tariff)
+
+    def _waits(self, model: ChatModel, what: WaitsFor) -> Callable[[], object] | None:
+        """Return what reports that a try waits; None where nobody is told."""
+        return None if self._report_wait is None else partial(self._report_wait, model.name, what)
 
     async def _call(
         self, model: ChatModel, request: ModelRequest, hold: Reservation, sender: _PieceSender | None, turn: Turn | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -137,12 +137,13 @@ class Gate:
         return self._limit.tokens_per_minute is not None
 
     @asynccontextmanager
-    async def turn(self, tokens: int = 0) -> AsyncGenerator[Turn]:
+    async def turn(self, tokens: int = 0, on_wait: Callable[[], object] | None = None) -> AsyncGenerator[Turn]:
         """Wait for a turn, and have it inside the block; a caller that is cancelled while it waits leaves the line.
 
-        `tokens` are the most that the call can use. `Turn.tokens` at the end is what it used.
+        `tokens` are the most that the call can use. `Turn.tokens` at the end is what it used. `on_wait` is called if it
+        must wait, before it does.
         """
-        turn = await self._enter(tokens)
+        turn = await self._enter(tokens, on_wait)
         try:
             yield turn
         finally:
@@ -153,7 +154,7 @@ class Gate:
                     turn.held = turn.tokens
                 self._call_next()
 
-    async def _enter(self, tokens: int) -> Turn:
+    async def _enter(self, tokens: int, on_wait: Callable[[], object] | None) -> Turn:
         with self._lock:
             if not self._line and self._due(tokens) == 0:
                 return self._begin(tokens)
@@ -161,6 +162,9 @@ class Gate:
             self._line.append(waiter)
         try:
             while not isinstance(turn := self._let_in(waiter), Turn):
+                if on_wait is not None:
+                    on_wait()
+                    on_wait = None
                 await waiter.sleep(turn)
         except BaseException:
             with self._lock:

@@ -14,6 +14,7 @@ from kairo_team.events import (
     TaskAssigned,
     TaskEnded,
     TaskEvent,
+    TaskWaiting,
     TeamEnded,
     TeamResumed,
     TeamStarted,
@@ -92,6 +93,7 @@ def _check_task(where: str, events: list[TaskEvent]) -> None:
     assert len(ends) == 1, f"{where}: {len(ends)} terminal events"
     assert events[-1] is ends[0], f"{where}: {events[-1].type} after its end"
     steps = [(event, kind) for event in events for kind in _FOLLOWERS if isinstance(event, kind)]
-    assert len(events) == 1 or isinstance(events[0], TaskAssigned), f"{where}: began with {events[0].type}"
+    begun = [event for event in events if not isinstance(event, TaskWaiting)]
+    assert len(begun) == 1 or isinstance(begun[0], TaskAssigned), f"{where}: began with {begun[0].type}"
     for (_, kind), (following, _) in pairwise(steps):
         assert isinstance(following, _FOLLOWERS[kind]), f"{where}: {following.type} follows {kind.type or 'its end'}"
