@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
@@ -12,7 +12,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
-from kairo_team.contracts import Surrounding
+from kairo_team.contracts import AgentLike, Subscriber, Surrounding
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ class Places:
         return self._inside(event)
 
     @contextmanager
-    def _inside(self, event: events.Event) -> Iterator[None]:
+    def _inside(self, event: events.Event) -> Generator[None]:
         token = here.set((*here.get(), f"{event.type} {getattr(event, 'task_id', '')}"))
         error: BaseException | None = None
         try:
@@ -45,7 +45,7 @@ class Places:
             self.left.append((event.type, None if error is None else type(error).__name__))
 
 
-async def run(*subscribers: kt.contracts.Subscriber, agent: kt.contracts.AgentLike, tasks: int = 1) -> kt.TeamResult:
+async def run(*subscribers: Subscriber, agent: AgentLike, tasks: int = 1) -> kt.TeamResult:
     runtime = kt.Runtime(subscribers=subscribers)
     plan = kt.TaskGraph([kt.Task(f"t{number}", "Do.") for number in range(tasks)])
     team = kt.Team("t", [kt.Member("m", agent, max_concurrency=tasks)])
@@ -84,7 +84,7 @@ async def test_it_sees_what_the_work_raises_and_cannot_swallow_it() -> None:
             outer = super().around(event)
 
             @contextmanager
-            def swallow() -> Iterator[None]:
+            def swallow() -> Generator[None]:
                 try:
                     with outer:
                         yield
@@ -117,7 +117,7 @@ async def test_one_that_raises_is_removed_and_the_work_goes_on(when: str, caplog
             return self.broken()
 
         @contextmanager
-        def broken(self) -> Iterator[None]:
+        def broken(self) -> Generator[None]:
             if when == "entered":
                 raise RuntimeError("broken")
             yield

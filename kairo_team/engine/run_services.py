@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
 from anyio import from_thread
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kairo_team.prompts import Prompts
 
 Emit = Callable[..., object]
+T = TypeVar("T")
 
 
 class RunServices:
@@ -136,8 +137,8 @@ class RunServices:
         self.call(self._emit, *event)
 
     def begin(self, *event: Any) -> Around:
-        """Emit, in the run's event loop, what some work begins with; return what the subscribers put around it."""
-        return NOTHING_AROUND if self._begin is None else self._begin(*event)
+        """Emit, from any thread, what some work begins with; return what the subscribers put around it."""
+        return NOTHING_AROUND if self._begin is None else self.call(self._begin, *event)
 
     def report_content(
         self, of: str, call: str, attempt: int, body: object, *, task_id: str | None, member: str | None
@@ -165,12 +166,11 @@ class RunServices:
         if self.steering is not None and self.steering.watches:
             self.call(self.steering.warn_of_budget)
 
-    def call(self, function: Callable[..., object], *args: Any) -> None:
+    def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the run's event loop, from there or from any other thread, and wait until it is done."""
         if threading.get_ident() == self._thread:
-            function(*args)
-        else:
-            from_thread.run_sync(function, *args, token=self._token)
+            return function(*args)
+        return from_thread.run_sync(function, *args, token=self._token)
 
     def is_answered(self, question: HumanRequest) -> bool:
         """Return whether a question that was put off may have its answer now; of a run inside this one it may."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from kairo_team import events
 from kairo_team._util.masking import masked
 from kairo_team.budget import to_dollars
+from kairo_team.plugin_calls import words_of
 from kairo_team.results import TeamStatus
 from kairo_team.views import telemetry_names as names
 from kairo_team.views.telemetry_metrics import Metrics
@@ -68,12 +70,32 @@ class _Trace:
 
     team: str
     run: _Work
-    open: dict[Key, _Work] = field(default_factory=dict[Key, _Work])
+    open: dict[Key, list[_Work]] = field(default_factory=dict[Key, "list[_Work]"])
+    """Work under way; more than one under a key only for tools outside attempts, whose calls have no name."""
     attempts: dict[str, _Work] = field(default_factory=dict[str, _Work])
     """The last attempt of each task that has not ended."""
     guaranteed: dict[str | None, events.BudgetCarved] = field(default_factory=dict[str | None, events.BudgetCarved])
     reviews: Counter[str] = field(default_factory=Counter[str])
     evaluators: dict[str, str] = field(default_factory=dict[str, str])
+
+    def begin(self, event: Event, work: _Work) -> None:
+        """Take note of work under the event it begins with."""
+        self.open.setdefault(_key(event), []).append(work)
+
+    def end(self, event: Event) -> _Work | None:
+        """Return the work that an event ends; None for what was not seen to begin."""
+        key = _key(event)
+        under_way = self.open.get(key)
+        if not under_way:
+            return None
+        if len(under_way) == 1:
+            del self.open[key]
+        return under_way.pop(0)
+
+    def span_of(self, task_id: str | None) -> Span:
+        """Return the span of a task's attempt while that is open, else that of the run."""
+        work = None if task_id is None else self.attempts.get(task_id)
+        return work.span if work is not None and work.span.is_recording() else self.run.span
 
 
 class _Current:
@@ -140,7 +162,6 @@ class Spans:
             self._end_run(event, found)
         elif isinstance(event, events.TaskEnded):
             found.attempts.pop(event.task_id, None)
-            found.guaranteed.pop(event.task_id, None)
         elif type(event) in _SPAN_EVENTS:
             self._point(event, found, _SPAN_EVENTS[type(event)])
 
@@ -149,8 +170,10 @@ class Spans:
         found = self._traces.get(event.run_id)
         if found is None:
             return nullcontext()
-        work = found.run if isinstance(event, events.TeamStarted | events.TeamResumed) else found.open.get(_key(event))
-        return nullcontext() if work is None else _Current(work)
+        if isinstance(event, events.TeamStarted | events.TeamResumed):
+            return _Current(found.run)
+        under_way = found.open.get(_key(event))
+        return _Current(under_way[-1]) if under_way else nullcontext()
 
     # ------------------------------------------------------------------ runs
 
@@ -163,7 +186,7 @@ class Spans:
 
     def _end_run(self, event: events.TeamEnded, found: _Trace) -> None:
         del self._traces[event.run_id]
-        for work in found.open.values():
+        for work in chain.from_iterable(found.open.values()):
             if not work.borrowed:
                 work.span.end()
         span = found.run.span
@@ -184,20 +207,19 @@ class Spans:
             found.guaranteed[event.task_id] = event
 
     def _return(self, event: events.BudgetReturned, found: _Trace) -> None:
-        carved = found.guaranteed.get(event.task_id)
+        carved = found.guaranteed.pop(event.task_id, None)
         if carved is not None and carved.tokens:
             self._metrics.record_budget(event.usage.tokens / carved.tokens, found.team, event.member)
 
     def _halt(self, event: events.BudgetHalted, found: _Trace) -> None:
-        if event.task_id in found.attempts:
-            halt = {names.HALT_REASON: event.reason, names.HALT_ORIGIN: event.origin}
-            found.attempts[event.task_id].span.set_attributes(halt)
+        halt = {names.HALT_REASON: event.reason, names.HALT_ORIGIN: event.origin}
+        found.span_of(event.task_id).set_attributes(halt)
 
     def _point(self, event: Any, found: _Trace, fields: Sequence[str]) -> None:
         """Write an event into the span of its attempt, or of the run."""
-        work = found.attempts.get(event.task_id, found.run)
-        given = {f"kairo.{name}": getattr(event, name) for name in fields}
-        work.span.add_event(f"kairo.{event.type}", {name: one for name, one in given.items() if one is not None})
+        given = {names.TASK_ID: event.task_id} | {f"kairo.{name}": getattr(event, name) for name in fields}
+        about = {name: value for name, value in given.items() if value is not None}
+        found.span_of(event.task_id).add_event(f"kairo.{event.type}", about)
 
     # ------------------------------------------------------------------ attempts and reviews
 
@@ -217,10 +239,11 @@ class Spans:
         if carved is not None and carved.picodollars is not None:
             about[names.GUARANTEED_DOLLARS] = float(to_dollars(carved.picodollars))
         work = self._start(f"{names.INVOKE_AGENT} {event.member}", about, _parent(found, None))
-        found.open[_key(event)] = found.attempts[event.task_id] = work
+        found.attempts[event.task_id] = work
+        found.begin(event, work)
 
     def _finish_attempt(self, event: events.AttemptFinished, found: _Trace) -> None:
-        work = found.open.pop(_key(event), None)
+        work = found.end(event)
         if work is None:
             return
         work.span.set_attributes({names.STATUS: event.status, **_used(event.usage)})
@@ -238,10 +261,10 @@ class Spans:
         }
         made = found.attempts.get(event.task_id)
         links = [] if made is None else [Link(made.span.get_span_context())]
-        found.open[_key(event)] = self._start(f"evaluate {event.task_id}", about, _parent(found, None), links=links)
+        found.begin(event, self._start(f"evaluate {event.task_id}", about, _parent(found, None), links=links))
 
     def _finish_review(self, event: events.EvaluationResult, found: _Trace) -> None:
-        work, verdict = found.open.pop(_key(event), None), event.verdict
+        work, verdict = found.end(event), event.verdict
         made = found.attempts.get(event.task_id)
         context = found.run.context if made is None else made.context
         self._metrics.emit_evaluation(found.evaluators.get(event.task_id, "review"), verdict, context)
@@ -262,14 +285,18 @@ class Spans:
             names.PURPOSE: event.purpose,
             names.HELD_TOKENS: event.held,
         }
-        about = {names.OPERATION: names.CHAT, names.PROVIDER_NAME: provider, names.REQUEST_MODEL: model}
+        about: dict[str, AttributeValue] = {
+            names.OPERATION: names.CHAT,
+            names.PROVIDER_NAME: provider,
+            names.REQUEST_MODEL: model,
+        }
         parent = _parent(found, event.task_id)
-        found.open[_key(event)] = self._borrow(parent, call, {names.OPERATION: names.CHAT}) or self._start(
-            f"{names.CHAT} {model}", {**about, **_whose(event), **call}, parent, SpanKind.CLIENT
-        )
+        work = self._borrow(parent, call, {names.OPERATION: names.CHAT})
+        about |= {**_whose(event), **call}
+        found.begin(event, work or self._start(f"{names.CHAT} {model}", about, parent, SpanKind.CLIENT))
 
     def _finish_model(self, event: events.ModelCalled, found: _Trace) -> None:
-        work = found.open.pop(_key(event), None)
+        work = found.end(event)
         if work is None:
             return
         usage, known = event.usage, event.outcome == "ok"
@@ -283,7 +310,7 @@ class Spans:
             counts = {names.INPUT_TOKENS: usage.prompt_tokens, names.OUTPUT_TOKENS: usage.completion_tokens}
             work.span.set_attributes(counts)
         if kind is not None:
-            why = "its usage is unknown" if work.error is None else masked(str(work.error))
+            why = "its usage is unknown" if work.error is None else masked(words_of(work.error))
             _fail(work, kind, why)
         work.span.end()
 
@@ -291,16 +318,16 @@ class Spans:
         call = {names.CALL_ID: event.call_id, names.SIDE_EFFECT: event.side_effect}
         same = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: event.tool}
         parent = _parent(found, event.task_id)
-        found.open[_key(event)] = self._borrow(parent, call, same) or self._start(
-            f"{names.EXECUTE_TOOL} {event.tool}", {**same, names.TOOL_TYPE: "function", **_whose(event), **call}, parent
-        )
+        about = {**same, names.TOOL_TYPE: "function", **_whose(event), **call}
+        work = self._borrow(parent, call, same) or self._start(f"{names.EXECUTE_TOOL} {event.tool}", about, parent)
+        found.begin(event, work)
 
     def _finish_tool(self, event: events.ToolCalled, found: _Trace) -> None:
         if event.outcome == "refused":
             asked = {names.TOOL_NAME: event.tool, names.REFUSED_BY: event.refused_by or ""}
-            found.attempts.get(event.task_id or "", found.run).span.add_event("kairo.tool.refused", asked)
+            found.span_of(event.task_id).add_event("kairo.tool.refused", asked)
             return
-        work = found.open.pop(_key(event), None)
+        work = found.end(event)
         if work is None:
             return
         work.span.set_attribute(names.OUTCOME, event.outcome)
@@ -349,7 +376,7 @@ def _key(event: Any) -> Key:
         case events.ModelStarted() | events.ModelCalled():
             return "model", event.call_id, event.number
         case _:
-            return "tool", getattr(event, "call_id", None)
+            return "tool", getattr(event, "call_id", None), getattr(event, "tool", None)
 
 
 def _parent(found: _Trace, task_id: str | None) -> Context:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed: it is in the test group")
 
 import kairo_team as kt
-from tests.telemetry.traced import Traced, said
+from tests.telemetry.traced import Traced, said, trace_of
 
 ATTEMPT = "invoke_workflow t > invoke_agent m"
 
@@ -30,7 +30,7 @@ async def run(traced: Traced, agent: Any) -> kt.TeamResult:
 
 
 @contextmanager
-def serving(received: list[tuple[str, Any, bytes]]) -> Iterator[str]:
+def serving(received: list[tuple[str, Any, bytes]]) -> Generator[str]:
     """Serve HTTP on this machine, and keep the path, headers and body of every request."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ def serving(received: list[tuple[str, Any, bytes]]) -> Iterator[str]:
 
         do_GET = do_POST  # noqa: N815 - the server's name for it
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -174,7 +174,7 @@ async def test_a_request_of_httpx_is_in_the_attempt_and_carries_its_trace(traced
         await run(traced, agent)
     assert traced.tree() == ["invoke_workflow t", ATTEMPT, f"{ATTEMPT} > GET"]
     [(_, headers, _)] = received
-    assert f"{traced.span('invoke_workflow t').context.trace_id:032x}" in headers["traceparent"]
+    assert f"{trace_of(traced.span('invoke_workflow t')):032x}" in headers["traceparent"]
 
 
 @pytest.mark.real_time

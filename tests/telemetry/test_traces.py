@@ -19,7 +19,7 @@ from kairo_team.errors import MissingExtra, ModelCallError
 from kairo_team.permissions import PermissionDecision, SideEffect
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.human import APPROVE, LeavesOpen
-from tests.telemetry.traced import Traced, said
+from tests.telemetry.traced import Traced, id_of, said, trace_of
 
 from opentelemetry import trace  # isort: skip  # after the test of whether the SDK is there
 from opentelemetry.trace import StatusCode  # isort: skip
@@ -113,7 +113,7 @@ async def test_a_review_is_the_conventions_event_in_the_span_of_what_was_reviewe
     assert first.event_name == "gen_ai.evaluation.result"
     assert dict(first.attributes)["gen_ai.evaluation.score.label"] == "revise"
     assert dict(second.attributes)["gen_ai.evaluation.score.value"] == 0.9
-    attempts = [span.context.span_id for span in traced.spans() if span.name == "invoke_agent m"]
+    attempts = [id_of(span) for span in traced.spans() if span.name == "invoke_agent m"]
     assert [one.span_id for one in (first, second)] == attempts
 
 
@@ -181,7 +181,7 @@ async def test_tasks_at_the_same_time_do_not_mix(traced: Traced) -> None:
     tasks = [kt.Task(f"t{number}", "Do.") for number in range(8)]
     member = kt.Member("m", agent, max_concurrency=8)
     await run(traced, member, plan=kt.TaskGraph(tasks), runtime={"models": {"m:x": FunctionModel(answer, name="m:x")}})
-    by_id = {span.context.span_id: span for span in traced.spans()}
+    by_id = {id_of(span): span for span in traced.spans()}
     steps = [span for span in traced.spans() if span.name.startswith("step of")]
     assert len(steps) == 24
     for step in steps:
@@ -225,6 +225,22 @@ async def test_a_run_belongs_to_the_span_of_its_caller(traced: Traced) -> None:
         assert trace.get_current_span() is request
     assert traced.tree()[0:2] == ["request", "request > invoke_workflow t"]
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+async def test_tools_outside_attempts_have_spans_too_also_at_the_same_time(traced: Traced) -> None:
+    class Plan:
+        async def plan(
+            self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext
+        ) -> kt.TaskGraph:
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(lambda: context.tool(look)(at="sea"))
+            return kt.TaskGraph([kt.Task("one", "Do one.")])
+
+    runtime = kt.Runtime(subscribers=[traced.subscriber])
+    coordinator = ExpertTeamCoordinator(planner=Plan())
+    await kt.run(kt.Team("t", [kt.Member("m", writes)]), "go", runtime=runtime, coordinator=coordinator)
+    assert Counter(traced.tree())["invoke_workflow t > execute_tool look"] == 3
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -327,8 +343,13 @@ async def test_a_resumed_run_is_a_new_trace_with_a_link_to_the_first(traced: Tra
         runtime.answer(question.id, APPROVE)
     assert (await runtime.resume("r", team, coordinator=coordinator)).status == "completed"
     first, second = (span for span in traced.spans() if span.name == "invoke_workflow t")
-    assert first.context.trace_id != second.context.trace_id
-    assert [link.context.span_id for link in second.links] == [first.context.span_id]
+    assert trace_of(first) != trace_of(second)
+    assert [link.context.span_id for link in second.links] == [id_of(first)]
+    assert [one.name for one in first.events] == [
+        "kairo.task.escalated",
+        "kairo.human.requested",
+        "kairo.human.decided",
+    ]
     assert first.status.status_code is StatusCode.UNSET
 
 

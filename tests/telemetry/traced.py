@@ -50,7 +50,7 @@ class Traced:
 
     def tree(self) -> list[str]:
         """The spans as paths of names, sorted."""
-        by_id = {span.context.span_id: span for span in self.spans()}
+        by_id = {id_of(span): span for span in self.spans()}
 
         def path(span: ReadableSpan) -> str:
             parent = None if span.parent is None else by_id.get(span.parent.span_id)
@@ -72,3 +72,13 @@ class Traced:
 
 def said(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
+
+
+def id_of(span: ReadableSpan) -> int:
+    assert span.context is not None, "it was recorded"
+    return int(span.context.span_id)
+
+
+def trace_of(span: ReadableSpan) -> int:
+    assert span.context is not None, "it was recorded"
+    return int(span.context.trace_id)
