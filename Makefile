@@ -24,11 +24,12 @@ demo: $(VENV)/.demo ## a team on the embedded model, from nothing, offline once 
 	@$(BIN)/kairo demo $(ARGS) || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
 
 test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minutes on two cores
-	@$(SUITE) -m "not exhaustive and not bench" $(COVERAGE) $(ARGS)
+	@$(SUITE) -m "not exhaustive and not bench and not browser" $(COVERAGE) $(ARGS)
+	@echo "Tests in a browser were left out: they need Chromium and 'pip install playwright', then pytest -m browser."
 
 test-all: $(VENV)/.dev ## `make test`, then the rest of the suite (all mutants, many examples), and the coverage by branch
 	@$(MAKE) --no-print-directory test COVERAGE="--cov --cov-report="
-	@$(SUITE) -m "(exhaustive or hypothesis) and not bench" --hypothesis-profile=exhaustive \
+	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive \
 		--cov --cov-append --cov-report=term:skip-covered $(ARGS)
 
 check: $(VENV)/.dev ## lint, format and types: ruff, mypy strict, pyright strict
