@@ -199,6 +199,8 @@ class TaskSteered(WorkEvent):
 
     type: ClassVar[str] = "task.steered"
     directive: str
+    by: str = ""
+    """Who did it, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +330,8 @@ class BudgetToppedUp(WorkEvent):
     tokens: int | None
     picodollars: int | None
     """Millionths of a millionth of a US dollar."""
+    by: str = ""
+    """Who did it, where that is known."""
 
 
 @quick

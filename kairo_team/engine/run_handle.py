@@ -38,11 +38,11 @@ class RunControl(Protocol):
         """End one task."""
         ...
 
-    def steer(self, directive: str, task_id: str | None) -> None:
+    def steer(self, directive: str, task_id: str | None, by: str) -> None:
         """Give a directive to one task or to all."""
         ...
 
-    def top_up_run(self, budget: Budget) -> None:
+    def top_up_run(self, budget: Budget, by: str) -> None:
         """Raise the run's limits."""
         ...
 
@@ -134,19 +134,20 @@ class Run:
         """
         self._live().cancel_task(task_id, reason)
 
-    def steer(self, directive: str, task_id: str | None = None) -> None:
+    def steer(self, directive: str, task_id: str | None = None, *, by: str = "") -> None:
         """Give a directive to one task, or to all: members at work see it at their next turn, later ones at the start.
 
-        Raises `Misuse` for a task that has ended, or is not in the plan.
+        `by` is who gives it: its event says so. Raises `Misuse` for a task that has ended, or is not in the plan.
         """
-        self._live().steer(directive, task_id)
+        self._live().steer(directive, task_id, by)
 
-    def top_up(self, budget: Budget) -> None:
+    def top_up(self, budget: Budget, *, by: str = "") -> None:
         """Raise the run's limits by a budget; fields that are None stay. What waits for budget looks again.
 
+        `by` is who raises them: their event says so.
         Raises `InsufficientBudget`, and changes nothing, where the runtime's shared budget does not have it.
         """
-        self._live().top_up_run(budget)
+        self._live().top_up_run(budget, by)
 
     def _live(self) -> RunControl:
         if self._control is not None:

@@ -46,7 +46,7 @@ class Steering:
         """Return what was asked of a task, oldest first, of the run's directives from `after` to `until`."""
         return tuple(text for whose, text in self.directives[after:until] if whose is None or whose == task_id)
 
-    def steer(self, directive: str, task_id: str | None = None) -> None:
+    def steer(self, directive: str, task_id: str | None = None, by: str = "") -> None:
         """Give a directive to running members at their next turn, and put it into every later prompt."""
         self._check_running()
         if not isinstance(directive, str) or not directive.strip():
@@ -55,7 +55,7 @@ class Steering:
             self._open_task(task_id)
         self.directives.append((task_id, directive))
         self._journal.put(f"steer:{len(self.directives)}", (task_id, directive))
-        self._emit(events.TaskSteered, task_id, None, directive)
+        self._emit(events.TaskSteered, task_id, None, directive, by)
 
     def cancel_task(self, task_id: str, reason: str) -> None:
         """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED."""
@@ -73,7 +73,7 @@ class Steering:
         elif task_run.wait is not None:
             task_run.wait.cancel()
 
-    def top_up(self, budget: Budget) -> None:
+    def top_up(self, budget: Budget, by: str = "") -> None:
         """Raise the run's limit; tasks that wait for budget are tried again."""
         self._check_running()
         if not isinstance(budget, Budget):
@@ -81,7 +81,7 @@ class Steering:
         self._governor.top_up(budget)
         self._journal.put(RAISED_BUDGET, self._governor.budget)
         picodollars = None if budget.dollars is None else to_picodollars(budget.dollars)
-        self._emit(events.BudgetToppedUp, None, None, budget.tokens, picodollars)
+        self._emit(events.BudgetToppedUp, None, None, budget.tokens, picodollars, by)
         self._watch(budget)
         if self.dispatcher is not None:
             self.dispatcher.budget_came_back()

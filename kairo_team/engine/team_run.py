@@ -401,13 +401,13 @@ class TeamRun:
         """End one task; see `Run.cancel_task`."""
         self._services.call(self._steering.cancel_task, task_id, reason)
 
-    def steer(self, directive: str, task_id: str | None = None) -> None:
+    def steer(self, directive: str, task_id: str | None = None, by: str = "") -> None:
         """Give a directive to one task or to all; see `Run.steer`."""
-        self._services.call(self._steering.steer, directive, task_id)
+        self._services.call(self._steering.steer, directive, task_id, by)
 
-    def top_up_run(self, budget: Budget) -> None:
+    def top_up_run(self, budget: Budget, by: str = "") -> None:
         """Raise the run's limits; see `Run.top_up`."""
-        self._services.call(self._steering.top_up, budget)
+        self._services.call(self._steering.top_up, budget, by)
 
     # ------------------------------------------------------------------ recorded steps
 

@@ -25,14 +25,20 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.engine.runtime import Runtime
     from kairo_team.web_console.access import Access
 
 _HERE: Final = Path(__file__).parent
 
 
-def make_app(journal: SqliteJournal, access: Access, *, person: str | None = None) -> ASGIApp:
-    """Return the console of a journal; `person` is who acts where a browser gave no name, by default the user."""
-    pages = Pages(journal, access, templates(), _user() if person is None else person)
+def make_app(
+    journal: SqliteJournal, access: Access, *, runtime: Runtime | None = None, person: str | None = None
+) -> ASGIApp:
+    """Return the console of a journal, and of the runs that live in a runtime.
+
+    `person` is who acts where a browser gave no name, by default the user.
+    """
+    pages = Pages(journal, access, templates(), _user() if person is None else person, runtime)
     app = Starlette(
         routes=[
             Route("/", pages.runs),
@@ -43,6 +49,10 @@ def make_app(journal: SqliteJournal, access: Access, *, person: str | None = Non
             Route("/run", pages.run),
             Route("/run/stream", pages.run_stream),
             Route("/run/cancel", pages.cancel, methods=["POST"]),
+            Route("/run/steer", pages.steer, methods=["POST"]),
+            Route("/run/top-up", pages.top_up, methods=["POST"]),
+            Route("/run/cancel-task", pages.cancel_task, methods=["POST"]),
+            Route("/compare", pages.compare),
             Route("/name", pages.name, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ],

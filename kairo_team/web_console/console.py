@@ -51,6 +51,7 @@ def console(
 
     return ConsoleServer(
         journal,
+        runtime=runtime if isinstance(runtime, Runtime) else None,
         host=host,
         port=port,
         token=token,

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.durable.journal import ENDED
-from kairo_team.errors import NoQuestion
+from kairo_team.errors import Misuse, NoQuestion
 from kairo_team.human import HumanDecision
 from kairo_team.views.run_record import read_record
 from kairo_team.web_console.access import MAX_BODY, Access
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.engine.run_handle import Run
+    from kairo_team.engine.runtime import Runtime
     from kairo_team.recorded import RecordedRun
     from kairo_team.views.run_record import RunRecord
 
@@ -63,8 +65,11 @@ class Limit(NamedTuple):
 class Pages:
     """Answers the console's requests from a journal."""
 
-    def __init__(self, journal: SqliteJournal, access: Access, templates: Environment, person: str) -> None:
-        """`person` is who acts where a browser gave no name."""
+    def __init__(
+        self, journal: SqliteJournal, access: Access, templates: Environment, person: str, runtime: Runtime | None
+    ) -> None:
+        """`person` is who acts where a browser gave no name; runs that live in `runtime` can be steered."""
+        self._runtime = runtime
         self._journal = journal
         self._access = access
         self._templates = templates
@@ -109,8 +114,17 @@ class Pages:
         """Show one run."""
         run_id = request.query_params.get("id", "")
         shown = RunPage(self._journal, run_id).read()
-        parts = self._parts(request, "run_parts.html", shown)
+        parts = self._parts(request, "run_parts.html", {**shown, "here_live": self._lives_here(run_id)})
         return self._page(request, "run.html", run=shown["run"], parts=parts, done=request.query_params.get("done", ""))
+
+    def compare(self, request: Request) -> Response:
+        """Show two runs side by side."""
+        names = [request.query_params.get(one, "").strip() for one in ("a", "b")]
+        first, second = (RunPage(self._journal, one).read() for one in names)
+        ids = list(dict.fromkeys([*first["view"].tasks, *second["view"].tasks]))
+        rows = [(one, first["view"].tasks.get(one), second["view"].tasks.get(one)) for one in ids[:_MOST_TASKS]]
+        more = len(ids) - _MOST_TASKS
+        return self._page(request, "compare.html", runs=(first["record"], second["record"]), rows=rows, more=more)
 
     def subject(self, request: Request) -> Response:
         """Return all of what a question is about, as a file."""
@@ -131,7 +145,7 @@ class Pages:
         self._journal.show(run_id)
 
         def render() -> dict[str, str]:
-            return self._parts(request, "run_parts.html", page.read())
+            return self._parts(request, "run_parts.html", {**page.read(), "here_live": self._lives_here(run_id)})
 
         return self._streamed(request, partial(_changes_of, self._journal, run_id), render)
 
@@ -172,6 +186,40 @@ class Pages:
         reason = f"cancelled by {self._who(request)} in the console" + (f": {why}" if why else "")
         await run_in_thread(partial(self._journal.cancel, run_id, reason))
         return _back(given, "cancelled")
+
+    async def steer(self, request: Request) -> Response:
+        """Give a directive to a run that lives in this process."""
+        given = await self._form(request)
+        self._live(given).steer(given.get("text", ""), given.get("task") or None, by=self._who(request))
+        return _back(given, "told")
+
+    async def top_up(self, request: Request) -> Response:
+        """Raise the limits of a run that lives in this process."""
+        given = await self._form(request)
+        amounts = {name: given.get(name, "").strip() for name in ("tokens", "dollars")}
+        if not any(amounts.values()):
+            raise ValueError("say how many tokens or dollars are to be added")
+        if amounts["tokens"] and not amounts["tokens"].isdecimal():
+            raise ValueError(f"tokens are a whole number, not {amounts['tokens']!r}")
+        more = Budget(int(amounts["tokens"]) if amounts["tokens"] else None, amounts["dollars"] or None)
+        self._live(given).top_up(more, by=self._who(request))
+        return _back(given, "budget raised")
+
+    async def cancel_task(self, request: Request) -> Response:
+        """End one task of a run that lives in this process."""
+        given = await self._form(request)
+        reason = f"cancelled by {self._who(request)} in the console"
+        self._live(given).cancel_task(given.get("task", ""), reason)
+        return _back(given, "the task is told to end")
+
+    def _lives_here(self, run_id: str) -> bool:
+        return self._runtime is not None and run_id in self._runtime.runs and self._runtime.runs[run_id].begun
+
+    def _live(self, given: Mapping[str, str]) -> Run:
+        run_id = given.get("run", "")
+        if self._runtime is None or not self._lives_here(run_id):
+            raise Misuse(f"run {run_id!r} does not live in the process of this console: it can be cancelled from here")
+        return self._runtime.runs[run_id]
 
     async def name(self, request: Request) -> Response:
         """Keep the name of who uses this browser: it is recorded with what they do."""

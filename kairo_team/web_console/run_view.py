@@ -243,13 +243,16 @@ def _deed(event: Event) -> str:
         case events.HumanRequested():
             return f"asked: {event.question.text}"
         case events.HumanDecided():
-            who = f" by {event.by}" if event.by else ""
-            return f"answer to {event.question_id}{who}: {event.action} {event.feedback}".rstrip()
+            return f"answer to {event.question_id}{_by(event.by)}: {event.action} {event.feedback}".rstrip()
         case events.TaskSteered():
-            return f"told {event.task_id or 'all members'}: {event.directive}"
+            return f"told {event.task_id or 'all members'}{_by(event.by)}: {event.directive}"
         case events.BudgetToppedUp():
-            return f"budget raised for {event.task_id or 'the run'}"
+            return f"budget raised for {event.task_id or 'the run'}{_by(event.by)}"
         case events.TeamResumed():
             return "the run was resumed"
         case _:
             return ""
+
+
+def _by(name: str) -> str:
+    return f" by {name}" if name else ""

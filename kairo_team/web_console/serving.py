@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.engine.runtime import Runtime
 
 
 class ConsoleServer:
@@ -26,6 +27,7 @@ class ConsoleServer:
         self,
         journal: SqliteJournal,
         *,
+        runtime: Runtime | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
@@ -37,13 +39,14 @@ class ConsoleServer:
     ) -> None:
         """Check how it is to be reached; `Misuse` for an address that is not safe.
 
-        `port` 0 takes a free one. `names` are further names that a browser may know it by.
+        Runs of the `runtime` can be steered too. `port` 0 takes a free one.
+        `names` are further names that a browser may know it by.
         """
         check_binding(host, tls_cert, tls_key, names, behind_proxy=behind_proxy)
         secure = tls_cert is not None or behind_proxy
         own = (f"[{host}]" if ":" in host else host,)
         self.access = Access({*own, *LOOPBACK_NAMES, *names}, token=token, secure=secure)
-        app = make_app(journal, self.access, person=person)
+        app = make_app(journal, self.access, runtime=runtime, person=person)
         tls: dict[str, Any] = {"ssl_certfile": tls_cert, "ssl_keyfile": tls_key} if tls_cert else {}
         self._server = uvicorn.Server(
             uvicorn.Config(

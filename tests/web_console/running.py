@@ -70,12 +70,14 @@ async def go_on(path: Path, run_id: str = "run-1") -> kt.TeamResult:
 class Browser:
     """Keeps cookies and sends the forms of pages."""
 
-    def __init__(self, journal: kt.SqliteJournal, *, enter: bool = True, clock: Any = None, **headers: str) -> None:
+    def __init__(
+        self, journal: kt.SqliteJournal, *, enter: bool = True, clock: Any = None, runtime: kt.Runtime | None = None
+    ) -> None:
         timed = {} if clock is None else {"clock": clock}
         self.access = Access(("localhost", "127.0.0.1"), token=TOKEN, **timed)
-        app = make_app(journal, self.access, person="ada")
+        app = make_app(journal, self.access, runtime=runtime, person="ada")
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8000", headers=headers)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8000")
         self.enter = enter
 
     async def __aenter__(self) -> Self:

@@ -23,8 +23,9 @@ PAGES = [
     "/questions/subject?question=x",
     "/run?id=run-1",
     "/run/stream?id=run-1",
+    "/compare?a=x&b=y",
 ]
-FORMS = ["/questions/answer", "/run/cancel", "/name"]
+FORMS = ["/questions/answer", "/run/cancel", "/run/steer", "/run/top-up", "/run/cancel-task", "/name"]
 
 
 @pytest.fixture

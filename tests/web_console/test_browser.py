@@ -58,7 +58,7 @@ def person(chromium: Any, link: str, path: str = "", **how: Any) -> Generator[An
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
     page.goto(link)
     page.wait_for_url(re.compile("/$"))
     page.goto(link.partition("?")[0] + path)

@@ -1,0 +1,87 @@
+"""What the console does to runs that live in its own process, and two runs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+pytest.importorskip("starlette", reason="the console needs the extra console")
+pytest.importorskip("httpx", reason="the tests of the console need httpx")
+
+import kairo_team as kt
+from kairo_team import events
+from tests.web_console.running import Browser, begin, words
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[kt.SqliteJournal]:
+    made = kt.SqliteJournal(tmp_path / "runs.db")
+    yield made
+    made.close()
+
+
+async def test_a_run_of_this_process_is_steered_and_gets_more_budget(journal: kt.SqliteJournal) -> None:
+    go = anyio.Event()
+
+    async def work(assignment: kt.Assignment) -> str:
+        await go.wait()
+        return " ".join(assignment.directives)
+
+    plan = kt.TaskGraph([kt.Task("first", "x"), kt.Task("next", "x", depends_on=["first"]), kt.Task("beside", "x")])
+    config = kt.TeamConfig(budget=kt.Budget(tokens=100))
+    async with kt.Runtime(journal=journal) as runtime, Browser(journal, runtime=runtime) as browser:
+        request = kt.TeamExecutionRequest("g", plan=plan, run_id="live-1", config=config)
+        run = await runtime.start(kt.Team("t", [kt.Member("m", work)]), request)
+        assert "Raise the budget" in await browser.read("/run", id="live-1")
+        for path, fields in (
+            ("/run/steer", {"text": "mind the wind"}),
+            ("/run/steer", {"text": "and the waves", "task": "next"}),
+            ("/run/top-up", {"tokens": "50"}),
+            ("/run/cancel-task", {"task": "beside"}),
+        ):
+            sent = await browser.send(path, run="live-1", back="/run?id=live-1", **fields)
+            assert sent.status_code == 303, sent.text
+        wrong: list[tuple[str, dict[str, str]]] = [
+            ("/run/steer", {"text": " "}),
+            ("/run/steer", {"text": "x", "task": "no-task"}),
+            ("/run/top-up", {"tokens": "-5"}),
+            ("/run/top-up", {"dollars": "much"}),
+            ("/run/top-up", {}),
+            ("/run/cancel-task", {"task": ""}),
+        ]
+        for path, fields in wrong:
+            assert (await browser.send(path, run="live-1", **fields)).status_code == 409
+        go.set()
+        result = await run.result()
+    assert result.outcomes[1].artifact is not None
+    assert result.outcomes[1].artifact.text == "mind the wind and the waves"
+    assert result.outcomes[2].status in (kt.TaskStatus.CANCELLED, kt.TaskStatus.SKIPPED)
+    told = journal.events_after("live-1")
+    assert {one.by for one in told if isinstance(one, events.TaskSteered | events.BudgetToppedUp)} == {"ada"}
+    ends = [one.reason for one in told if isinstance(one, events.TaskEnded) and one.task_id == "beside"]
+    assert ends == ["cancelled by ada in the console"]
+
+
+async def test_a_run_of_another_process_can_only_be_cancelled(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await begin(tmp_path / "runs.db")
+    async with Browser(journal) as browser:
+        assert "Raise the budget" not in await browser.read("/run", id="run-1")
+        refused = await browser.send("/run/steer", run="run-1", text="mind the wind")
+        assert refused.status_code == 409
+        assert "does not live in the process of this console" in words(refused.text)
+
+
+async def test_two_runs_are_shown_beside_each_other(journal: kt.SqliteJournal, tmp_path: Path) -> None:
+    await begin(tmp_path / "runs.db", "run-1")
+    await begin(tmp_path / "runs.db", "run-2")
+    journal.cancel("run-2")
+    async with Browser(journal) as browser:
+        shown = words(await browser.read("/compare", a="run-1", b="run-2"))
+        assert "State suspended cancelled" in shown
+        assert "letter suspended 2 tries, 4 tokens suspended 2 tries, 4 tokens" in shown
+        assert (await browser.client.get("/compare", params={"a": "run-1", "b": "none"})).status_code in (404, 409)
