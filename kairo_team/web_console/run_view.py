@@ -208,8 +208,10 @@ class RunView:
             return ""
         whole = max((self.latest - self.began).total_seconds(), _SECOND)
         step = max(len(self.spent) // _POINTS, 1)
-        points = [(0.0, 0), *(((at - self.began).total_seconds(), used) for at, used in self.spent[::step])]
-        points.append((whole, self.spent[-1][1] if self.spent else 0))
+        points = [(0.0, 0)]
+        for at, used in [*self.spent[::step], (self.latest, self.spent[-1][1] if self.spent else 0)]:
+            seconds = (at - self.began).total_seconds()
+            points += [(seconds, points[-1][1]), (seconds, used)]  # it is spent at once, when the call has ended
         return " ".join(f"{seconds / whole * _WIDTH:.1f},{min(used / limit, 1) * 100:.1f}" for seconds, used in points)
 
 
