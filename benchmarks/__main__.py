@@ -19,6 +19,7 @@ from benchmarks import (
     overhead,
     starving,
     tools,
+    watched,
 )
 from benchmarks.table import Row, draw, silence_runs
 
@@ -37,7 +38,7 @@ def main() -> int:
     began = time.perf_counter()
     rows = [*overhead.measure(), *expert.measure(), *memory.measure(), *makespan.measure()]
     rows += [*deadlines.measure(), *import_time.measure(), *governor_rows(), *contention.measure(), *tools.rows()]
-    rows += durable.measure()
+    rows += [*durable.measure(), *watched.measure()]
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)
     print("\nDocuments refused under a budget:\n", *fanout.table(), sep="\n")

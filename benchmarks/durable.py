@@ -52,15 +52,19 @@ JOURNALS: Final[Mapping[str, Options | None]] = {
 }
 
 
-@contextmanager
-def runtimes() -> Generator[Mapping[str, kt.Runtime]]:
-    """Open each kind of journal in a file of its own, and make a runtime of it: programs do that once."""
+def models() -> Mapping[str, kt.contracts.ChatModel]:
+    """Return a model that takes its time for a reply of a usual length."""
 
     async def answer(_request: kt.ModelRequest) -> str:
         await anyio.sleep(PAUSE)
         return REPLY
 
-    models = {"m:x": FunctionModel(answer)}
+    return {"m:x": FunctionModel(answer)}
+
+
+@contextmanager
+def runtimes() -> Generator[Mapping[str, kt.Runtime]]:
+    """Open each kind of journal in a file of its own, and make a runtime of it: programs do that once."""
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         found: dict[str, kt.Runtime] = {}
@@ -68,7 +72,7 @@ def runtimes() -> Generator[Mapping[str, kt.Runtime]]:
             journal = None
             if options is not None:
                 journal = opened.enter_context(closing(kt.SqliteJournal(folder / f"{name}.db", **options)))
-            found[name] = kt.Runtime(models=models, journal=journal)
+            found[name] = kt.Runtime(models=models(), journal=journal)
         yield found
 
 

@@ -12,6 +12,9 @@
 | `POST /runs/ID/cancel`, with or without `{"task_id": ...}` | ends the run, or one task of it |
 | `GET /runs/ID/result` | waits for the end and returns the result |
 
+`kairo console` shows recorded runs in a browser. This is for what it has not: a service of your own that begins runs on
+request, whose clients read events as JSON and steer. It needs no journal.
+
 The events' numbers are their ids, so a browser's `EventSource` that lost its connection asks for the events it has not
 seen, and receives every event once. Members are plain functions that take some time; no model is used. Needs starlette
 and uvicorn.
