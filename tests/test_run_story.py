@@ -15,7 +15,8 @@ from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.errors import ModelCallError
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 from kairo_team.views.progress import RowState
-from kairo_team.views.run_story import RunStory, Wait, costs, tell, waits
+from kairo_team.views.run_story import RunStory, Wait, costs, tell
+from kairo_team.views.run_waits import waits
 
 pytestmark = pytest.mark.anyio
 PRICES = {"test:*": kt.Price(1, 2)}
@@ -69,12 +70,14 @@ async def story_of(
 ) -> tuple[RunStory, kt.TeamResult]:
     recorder = Watch()
     models = {"m:x": model or FunctionModel(answer)}
-    gate = options.pop("gate", None)
+    gate, limits, content = (options.pop(name, None) for name in ("gate", "limits", "content"))
     runtime = kt.Runtime(
         subscribers=[recorder],
         models=models,
         prices=PRICES,
         model_retry=kt.ModelRetry(backoff=1),
+        model_limits=limits,  # type: ignore[arg-type]  # by name
+        content=content or "none",  # type: ignore[arg-type]  # by name
         gate=gate,  # type: ignore[arg-type]  # a gate
     )
     team = kt.Team("t", [kt.Member("m", agent, **options.pop("member", {}))], runtime=runtime)  # type: ignore[arg-type]  # by name
@@ -181,6 +184,23 @@ async def test_a_run_that_has_not_ended_is_told_up_to_its_last_event() -> None:
     story = tell(recorder.events[: begun + 1])
     assert story.ended is None
     assert story.tasks["one"].in_doubt == story.calls[0].held > 0
+
+
+async def test_a_busy_member_is_told_from_a_missing_slot() -> None:
+    plan = kt.TaskGraph([kt.Task("one", "Do."), kt.Task("two", "Do.")])
+    story, _ = await story_of(plan=plan, member={"max_concurrency": 1})
+    assert waits_of(story, "two") == [Wait("member", "", 0.0, 2.0)]
+
+
+async def test_a_task_waits_for_the_limit_of_a_model() -> None:
+    plan = kt.TaskGraph([kt.Task("one", "Do."), kt.Task("two", "Do.")])
+    story, _ = await story_of(plan=plan, limits={"test:*": kt.ModelLimit(concurrency=1)})
+    assert waits_of(story, "two") == [Wait("rate", "test:function", 0.0, 2.0)]
+
+
+async def test_artifacts_are_known_where_content_is_told() -> None:
+    story, _ = await story_of(content="events")
+    assert [one.artifact for one in story.tasks["one"].attempts] == ["answer to do 1"]
 
 
 async def test_a_failed_attempt_says_why() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.views.report_text import changes, cut, dollars, seconds, template
-from kairo_team.views.run_story import waits
+from kairo_team.views.run_waits import waits
 from kairo_team.views.text import count
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 WAITS: Final = {
     "dependency": "a dependency",
-    "slot": "a slot or lent budget",
+    "slot": "a slot",
     "member": "its member",
-    "budget": "more budget",
+    "budget": "budget",
     "person": "a person",
-    "rate": "the next try of a call",
+    "rate": "a rate limit or the next try of a call",
     "retry": "the next attempt",
 }
 _WIDE: Final = 1000.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from kairo_team import events
 from kairo_team.budget import NO_USAGE, Usage, to_dollars
@@ -96,6 +96,22 @@ class QuestionStory:
         return self.action in (None, "defer")
 
 
+WaitReason = Literal["dependency", "slot", "member", "budget", "person", "rate", "retry"]
+"""What a task waited for. "slot": `max_parallel_tasks`; in files of older versions a member or budget too. "rate": a
+model's limit, or the next try of a call. "retry": the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time in which a task waited."""
+
+    why: WaitReason
+    what: str
+    """The dependency, the member or the model; the question for a person; empty for the others."""
+    start: float
+    end: float
+
+
 @dataclass(slots=True, eq=False)
 class TaskStory:
     """One task."""
@@ -114,6 +130,10 @@ class TaskStory:
     tokens_given: int | None = None
     """Tokens set aside for it, top-ups included; None: none were."""
     dollars_given: Decimal | None = None
+    told_waits: list[Wait] = field(default_factory=list["Wait"])
+    """Waits that events tell; `run_waits.waits` returns them with all others."""
+    waiting: tuple[WaitReason, float] | None = None
+    """What it waits for now, and since when."""
     top_ups: list[float] = field(default_factory=list[float])
     """When it got more budget."""
     returned: Usage | None = None
@@ -178,6 +198,7 @@ class RunStory:
         """When the latest event came."""
         self.ended: events.TeamEnded | None = None
         """How the last session ended; None: it goes on, or its process has died."""
+        self._waiting_calls: dict[str, tuple[WaitReason, float]] = {}
         self._open_calls: dict[tuple[str, int], CallStory] = {}
 
     @property
@@ -254,24 +275,40 @@ class RunStory:
         match event:
             case events.TaskAssigned():
                 task.assigned.append(at)
+                _wait(task, None, at)
                 task.state, task.end = RowState.RUNNING, None
             case events.AttemptStarted():
                 task.attempts.append(AttemptStory(event.attempt, event.member, at))
                 task.state = RowState.RUNNING
             case events.TaskEnded():
                 task.state, task.end, task.reason = END_STATES[type(event)], at, event.reason
-            case events.HumanRequested():
-                asked = QuestionStory(event.question, at)
-                self.questions.append(asked)
-                task.questions.append(asked)
-            case events.HumanDecided():
-                self._decide(event, at)
+            case events.HumanRequested() | events.HumanDecided() | events.TaskWaiting() | events.ModelWaiting():
+                self._take_wait(task, event, at)
             case events.TaskSteered():
                 self.notes.append((at, f"{task.id}: told: {event.directive}"))
             case _:
                 _take_budget(task, event, at)
                 if task.attempts:
                     _take_attempt(task, task.attempts[-1], event, at)
+
+    def _take_wait(
+        self,
+        task: TaskStory,
+        event: events.HumanRequested | events.HumanDecided | events.TaskWaiting | events.ModelWaiting,
+        at: float,
+    ) -> None:
+        match event:
+            case events.HumanRequested():
+                asked = QuestionStory(event.question, at)
+                self.questions.append(asked)
+                task.questions.append(asked)
+            case events.HumanDecided():
+                self._decide(event, at)
+            case events.TaskWaiting():
+                _wait(task, event.waits_for, at)
+            case events.ModelWaiting():
+                if event.number == 1:  # a later try waits since the end of the one before
+                    self._waiting_calls[event.call_id] = (event.waits_for, at)
 
     # ---------------------------------------------------------------- calls
 
@@ -292,6 +329,9 @@ class RunStory:
         if isinstance(event, events.ModelStarted | events.ToolStarted):
             self._open_calls[event.call_id, number] = call
             call.held = event.held if isinstance(event, events.ModelStarted) else 0
+            waited = self._waiting_calls.pop(event.call_id, None)
+            if waited is not None and event.task_id is not None:
+                self.task(event.task_id, at).told_waits.append(Wait(waited[0], call.name, waited[1], at))
             return
         call.end, call.outcome = at, event.outcome
         if isinstance(event, events.ModelCalled):
@@ -330,6 +370,13 @@ def _dollars(picodollars: int | None) -> Decimal | None:
     return None if picodollars is None else to_dollars(picodollars)
 
 
+def _wait(task: TaskStory, why: WaitReason | None, at: float) -> None:
+    """End what a task waits for, and begin to wait for something else."""
+    if task.waiting is not None:
+        task.told_waits.append(Wait(task.waiting[0], "", task.waiting[1], at))
+    task.waiting = None if why is None else (why, at)
+
+
 def _take_budget(task: TaskStory, event: events.WorkEvent, at: float) -> None:
     match event:
         case events.BudgetCarved():
@@ -352,6 +399,8 @@ def _take_attempt(task: TaskStory, attempt: AttemptStory, event: events.WorkEven
             attempt.end, attempt.status, attempt.usage, attempt.error = at, event.status, event.usage, event.error
         case events.BudgetHalted():
             attempt.halt = f"{event.reason.replace('_', ' ')} of {event.origin!r}"
+        case events.Content(of="artifact", body=Mapping()):
+            attempt.artifact = str(cast("Mapping[str, object]", event.body).get("text", ""))
         case events.EvaluationStarted():
             attempt.review_start, task.state = at, RowState.REVIEWING
         case events.EvaluationResult():
@@ -419,76 +468,3 @@ def costs(story: RunStory) -> tuple[CostRow, ...]:
     if any(rest):
         found.append(CostRow(None, None, "reported", 0, Usage(*rest), 0))
     return tuple(sorted(found, key=lambda row: (-row.usage.dollars, -row.usage.tokens)))
-
-
-# ---------------------------------------------------------------- waits
-
-WaitReason = Literal["dependency", "slot", "member", "budget", "person", "rate", "retry"]
-"""What a task waited for. "slot": a slot, or budget that was lent to others: the events do not tell which. "rate": the
-next try of a call of a model. "retry": the next attempt."""
-_LEAST: Final = 0.002
-"""Seconds below which a pause is the engine's own work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A time in which a task waited."""
-
-    why: WaitReason
-    what: str
-    """The dependency, the member or the model; the question for a person; empty for the others."""
-    start: float
-    end: float
-
-
-def waits(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> tuple[Wait, ...]:
-    """Return what a task waited for, in order, as far as the events tell; `now` ends what has not ended."""
-    found = [*_before(task, tasks, now), *_between(task), *_tries(task)]
-    found += [
-        Wait("person", asked.question.text, asked.start, now if asked.end is None else asked.end)
-        for asked in task.questions
-    ]
-    return tuple(sorted((one for one in found if one.end - one.start >= _LEAST), key=lambda one: one.start))
-
-
-def _before(task: TaskStory, tasks: Mapping[str, TaskStory], now: float) -> Iterator[Wait]:
-    """Go through the waits before the first attempt."""
-    begun = task.assigned[0] if task.assigned else now if task.end is None else task.end
-    ends = [(tasks[one].end, one) for one in task.planned.depends_on if one in tasks]
-    met = [(end, one) for end, one in ends if end is not None and end <= begun]
-    ready, last = max(met, default=(task.planned_at, ""))
-    ready = max(ready, task.planned_at)
-    blocked = not task.assigned and len(met) < len(ends)
-    if blocked:
-        missing = next(one for end, one in ends if end is None or end > begun)
-        yield Wait("dependency", missing, task.planned_at, begun)
-        return
-    if last:
-        yield Wait("dependency", last, task.planned_at, ready)
-    if task.assigned or task.end is None:
-        yield Wait("slot", "", ready, begun)
-    if task.assigned and task.attempts:
-        yield Wait("member", task.member or "", begun, task.attempts[0].start)
-
-
-def _between(task: TaskStory) -> Iterator[Wait]:
-    """Go through the waits between two attempts."""
-    for before, after in zip(task.attempts, task.attempts[1:], strict=False):
-        start = before.end if before.review_end is None else before.review_end
-        if start is None:
-            continue
-        asked = [one.end for one in task.questions if one.end is not None and start <= one.end <= after.start]
-        start = max([start, *asked])
-        topped = any(start <= at <= after.start for at in task.top_ups)
-        yield Wait("budget" if topped else "retry", "", start, after.start)
-
-
-def _tries(task: TaskStory) -> Iterator[Wait]:
-    """Go through the waits between two tries of a call of a model."""
-    for attempt in task.attempts:
-        last: dict[str, CallStory] = {}
-        for call in attempt.calls:
-            before = last.get(call.call_id)
-            if before is not None and before.end is not None and call.number > before.number:
-                yield Wait("rate", call.name, before.end, call.start)
-            last[call.call_id] = call
