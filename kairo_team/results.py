@@ -314,6 +314,12 @@ class TeamResult:
             raise TeamFailed(self) from self.exception
         return self
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: status, tasks, usage and budget."""
+        from kairo_team.views.notebook import show_result
+
+        return show_result(self)
+
     def report(self, path: str | Path) -> None:
         """Write what the result says as one HTML file that needs no network.
 

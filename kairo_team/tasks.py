@@ -164,6 +164,18 @@ class TaskGraph:
     def __len__(self) -> int:
         return len(self.tasks)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a picture of the plan, or a table of a big one."""
+        from kairo_team.views.notebook import show_plan
+
+        return show_plan(self)
+
+    def _repr_svg_(self) -> str | None:
+        """Return the picture for a notebook; None for a plan of more than 100 tasks, and without the extra `cli`."""
+        from kairo_team.views.notebook import draw_plan
+
+        return draw_plan(self)
+
 
 def _check_dependencies(by_id: Mapping[str, Task]) -> None:
     for task in by_id.values():

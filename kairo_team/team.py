@@ -291,6 +291,12 @@ class Team:
                 return member
         raise KeyError(f"team {self.name!r} has no member {name!r}; it has {known(m.id for m in self.everyone)}")
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the members."""
+        from kairo_team.views.notebook import show_team
+
+        return show_team(self)
+
 
 @checked
 @dataclass(frozen=True)

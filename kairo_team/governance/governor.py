@@ -554,6 +554,12 @@ class Governor:
     def __repr__(self) -> str:
         return f"<Governor {self.path!r} {self.budget!r} halted={self.halted and str(self.halted)!r}>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the tree of budgets."""
+        from kairo_team.views.notebook import show_governor
+
+        return show_governor(self)
+
 
 def _asked(tokens: int, dollars: Money, tool_calls: int) -> Units:
     """Return the requested amounts in ledger units."""

@@ -48,15 +48,15 @@ class Chart:
         return f"{count(len(self.nodes), 'task')}, {dependencies}"
 
 
-def make_chart(plan: TaskGraph, team: Team) -> Chart:
-    """Describe a plan and the members that may do each task."""
-    bound = bind(plan, team)
+def make_chart(plan: TaskGraph, team: Team | None = None) -> Chart:
+    """Describe a plan and the members that may do each task; without a team, only what the tasks ask for."""
+    bound = {} if team is None else bind(plan, team)
     nodes = [
-        Node(task.id, one_line(_who(task, bound[task.id])), one_line(_remark(task)), one_line(task.description))
+        Node(task.id, one_line(_who(task, bound.get(task.id, ()))), one_line(_remark(task)), one_line(task.description))
         for task in plan.tasks
     ]
     edges = [(dependency, task.id) for task in plan.tasks for dependency in task.depends_on]
-    return Chart(one_line(team.name), tuple(nodes), tuple(edges))
+    return Chart("Plan" if team is None else one_line(team.name), tuple(nodes), tuple(edges))
 
 
 def _who(task: Task, able: Sequence[str]) -> str:
@@ -65,7 +65,7 @@ def _who(task: Task, able: Sequence[str]) -> str:
     asked = task.role or _names(sorted(task.requires), " + ")
     if not asked:
         return _names(able, " or ")
-    return asked if list(able) == [asked] else f"{asked}: {_names(able, ' or ')}"
+    return asked if not able or list(able) == [asked] else f"{asked}: {_names(able, ' or ')}"
 
 
 def _names(names: Sequence[str], between: str) -> str:

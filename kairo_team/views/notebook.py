@@ -1,0 +1,141 @@
+"""What a notebook shows of a team, a plan, a result and a budget: HTML without script, every text escaped."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kairo_team.tasks import TaskStatus
+from kairo_team.views.graph_chart import make_chart
+from kairo_team.views.report_text import cut, dollars, seconds
+from kairo_team.views.text import count, describe_findings, describe_verdict
+
+if TYPE_CHECKING:
+    from kairo_team.budget import BudgetNode
+    from kairo_team.governance.governor import Governor
+    from kairo_team.results import TaskOutcome, TeamResult
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Member, Team
+
+_MOST_ROWS: Final = 100
+"""Rows of a table, lines of a tree and boxes of a picture; the rest is counted."""
+_LONGEST: Final = 200
+"""Characters of any one value."""
+
+
+def show_team(team: Team) -> str:
+    """Write a team's members, and the names that its tasks may use."""
+    heads = ("member", "role", "agent", "can", "tools", "budget", "at once")
+    named = (("evaluators", team.evaluators), ("output types", team.output_types))
+    lines = [f"{kind}: {_text(', '.join(names))}" for kind, names in named if names]
+    table = _table(heads, (_member(one) for one in team.everyone), len(team.everyone))
+    return _block(f"{_text(team.name)}: {count(len(team.members), 'member')}", *lines, table)
+
+
+def _member(member: Member) -> tuple[str, ...]:
+    role, tools = member.role, member.role.allowed_tools
+    return (
+        member.id,
+        role.id,
+        type(member.agent).__name__,
+        ", ".join(sorted(role.capabilities)),
+        "all of its agent" if tools is None else ", ".join(sorted(tools)) or "none",
+        "the team's" if member.budget is None else str(member.budget),
+        "any number" if member.concurrency is None else str(member.concurrency),
+    )
+
+
+def show_plan(plan: TaskGraph) -> str:
+    """Write a plan as a picture; as a table where it is too big for one, or the extra `cli` is not installed."""
+    picture = draw_plan(plan)
+    if picture is not None:
+        data = base64.b64encode(picture.encode()).decode()
+        # As an image its style sheet stays in it.
+        return (
+            f'<img style="max-width:100%" alt="{_text(make_chart(plan).size)}" src="data:image/svg+xml;base64,{data}">'
+        )
+    chart = make_chart(plan)
+    rows = ((task.id, node.who, ", ".join(task.depends_on), node.remark, node.description)
+            for task, node in zip(plan.tasks, chart.nodes, strict=True))  # fmt: skip
+    return _block(chart.size, _table(("task", "who", "after", "", "what"), rows, len(plan)))
+
+
+def draw_plan(plan: TaskGraph) -> str | None:
+    """Return a plan as an SVG picture; None where it is too big for one, or the extra `cli` is not installed."""
+    if len(plan) > _MOST_ROWS:
+        return None
+    try:
+        from kairo_team.views.graph_svg import draw_svg  # it needs rich
+    except ImportError:
+        return None
+    return draw_svg(make_chart(plan), plan)
+
+
+def show_result(result: TeamResult) -> str:
+    """Write how a run ended: its status, its tasks, what it used, and its budget."""
+    outcomes = result.outcomes
+    accepted = sum(outcome.status is TaskStatus.COMPLETED for outcome in outcomes)
+    done = f"{accepted:,} of {count(len(outcomes), 'task')} accepted"
+    head = f"{_text(result.run_id)}: {result.status.value}"
+    lines = [f"{done}, {_text(str(result.usage))}, {seconds(result.duration)}"]
+    lines += [_text(text) for text in dict.fromkeys([result.error or "", *result.warnings[:3]]) if text]
+    heads = ("task", "status", "member", "attempts", "tokens", "dollars", "review", "why")
+    table = _table(heads, map(_outcome, outcomes), len(outcomes)) if outcomes else ""
+    return _block(head, *lines, table, "" if result.budget is None else _tree(result.budget))
+
+
+def _outcome(outcome: TaskOutcome) -> tuple[str, ...]:
+    verdict = outcome.verdict
+    return (
+        outcome.task_id,
+        outcome.status.value,
+        outcome.member or "",
+        f"{outcome.attempts:,}",
+        f"{outcome.usage.tokens:,}",
+        dollars(outcome.usage.dollars),
+        "" if verdict is None else describe_verdict(verdict),
+        outcome.error or ("" if verdict is None else describe_findings(verdict)),
+    )
+
+
+def show_governor(governor: Governor) -> str:
+    """Write a governor's budget and everything carved from it, at this moment."""
+    halt = governor.halted
+    return _block(
+        f"{_text(governor.path)}: {'open' if halt is None else f'halted, {halt.value}'}", _tree(governor.tree())
+    )
+
+
+def _tree(node: BudgetNode) -> str:
+    lines = str(node).split("\n")
+    left = len(lines) - _MOST_ROWS
+    more = [f"and {left:,} more lines"] if left > 0 else []
+    shown = "\n".join([html.escape(cut(line, 2 * _LONGEST)[0]) for line in lines[:_MOST_ROWS]] + more)
+    return f"<details><summary>budget</summary><pre>{shown}</pre></details>"
+
+
+# ---------------------------------------------------------------- HTML
+
+
+def _text(text: str) -> str:
+    """Return a text in one line, cut, harmless in HTML: without secrets, control and bidi characters."""
+    shown, rest = cut(text, _LONGEST)
+    return html.escape(" ".join(shown.split())) + ("…" if rest else "")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], number: int) -> str:
+    """Write a table of texts that are not yet escaped; `number` rows there are."""
+    lines = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in islice(rows, _MOST_ROWS)]
+    if number > _MOST_ROWS:
+        lines.append(f'<td colspan="{len(heads)}">and {number - _MOST_ROWS:,} more</td>')
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _block(head: str, *parts: str) -> str:
+    """Write a heading and what is below it, all of it HTML already."""
+    below = "".join(f"<div>{part}</div>" for part in parts if part)
+    return f"<div><b>{head}</b>{below}</div>"

@@ -1,0 +1,123 @@
+"""What a notebook shows: of hostile values only text, of big ones a part, without a script."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+import kairo_team as kt
+from kairo_team.governance import Governor
+from kairo_team.results import TaskOutcome
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> \x1b[31m \u202eabc &amp; \x00"
+ALLOWED = {"div", "b", "table", "tr", "th", "td", "details", "summary", "pre", "img"}
+
+
+class Seen(HTMLParser):
+    """The elements, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def work(assignment: kt.Assignment) -> str:
+    return f"{assignment.task.id}: {HOSTILE}"
+
+
+def fail(_: kt.Assignment) -> str:
+    raise RuntimeError(HOSTILE)
+
+
+def shown(value: Any) -> str:
+    page: str = value._repr_html_()
+    seen = Seen(page)
+    assert set(seen.tags) <= ALLOWED
+    assert seen.attributes <= {"colspan", "style", "alt", "src"}
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
+    return page
+
+
+def test_a_team_is_a_table_of_its_members() -> None:
+    role = kt.Role("writer", capabilities={HOSTILE}, allowed_tools=set())
+    senior = kt.Member("senior", work)
+    member = kt.Member(role, work, budget=kt.Budget(tokens=4_000), max_concurrency=2, senior=senior)
+    page = shown(kt.Team(f"newsroom {HOSTILE}", [member], output_types={HOSTILE: int}))
+    text = Seen(page).text
+    assert "newsroom <script>" in text
+    assert "Budget(tokens=4000)" in text
+    assert Seen(page).tags.count("tr") == 3, "a senior has its line"
+
+
+def test_a_plan_is_a_picture_of_its_own() -> None:
+    plan = kt.TaskGraph([kt.Task("a", HOSTILE, evaluator=HOSTILE), kt.Task("b", "x", role="writer", depends_on=["a"])])
+    pytest.importorskip("rich", reason="the picture needs the extra cli")
+    page = shown(plan)
+    found = re.fullmatch(r'<img style="max-width:100%" alt="([^"]+)" src="data:image/svg\+xml;base64,([^"]+)">', page)
+    assert found is not None
+    assert found[1] == "2 tasks, 1 dependency"
+    picture = base64.b64decode(found[2]).decode()
+    assert picture == plan._repr_svg_()  # pyright: ignore[reportPrivateUsage]  # a notebook calls it
+    assert set(Seen(picture).tags) <= {"svg", "title", "style", "defs", "marker", "path", "text", "g", "rect"}
+    assert ">writer</text>" in picture
+
+
+def test_a_big_plan_is_a_table_of_its_first_tasks() -> None:
+    plan = kt.TaskGraph([kt.Task(f"t{number}", HOSTILE) for number in range(1_000)])
+    assert plan._repr_svg_() is None  # pyright: ignore[reportPrivateUsage]  # a notebook calls it
+    text = Seen(shown(plan)).text
+    assert "1,000 tasks" in text
+    assert "t99" in text
+    assert "t100" not in text
+    assert "and 900 more" in text
+
+
+def test_without_the_extra_a_plan_is_a_table() -> None:
+    code = (
+        "import sys; sys.modules['rich'] = None; import kairo_team as kt\n"
+        "plan = kt.TaskGraph([kt.Task('first', 'Do it.')])\n"
+        "assert plan._repr_svg_() is None; print(plan._repr_html_())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "<td>first</td>" in done.stdout
+
+
+def test_a_result_shows_its_status_its_tasks_and_its_budget() -> None:
+    plan = kt.TaskGraph([kt.Task("good", "x", member="a"), kt.Task("bad", HOSTILE, member="b")])
+    team = kt.Team(HOSTILE, [kt.Member("a", work), kt.Member("b", fail)])
+    result = kt.run_sync(team, HOSTILE, plan=plan, run_id="run-1", budget=kt.Budget(tokens=900))
+    text = Seen(shown(result)).text
+    assert text.startswith(f"run-1: {result.status.value}1 of 2 tasks accepted")
+    assert "<script>alert(1)</script>" in text, "the error is shown as text"
+    assert "0 of 900 tokens" in text
+
+
+def test_a_result_of_many_tasks_and_long_errors_stays_small() -> None:
+    outcomes = tuple(TaskOutcome(f"t{number}", kt.TaskStatus.FAILED, error="<" * 10**6) for number in range(1_000))
+    page = shown(kt.TeamResult("run-1", kt.TeamStatus.FAILED, outcomes, error="why " * 10**6))
+    assert len(page) < 200_000
+    assert "and 900 more" in page
+
+
+def test_a_governor_shows_its_tree_and_why_it_halted() -> None:
+    governor = Governor(kt.Budget(tokens=100), name=HOSTILE)
+    governor.carve("child", kt.Budget(tokens=40))
+    assert "child" in Seen(shown(governor)).text
+    governor.cancel()
+    assert "halted, cancelled" in shown(governor)
