@@ -58,14 +58,14 @@ def _row(number: int, task: TaskStory, story: RunStory, most: int) -> Row:
     sums = (usage.tokens, float(usage.dollars), round(worked, 3))
     words = f"{cut(task.id, 200)[0]} {cut(task.member or '', 200)[0]}".lower()
     details = template("task.html").render(
-        task=_details(number, task, most, _waited(waited), timed=story.started_at is not None)
+        task=_details(number, task, most, _waited(waited, story.last), timed=story.started_at is not None)
         | {"words": words, "sums": " ".join(map(str, sums))}
     )
     row = {
         "number": number,
         "id": task.id,
         "bars": list(_bars(task, waited, story.last)),
-        "waited": _waited(waited),
+        "waited": _waited(waited, story.last),
     }
     return Row(template("bar.html").render(row=row), details, task.state.value, words, sums)
 
@@ -95,12 +95,13 @@ def _bar(style: str, start: float, end: float, scale: float, words: str) -> dict
     return {"style": style, "x": f"{x:.0f}", "width": f"{width:.0f}", "words": words}
 
 
-def _waited(waited: tuple[Wait, ...]) -> str:
+def _waited(waited: tuple[Wait, ...], last: float) -> str:
+    """Return what was waited for, and how long; without what is too short to be seen beside the whole run."""
     sums: dict[str, float] = {}
     for one in waited:
         words = cut(one.what, 40)[0] if one.why == "dependency" else WAITS[one.why]
         sums[words] = sums.get(words, 0.0) + one.end - one.start
-    return ", ".join(f"{words} {seconds(amount)}" for words, amount in sums.items())
+    return ", ".join(f"{words} {seconds(amount)}" for words, amount in sums.items() if amount >= last / _WIDE * 2)
 
 
 # ---------------------------------------------------------------- the details
