@@ -45,11 +45,13 @@ _MOST_TASKS: Final = 200
 _YEAR: Final = 365 * 86_400
 _LOOK: Final = 0.5
 """Seconds between two looks into the journal for a page that is open."""
+_REST: Final = 3
+"""A page that takes long to make is made less often: its time, so many times, passes between two."""
 _THOROUGH: Final = 10
 """After so many looks everything is read, also where nothing seems to have changed."""
 _PING: Final = 30
 """After so many looks without news a comment is sent: it finds out whether the browser is still there."""
-_FIRST: Final = ("running", "in review", "between attempts", "suspended", "failed", "cancelled", "waits")
+_FIRST: Final = ("running", "reviewing", "suspended", "failed", "cancelled", "pending")
 """Which tasks are shown of many: those in these states first."""
 
 
@@ -121,8 +123,9 @@ class Pages:
         """Show two runs side by side."""
         names = [request.query_params.get(one, "").strip() for one in ("a", "b")]
         first, second = (RunPage(self._journal, one).read() for one in names)
-        ids = list(dict.fromkeys([*first["view"].tasks, *second["view"].tasks]))
-        rows = [(one, first["view"].tasks.get(one), second["view"].tasks.get(one)) for one in ids[:_MOST_TASKS]]
+        mine, other = first["view"].story.tasks, second["view"].story.tasks
+        ids = list(dict.fromkeys([*mine, *other]))
+        rows = [(one, mine.get(one), other.get(one)) for one in ids[:_MOST_TASKS]]
         more = len(ids) - _MOST_TASKS
         return self._page(request, "compare.html", runs=(first["record"], second["record"]), rows=rows, more=more)
 
@@ -288,7 +291,7 @@ class RunPage:
         """Return the values of the template; raises `RunNotFound`."""
         record = read_record(self._journal, self._journal.show(self._run_id))
         self._view.take(self._journal.events_after(self._run_id, self._view.seq))
-        tasks = list(self._view.tasks.values())
+        tasks = list(self._view.story.tasks.values())
         more = len(tasks) - _MOST_TASKS
         if more > 0:
             tasks.sort(key=lambda one: _FIRST.index(one.state) if one.state in _FIRST else len(_FIRST))
@@ -329,11 +332,13 @@ def _changes_of(journal: SqliteJournal, run_id: str | None) -> object:
 async def _messages(last: str, look: Callable[[], object], render: Callable[[], dict[str, str]]) -> AsyncIterator[str]:
     """Send the parts of a page whenever they differ from those that the browser has, which `last` names."""
     seen: object = None
-    silent = 0
+    silent, took = 0, 0.0
     for number in range(1 << 62):
         found = await run_in_thread(look)
         if found != seen or number % _THOROUGH == 0:
+            began = anyio.current_time()
             seen, parts = found, await run_in_thread(render)
+            took = anyio.current_time() - began
             body = json.dumps(parts)
             name = hashlib.sha256(body.encode()).hexdigest()[:16]
             if name != last:
@@ -343,7 +348,7 @@ async def _messages(last: str, look: Callable[[], object], render: Callable[[], 
         if silent >= _PING:
             silent = 0
             yield ": nothing new\n\n"
-        await anyio.sleep(_LOOK)
+        await anyio.sleep(max(_LOOK, _REST * took))
 
 
 def _own_path(path: str) -> str:

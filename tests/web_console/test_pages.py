@@ -73,8 +73,8 @@ async def test_a_run_is_shown(browser: Browser, book: Path) -> None:
     shown = words(page)
     assert "suspended team office" in shown
     assert "Tokens 4 of 9,000 spent" in shown
-    assert "1 suspended, 1 waits" in shown
-    assert "send after letter waits" in shown
+    assert "1 suspended, 1 pending" in shown
+    assert "send after letter pending" in shown
     assert "test:provider model 2 0 4 0" in shown
     assert page.count("<rect") == 2, "a bar for each attempt"
     assert "Open questions" in shown
