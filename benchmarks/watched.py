@@ -24,7 +24,7 @@ from benchmarks.table import Row, compare, draw, silence_runs
 TASKS: Final = 20_000
 MOST: Final = 1.5
 """Times the same run, recorded without events."""
-REPEATS: Final = 2
+REPEATS: Final = 1
 
 FOLLOW: Final = """
 import sys, time
