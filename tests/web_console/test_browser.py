@@ -57,8 +57,12 @@ def person(chromium: Any, link: str, path: str = "", **how: Any) -> Generator[An
     context = chromium.new_context(**how)
     page = context.new_page()
     wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+
+    def complain(what: Any) -> None:
+        wrong.append(str(what))
+
+    page.on("pageerror", complain)
+    page.on("dialog", complain)
     page.goto(link)
     page.wait_for_url(re.compile("/$"))
     page.goto(link.partition("?")[0] + path)
