@@ -50,9 +50,16 @@ def visit(browser: Any, tmp_path: Path) -> Iterator[Visit]:
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
         page = contexts[-1].new_page()
         page.asked, page.said = [], []
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.on("console", lambda message: page.said.append(message.text))
-        page.on("pageerror", lambda error: page.said.append(str(error)))
+
+        def ask(request: Any) -> None:
+            page.asked.append(request.url)
+
+        def say(message: Any) -> None:
+            page.said.append(getattr(message, "text", str(message)))
+
+        page.on("request", ask)
+        page.on("console", say)
+        page.on("pageerror", say)
         page.goto(file.as_uri())
         return page
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import kairo_team as kt
+from kairo_team.views.json_lines import read_events
 from tests.cli.journal_team import ASKS, OFFICE
 from tests.cli.test_journal_commands import RUN, begin
 
@@ -74,7 +74,7 @@ def test_a_file_of_events(kairo: Any, team_file: TeamFile, tmp_path: Path, monke
     for name in ("run-one", "run-two"):
         kairo("run", file, "Go.", "--events", "events.jsonl")
         assert kairo("report", "events.jsonl").code == (0 if name == "run-one" else 2)
-    runs = list(dict.fromkeys(one.run_id for one in kt.views.json_lines.read_events("events.jsonl")))
+    runs = list(dict.fromkeys(one.run_id for one in read_events("events.jsonl")))
     refused = kairo("report", "events.jsonl")
     assert f"has 2 runs: name one with --run-id, such as {runs[0]}, {runs[1]}" in " ".join(refused.err.split())
     assert kairo("report", "events.jsonl", "--run-id", runs[1], "-o", "two.html").code == 0
