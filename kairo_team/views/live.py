@@ -6,29 +6,32 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Group
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from kairo_team._util.terminal import TERMINAL
 from kairo_team.budget import Budget
-from kairo_team.views.progress import RowState, RunProgress, describe_last
+from kairo_team.views.open_tasks import describe_chain
+from kairo_team.views.progress import RowState, RunProgress
 from kairo_team.views.text import clock, describe_verdict, one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, OverflowMethod, RenderableType
 
     from kairo_team.events import Event
     from kairo_team.views.progress import TaskRow
 
 WIDE: Final = 100
 """Columns from which there is room for long words."""
-_FRAME: Final = 8
-"""Lines around the rows: team, budget, blank, heads, fold, blank, notice, and the line with the cursor."""
+NARROW: Final = 64
+"""Columns below which only the most important is shown: of a row its task, its state and what happens."""
+_FRAME: Final = 9
+"""Lines around the rows: team, tokens, dollars, blank, heads, fold, blank, notice, and the line with the cursor."""
 _NEARLY: Final = 0.8
 """Share of a limit from which the bar warns."""
 
@@ -128,22 +131,24 @@ class LiveView:
             self.progress.take(self._events.popleft())
         width, height = self._console.size
         rows = self.progress.visible(max(1, height - _FRAME))
-        parts: list[RenderableType] = [self._head(), self._spending(width), "", _table(rows, width)]
+        parts: list[RenderableType] = [self._head(width), *self._spending(width), "", self._table(rows, width)]
         folded = self.progress.describe_counts(rows)
         if folded:
-            parts.append(Text(f"and {folded}", style="dim", no_wrap=True, overflow="ellipsis"))
+            parts.append(Text(f"and {folded}", style="dim", no_wrap=True, overflow=self._cut))
         if self._notice:
-            parts.append(Text(f"\n{self._notice}", style="bold yellow", no_wrap=True, overflow="ellipsis"))
+            parts.append(Text(f"\n{self._notice}", style="bold yellow", no_wrap=True, overflow=self._cut))
         return Group(*parts)
 
-    def _head(self) -> RenderableType:
+    def _head(self, width: int) -> RenderableType:
         progress = self.progress
-        heading = Text(one_line(progress.team) or "planning", style="bold", no_wrap=True, overflow="ellipsis")
+        heading = Text(one_line(progress.team) or "planning", style="bold", no_wrap=True, overflow=self._cut)
         if progress.rows:
             done = progress.count(RowState.DONE)
             heading.append(f"  {done:,} of {len(progress.rows):,} done", style="not bold")
             lost = progress.count(RowState.FAILED, RowState.SKIPPED)
             heading.append(f", {lost:,} not" if lost else "", style="not bold red")
+            chain = "" if width < NARROW else describe_chain(progress.chain_left())
+            heading.append(f", {chain}" if chain else "", style="not bold")
         limit = self._budget.seconds
         elapsed = clock(time.monotonic() - self._began) + (f" of {clock(limit)}" if limit is not None else "")
         grid = Table.grid(expand=True, padding=(0, 1))
@@ -152,33 +157,67 @@ class LiveView:
         grid.add_row(heading, elapsed)
         return grid
 
-    def _spending(self, width: int) -> RenderableType:
-        used, limit = self.progress.tokens, self._budget.tokens
-        if limit is None:
-            return Text(f"{used:,} tokens, no limit")
-        grid = Table.grid(padding=(0, 1))
-        share = used / limit if limit else 1.0
-        colour = "red" if share >= 1 else "yellow" if share >= _NEARLY else "green"
-        bar = ProgressBar(
-            total=limit or 1, completed=min(used, limit), width=width // 3, complete_style=colour, finished_style=colour
-        )
-        grid.add_row("tokens", bar, f"{used:,} of {limit:,}", Text(f"{share:.0%}", style=colour))
-        return grid
+    def _spending(self, width: int) -> list[RenderableType]:
+        spending, limits = self.progress.spending, self._budget
+        unlimited = f"{spending.tokens:,} tokens"
+        lines: list[RenderableType] = []
+        if limits.tokens is not None:
+            most = limits.tokens + spending.more_tokens
+            spent, held = spending.tokens, spending.held
+            words = f"{spent:,} of {most:,}, {held:,} held"
+            words += "" if width < NARROW else f", {max(most - spent - held, 0):,} free"
+            lines.append(self._bar("tokens", words, _share(spent, most), _share(held, most), width))
+        elif spending.held:
+            unlimited += f" and {spending.held:,} held"
+        if limits.dollars is not None:
+            all_dollars, paid = limits.dollars + spending.more_dollars, spending.dollars
+            words = f"{_money(paid)} of {_money(all_dollars)}"
+            words += "" if width < NARROW else f", {_money(max(all_dollars - paid, Decimal(0)))} free"
+            lines.append(self._bar("dollars", words, _share(paid, all_dollars), 0.0, width))
+        elif spending.dollars:
+            unlimited += f", {_money(spending.dollars)}"
+        return lines if limits.tokens is not None else [Text(f"{unlimited}, no limit"), *lines]
+
+    def _bar(self, what: str, words: str, spent: float, held: float, width: int) -> Text:
+        """Draw shares of a limit: spent, held for calls, free; the three differ without colours too."""
+        marks = "#+-" if self._console.options.ascii_only else "\u2588\u2592\u2591"
+        colour = "red" if spent >= 1 else "yellow" if spent >= _NEARLY else "green"
+        cells = width // 6 if width < NARROW else width // 4
+        full = min(round(spent * cells), cells)
+        part = min(round((spent + held) * cells), cells) - full
+        line = Text(f"{what:<8}", no_wrap=True, overflow=self._cut)
+        line.append(marks[0] * full, style=colour).append(marks[1] * part, style="cyan")
+        return line.append(marks[2] * (cells - full - part), style="dim").append(f" {words}")
+
+    @property
+    def _cut(self) -> OverflowMethod:
+        """How a text that is too long ends: a terminal of ASCII alone has no ellipsis."""
+        return "crop" if self._console.options.ascii_only else "ellipsis"
+
+    def _table(self, rows: list[TaskRow], width: int) -> Table:
+        wide, narrow = width >= WIDE, width < NARROW
+        table = Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0) if wide else (0, 1, 0, 0))
+        longest = max([len(row.id) for row in rows], default=4)
+        table.add_column("task", width=max(4, min(longest, width // 4)), no_wrap=True, overflow=self._cut)
+        table.add_column("state", width=9, no_wrap=True)
+        if not narrow:
+            table.add_column("try", justify="right", width=3, no_wrap=True)
+            table.add_column("verdict", width=18 if wide else 9, no_wrap=True, overflow=self._cut)
+            table.add_column("tokens", justify="right", width=15 if wide else 13, no_wrap=True)
+        table.add_column("last", ratio=1, no_wrap=True, overflow=self._cut)
+        for row in rows:
+            task, state, *work = _cells(row, brief=not wide)
+            table.add_row(task, state, *(() if narrow else work), Text(self.progress.describe_last(row), style="dim"))
+        return table
 
 
-def _table(rows: list[TaskRow], width: int) -> Table:
-    wide = width >= WIDE
-    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0) if wide else (0, 1, 0, 0))
-    longest = max([len(row.id) for row in rows], default=4)
-    table.add_column("task", width=max(4, min(longest, width // 4)), no_wrap=True, overflow="ellipsis")
-    table.add_column("state", width=9, no_wrap=True)
-    table.add_column("try", justify="right", width=3, no_wrap=True)
-    table.add_column("verdict", width=18 if wide else 9, no_wrap=True, overflow="ellipsis")
-    table.add_column("tokens", justify="right", width=15 if wide else 13, no_wrap=True)
-    table.add_column("last", ratio=1, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*_cells(row, brief=not wide))
-    return table
+def _share(part: Decimal | int, whole: Decimal | int) -> float:
+    return float(part / whole) if whole else 1.0
+
+
+def _money(dollars: Decimal) -> str:
+    """Write dollars to a hundredth of a cent."""
+    return f"${dollars:,.4f}"
 
 
 def _cells(row: TaskRow, *, brief: bool) -> tuple[Text, ...]:
@@ -193,5 +232,4 @@ def _cells(row: TaskRow, *, brief: bool) -> tuple[Text, ...]:
         Text(str(row.attempt or ""), style=idle),
         Text(verdict, style="green" if verdict == "pass" else "yellow"),
         Text(tokens, style=idle),
-        Text(describe_last(row), style="dim"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kairo_team.events import Event
+    from kairo_team.views.progress import TaskRow
 
 _LONGEST: Final = 200
 """Characters of a line after which findings are cut; the result has them in full."""
+_PATIENCE: Final = 10.0
+"""Seconds that a task must have waited before a line says so."""
 
 
 class PlainView:
@@ -34,6 +38,10 @@ class PlainView:
         """The first line, held back until something follows: a run that is refused is not worth it."""
         self._errors: dict[str, str] = {}
         """The errors of failed attempts, by task, until the next event of the task."""
+        self._waits: deque[tuple[datetime, TaskRow, str]] = deque()
+        """Waits that began, and their reasons, in order; told when they last."""
+        self._told: set[tuple[str, str]] = set()
+        """Tasks and reasons that have had their line."""
         self._held: list[str] | None = None
         """Lines that wait for a question to be over; None while there is none."""
         self._aside = TERMINAL.aside(self._stand_aside, self._go_on)
@@ -48,7 +56,12 @@ class PlainView:
     def __call__(self, event: Event) -> None:
         """Print the events that need a line."""
         self._began = self._began or event.at
+        self._tell_waits(event.at)
         self._progress.take(event)
+        if isinstance(event, events.TaskWaiting | events.ModelWaiting) and event.task_id:
+            row = self._progress.rows[event.task_id]
+            if row.waits.reason:
+                self._waits.append((event.at, row, row.waits.reason))
         if self._opening:
             if isinstance(event, events.TaskSkipped | events.TeamEnded):
                 return
@@ -64,6 +77,15 @@ class PlainView:
             self._show(text)
         else:
             self._held.append(text)
+
+    def _tell_waits(self, now: datetime) -> None:
+        """Print what has waited for long, once for each task and reason."""
+        while self._waits and (now - self._waits[0][0]).total_seconds() >= _PATIENCE:
+            since, row, reason = self._waits.popleft()
+            if row.waits.reason == reason and (row.id, reason) not in self._told and self._began is not None:
+                self._told.add((row.id, reason))
+                waited = (now - since).total_seconds()
+                self._print((now - self._began).total_seconds(), f"{row.id}: has waited {waited:.0f}s for {reason}")
 
     def _stand_aside(self) -> None:
         """Print nothing between a question and its answer."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from kairo_team import events
+from kairo_team.budget import NO_USAGE
 from kairo_team.verdicts import VerdictOutcome
+from kairo_team.views.open_tasks import Chains, Waits, describe_dependencies
+from kairo_team.views.spending import Spending
 from kairo_team.views.text import count, describe_findings, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.events import Event
+    from kairo_team.budget import Usage
+    from kairo_team.events import Event, PlannedTask
     from kairo_team.verdicts import EvaluationVerdict
 
 
@@ -39,6 +44,10 @@ END_STATES: Final[Mapping[type[events.Event], RowState]] = {
 }
 
 
+_OPEN: Final = (RowState.PENDING, RowState.RUNNING, RowState.REVIEWING, RowState.SUSPENDED)
+"""States of tasks that others may wait for."""
+
+
 @dataclass(slots=True, eq=False)
 class TaskRow:
     """The current state of one task."""
@@ -55,10 +64,13 @@ class TaskRow:
     """Why the last attempt gave nothing to review; None while it may."""
     guarantee: int | None = None
     """Tokens set aside for it; None when nothing was."""
-    booked: int = 0
-    """Tokens of its finished attempts."""
-    flying: int = 0
-    """Tokens of the calls in the current attempt."""
+    booked: Usage = NO_USAGE
+    """What its finished attempts spent."""
+    flying: Usage = NO_USAGE
+    """What the calls in the current attempt spent."""
+    planned: PlannedTask | None = None
+    """The task as the plan has it."""
+    waits: Waits = field(default_factory=Waits)
     last: str = ""
     """What happened last, in words."""
     changed: int = 0
@@ -67,7 +79,7 @@ class TaskRow:
     @property
     def tokens(self) -> int:
         """Tokens spent so far."""
-        return self.booked + self.flying
+        return self.booked.tokens + self.flying.tokens
 
 
 class RunProgress:
@@ -75,22 +87,32 @@ class RunProgress:
 
     def __init__(self) -> None:
         self.team = ""
-        self.tokens = 0
-        """Spent by the whole team so far."""
+        self.spending = Spending()
         self.rows: dict[str, TaskRow] = {}
         """In plan order."""
         self.ended: events.TeamEnded | None = None
         self._by_state: dict[RowState, dict[str, TaskRow]] = {state: {} for state in RowState}
+        self._graph: tuple[PlannedTask, ...] = ()
+        self._chains: Chains | None = None
+        """Of the plan; None until it is asked for, because a plan may grow often."""
+        self._chain_left: int | None = None
+        """The longest chain that is open; None until it is asked for."""
+
+    @property
+    def tokens(self) -> int:
+        """Spent by the whole team so far."""
+        return self.spending.tokens
 
     def take(self, event: Event) -> None:
         """Take in the next event."""
+        self.spending.take(event)
         match event:
             case events.TeamStarted() | events.TeamResumed():
                 self.team = event.team
             case events.PlanReady():
-                self._plan(event.tasks)
+                self._plan(event)
             case events.TeamEnded():
-                self.ended, self.tokens = event, event.usage.tokens
+                self.ended = event
             case events.WorkEvent():
                 self._take_task_event(event)
             case _:
@@ -101,9 +123,10 @@ class RunProgress:
             row = self._row(event.task_id)
             row.changed = event.seq
             row.member = event.member or row.member
+            row.waits.take(event)
             self._take_task(row, event)
         elif isinstance(event, events.ModelCalled):
-            self.tokens += event.usage.tokens
+            self.spending.book(event.usage.tokens, event.usage.dollars)
 
     def _take_task(self, row: TaskRow, event: events.WorkEvent) -> None:
         match event:
@@ -132,20 +155,23 @@ class RunProgress:
     def _take_money(self, row: TaskRow, event: events.WorkEvent) -> None:
         match event:
             case events.ModelCalled():
-                self._spend(row, row.booked, row.flying + event.usage.tokens)
+                self._spend(row, row.booked, row.flying + event.usage)
                 row.last = f"{event.model}: {'answered' if event.outcome == 'ok' else event.outcome}"
             case events.AttemptFinished():
-                self._spend(row, row.booked + event.usage.tokens, 0)
+                self._spend(row, row.booked + event.usage, NO_USAGE)
                 row.error = event.error
                 row.last = row.last if event.error is None else f"attempt failed: {event.error}"
             case events.BudgetReturned():
-                self._spend(row, event.usage.tokens, 0)
+                self._spend(row, event.usage, NO_USAGE)
             case _:
                 pass
 
-    def _plan(self, task_ids: Iterable[str]) -> None:
-        for task_id in task_ids:
+    def _plan(self, event: events.PlanReady) -> None:
+        for task_id in event.tasks:
             self._row(task_id)
+        for planned in event.graph:
+            self._row(planned.id).planned = planned
+        self._graph, self._chains, self._chain_left = event.graph, None, None
 
     def _row(self, task_id: str) -> TaskRow:
         row = self.rows.get(task_id)
@@ -156,6 +182,7 @@ class RunProgress:
     def _move(self, row: TaskRow, to: RowState, last: str) -> None:
         del self._by_state[row.state][row.id]
         row.state, row.last = to, last
+        self._chain_left = None
         self._by_state[to][row.id] = row
 
     def _end(self, row: TaskRow, event: events.TaskEnded) -> None:
@@ -163,15 +190,33 @@ class RunProgress:
         done = row.last if event.attempts <= 1 else f"after {count(event.attempts, 'attempt')}"
         self._move(row, END_STATES[type(event)], event.reason or done)
 
-    def _spend(self, row: TaskRow, booked: int, flying: int) -> None:
-        self.tokens += booked + flying - row.tokens
+    def _spend(self, row: TaskRow, booked: Usage, flying: Usage) -> None:
+        tokens, dollars = row.tokens, row.booked.dollars + row.flying.dollars
         row.booked, row.flying = booked, flying
+        self.spending.book(row.tokens - tokens, booked.dollars + flying.dollars - dollars)
 
     # ------------------------------------------------------------------ views
 
     def count(self, *states: RowState) -> int:
         """Return how many tasks are in one of these states."""
         return sum(len(self._by_state[state]) for state in states)
+
+    def chain_left(self) -> int:
+        """Return how many tasks are on the longest chain that is open; 0 in a plan without dependencies."""
+        if self._chain_left is None:
+            self._chains = self._chains or Chains(self._graph)
+            self._chain_left = self._chains.longest(self._still_open())
+        return self._chain_left
+
+    def describe_last(self, row: TaskRow) -> str:
+        """Describe in one line why a task waits, else its last event."""
+        reason = row.waits.reason
+        if not reason and row.planned is not None and row.state is RowState.PENDING:
+            reason = describe_dependencies(row.planned, self._still_open())
+        return one_line(f"waits for {reason}" if reason else row.last)
+
+    def _still_open(self) -> ChainMap[str, TaskRow]:
+        return ChainMap(*(self._by_state[state] for state in _OPEN))
 
     def describe_counts(self, rows: Iterable[TaskRow] = ()) -> str:
         """Return how many tasks are in which state, without these rows: `12 done, 3 running`."""
@@ -222,8 +267,3 @@ def describe_decision(event: events.HumanDecided) -> str:
         return "nobody answered"
     feedback = f": {one_line(event.feedback)}" if event.feedback else ""
     return "put off" if event.action == "defer" else f"a person decided: {event.action}{feedback}"
-
-
-def describe_last(row: TaskRow) -> str:
-    """Describe in one line the last event of a task."""
-    return one_line(row.last)

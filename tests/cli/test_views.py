@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from kairo_team import events
 from kairo_team.budget import Budget, Usage
+from kairo_team.events import PlannedTask
 from kairo_team.results import TeamStatus
 from kairo_team.verdicts import Cause, EvaluationVerdict, Finding
 from kairo_team.views import LiveView, PlainView, RowState, RunProgress
@@ -233,7 +235,7 @@ def test_a_row_shows_state_attempt_verdict_and_tokens_against_its_own(width: int
     head, money, _, heads, first, second = wall.draw()
     assert head.split() == ["newsroom", "0", "of", "2", "done", "0:00", "of", "1:50"]
     assert money.startswith("tokens ")
-    assert money.split()[-4:] == ["1,000", "of", "4,000", "25%"]
+    assert money.endswith(" 1,000 of 4,000, 0 held, 3,000 free")
     assert heads.split() == ["task", "state", "try", "verdict", "tokens", "last"]
     assert first.split() == f"write-1 reviewing 1 {verdict} 1,000 / 1,250 too short; no verb".split()
     assert second.split() == ["write-2", "pending"]
@@ -264,6 +266,131 @@ def test_an_event_costs_the_run_no_drawing() -> None:
 
 def test_without_a_limit_there_is_no_bar() -> None:
     assert Wall().draw()[1] == "0 tokens, no limit"
+
+
+def watch(*subscribers: Any) -> Story:
+    """Tell of a run with a diamond of tasks, one of which is at work."""
+    story = Story(*subscribers)
+    plan = (
+        PlannedTask("research"),
+        PlannedTask("draft-1", ("research",), 1),
+        PlannedTask("draft-2", ("research",), 1),
+        PlannedTask("review", ("draft-1", "draft-2", "research"), 3),
+    )
+    story.tell(events.TeamStarted, "newsroom", "a goal", ("writer",))
+    story.tell(events.PlanReady, tuple(task.id for task in plan), plan)
+    story.start("research")
+    return story
+
+
+def ask_model(story: Story, number: int, held: int) -> None:
+    story.tell(events.ModelStarted, "research", "writer", "local:m", "c", number, "generate", 1, held)
+
+
+def model_waits(story: Story, task_id: str, call_id: str, waits_for: str) -> None:
+    story.tell(events.ModelWaiting, task_id, "writer", "local:m", call_id, 1, "generate", 1, waits_for)
+
+
+def test_the_bar_has_what_is_spent_held_and_free_of_tokens_and_dollars() -> None:
+    wall = Wall(80, budget=Budget(tokens=4_000, dollars="0.05"))
+    story = watch(wall.view)
+    ask_model(story, 1, 700)
+    spent = Usage(prompt_tokens=900, dollars=Decimal("0.0123"))
+    assert wall.draw()[1].endswith(" 0 of 4,000, 700 held, 3,300 free")
+    story.tell(events.ModelCalled, "research", "writer", "local:m", "error", 700, spent, "c", 1)
+    ask_model(story, 2, 600)
+    tokens, dollars = wall.draw()[1:3]
+    assert tokens.split() == ["tokens", "████▒▒▒▒░░░░░░░░░░░░", "900", "of", "4,000,", "600", "held,", "2,500", "free"]
+    assert dollars.split() == ["dollars", "█████░░░░░░░░░░░░░░░", "$0.0123", "of", "$0.0500,", "$0.0377", "free"]
+    story.tell(events.BudgetToppedUp, None, None, 1_000, 10**10)
+    story.tell(events.AttemptFinished, "research", "writer", 1, "completed", spent, None)
+    tokens, dollars = wall.draw()[1:3]
+    assert tokens.endswith("900 of 5,000, 600 held, 3,500 free")
+    assert dollars.endswith("$0.0123 of $0.0600, $0.0477 free")
+    story.end(950)
+    assert wall.draw()[1].endswith("950 of 5,000, 0 held, 4,050 free")
+
+
+def test_without_a_limit_of_tokens_what_is_held_and_paid_is_shown_too() -> None:
+    wall = Wall()
+    story = watch(wall.view)
+    ask_model(story, 1, 700)
+    story.tell(events.ModelCalled, None, None, "local:m", "ok", 9, Usage(prompt_tokens=9, dollars=Decimal("0.5")))
+    assert wall.draw()[1] == "9 tokens and 700 held, $0.5000, no limit"
+
+
+def test_a_row_says_what_its_task_waits_for() -> None:
+    wall = Wall(120)
+    story = watch(wall.view)
+
+    def last() -> list[str]:
+        return [line[63:].strip() for line in wall.draw()[4:]]
+
+    assert last() == [
+        "writer at work",
+        "waits for research",
+        "waits for research",
+        "waits for draft-1, draft-2 and 1 more",
+    ]
+    model_waits(story, "research", "c", "rate")
+    assert last()[0] == "waits for rate limit of local:m"
+    ask_model(story, 1, 10)
+    assert last()[0] == "writer at work"
+    story.tell(events.TaskWaiting, "research", "writer", "budget")
+    assert last()[0] == "waits for budget"
+    story.tell(events.TaskWaiting, "research", "writer", None)
+    model_waits(story, "research", "cut-short", "budget")
+    story.review("research", PASS)
+    story.finish("research")
+    story.tell(events.TaskWaiting, "draft-1", None, "slot")
+    story.tell(events.TaskWaiting, "draft-2", None, "member")
+    assert last() == ["passed", "waits for a slot", "waits for a member", "waits for draft-1, draft-2"]
+    story.start("draft-1")
+    assert last()[1] == "writer at work"
+
+
+def test_the_head_has_the_longest_chain_that_is_left() -> None:
+    wall = Wall()
+    story = watch(wall.view)
+    assert "0 of 4 done, longest chain left: 3 tasks " in wall.draw()[0]
+    story.finish("research")
+    assert "longest chain left: 2 tasks " in wall.draw()[0]
+    heavy = (PlannedTask("draft-1"), PlannedTask("review", ("draft-1",), 1), PlannedTask("index", weight=9.0))
+    story.tell(events.PlanReady, tuple(task.id for task in heavy), heavy)
+    assert "longest chain left: 1 task " in wall.draw()[0], "by the plan's weights"
+
+
+@pytest.mark.parametrize("width", [24, 40, 80, 120])
+def test_a_terminal_of_ascii_alone_gets_ascii(width: int) -> None:
+    written = io.BytesIO()
+    file = io.TextIOWrapper(written, encoding="ascii")
+    console = Console(file=file, width=width, height=24, force_terminal=True, color_system=None, legacy_windows=False)
+    view = LiveView(console, Budget(tokens=4_000, dollars="0.05"))
+    ask_model(watch(view), 1, 1_000)
+    view.notify("stopping ... " * 10)
+    console.print(view.render())
+    file.flush()
+    assert f"tokens  {'+' * (5 if width == 80 else 1)}" in written.getvalue().decode("ascii")
+
+
+def test_a_line_says_that_a_task_has_waited_for_long_once_for_each_reason() -> None:
+    lines: list[str] = []
+    story = watch(PlainView(lines.append, lines.append))
+    before = len(lines)
+    story.tell(events.TaskWaiting, "draft-1", None, "slot")
+    story.tell(events.TaskWaiting, "draft-2", None, "slot")
+    story.tell(events.TaskWaiting, "draft-2", None, None)
+    model_waits(story, "research", "c", "rate")
+    for _ in range(100):
+        story.call("research", 1)
+    ask_model(story, 1, 10)
+    model_waits(story, "research", "c2", "rate")
+    for _ in range(150):
+        story.call("research", 1)
+    assert [line[10:] for line in lines[before:]] == [
+        "draft-1: has waited 10s for a slot",
+        "research: has waited 10s for rate limit of local:m",
+    ]
 
 
 class SlowTerminal(io.StringIO):

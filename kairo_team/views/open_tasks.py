@@ -1,0 +1,86 @@
+"""Why open tasks wait, and how long the longest chain of them is. This module uses no terminal."""
+
+from __future__ import annotations
+
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Final
+
+from kairo_team import events
+from kairo_team.views.text import count
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from kairo_team.events import PlannedTask
+
+_NAMED: Final = 2
+"""How many dependencies are named."""
+_TASK: Final = ""
+"""The key of a wait of the task as a whole; others have the id of a call or of a question."""
+
+
+class Waits:
+    """What one task waits for, beside other tasks."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[str, str] = {}
+
+    @property
+    def reason(self) -> str:
+        """What it began to wait for last, such as "a slot"; empty when it waits for nothing."""
+        return next(reversed(self._open.values()), "")
+
+    def take(self, event: events.WorkEvent) -> None:
+        """Take in the next event of the task."""
+        match event:
+            case events.TaskWaiting(waits_for=str(reason)):
+                self._open[_TASK] = reason if reason == "budget" else f"a {reason}"
+            case events.ModelWaiting():
+                self._open[event.call_id] = "budget" if event.waits_for == "budget" else f"rate limit of {event.model}"
+            case events.HumanRequested():
+                self._open[event.question.id] = "a person"
+            case events.TaskWaiting() | events.TaskAssigned():
+                self._open.pop(_TASK, None)
+            case events.ModelStarted():
+                self._open.pop(event.call_id, None)
+            case events.HumanDecided():
+                self._open.pop(event.question_id, None)
+            case events.AttemptFinished() | events.EvaluationResult() | events.TaskEnded():
+                self._open.clear()  # a call that was cut short while it waited has no other end
+            case _:
+                pass
+
+
+def describe_dependencies(task: PlannedTask, still_open: Collection[str]) -> str:
+    """Name the dependencies of a task that have not ended: `a, b and 3 more`; empty when there are none."""
+    missing = [one for one in task.depends_on if one in still_open]
+    more = len(missing) - _NAMED
+    return ", ".join(missing[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+class Chains:
+    """The chains of dependencies in a plan."""
+
+    def __init__(self, plan: Sequence[PlannedTask]) -> None:
+        self._weights = {task.id: task.weight for task in plan}
+        self._dependencies = {task.id: task.depends_on for task in plan}
+        self._order = tuple(TopologicalSorter(self._dependencies).static_order())
+
+    def longest(self, still_open: Collection[str]) -> int:
+        """Return how many tasks are on the heaviest chain of open tasks; 0 in a plan without dependencies."""
+        if not any(self._dependencies.values()):
+            return 0
+        found: dict[str, tuple[float, int]] = {}
+        for task_id in self._order:
+            if task_id in still_open:
+                before = [found[one] for one in self._dependencies.get(task_id, ()) if one in found]
+                weight, tasks = max(before, default=(0.0, 0))
+                found[task_id] = (weight + self._weights.get(task_id, 1.0), tasks + 1)
+        return max(found.values(), default=(0.0, 0))[1]
+
+
+def describe_chain(tasks: int) -> str:
+    """Describe the longest chain that is left."""
+    return f"longest chain left: {count(tasks, 'task')}" if tasks else ""
