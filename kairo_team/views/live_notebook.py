@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
-import time
+import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,11 +28,14 @@ _HEIGHT: Final = 30
 class NotebookView:
     """A subscriber that shows each run in the output of its cell: `Runtime(subscribers=[NotebookView()])`.
 
-    It draws when events come, at most `rate` times a second, and at the end of a run. `budget` has the limits that the
-    bars show, `width` is in columns. Raises `Misuse` outside IPython.
+    It draws soon after an event, at most `rate` times a second, in a thread of its own, and at the end of a run.
+    `budget` has the limits that the bars show, `width` is in columns. Raises `Misuse` outside IPython, and `ValueError`
+    for a rate that is not above 0.
     """
 
     def __init__(self, budget: Budget | None = None, *, width: int = 100, rate: float = 4.0) -> None:
+        if not rate > 0:
+            raise ValueError(f"NotebookView.rate must be a number of drawings per second above 0, not {rate!r}")
         try:
             self._display: Any = import_module("IPython.display").display
         except ImportError:
@@ -43,38 +47,50 @@ class NotebookView:
         """Of the runs that go on, by run id."""
 
     def __call__(self, event: Event) -> None:
-        """Take in the event, and draw if it is time."""
+        """Keep the event for the next drawing."""
         cell = self._cells.get(event.run_id)
         if cell is None:
-            cell = self._cells[event.run_id] = _Cell(self._width, self._budget)
+            cell = self._cells[event.run_id] = _Cell(self._display, self._width, self._budget)
         cell.view(event)
-        over = isinstance(event, events.TeamEnded)
-        if over or time.monotonic() - cell.drawn >= self._pause:
-            cell.draw(self._display)
-        if over:
+        if isinstance(event, events.TeamEnded):
             del self._cells[event.run_id]
+            cell.draw()
+        else:
+            cell.draw_after(self._pause)
 
 
 class _Cell:
     """One run in the output of a cell."""
 
-    def __init__(self, width: int, budget: Budget | None) -> None:
-        self.console = Console(
+    def __init__(self, display: Any, width: int, budget: Budget | None) -> None:
+        self._display = display
+        self._console = Console(
             file=io.StringIO(), record=True, width=width, height=_HEIGHT, force_jupyter=False, force_terminal=False
         )
-        self.view = LiveView(self.console, budget)
-        self.drawn = float("-inf")
-        """When it was drawn last."""
+        self.view = LiveView(self._console, budget)
         self._shown: Any = None
+        self._due: threading.Timer | None = None
+        """The next drawing."""
+        self._drawing = threading.Lock()
 
-    def draw(self, display: Any) -> None:
+    def draw_after(self, seconds: float) -> None:
+        """See to a drawing in so many seconds; the thread knows by its context which cell is run."""
+        if self._due is None:
+            self._due = threading.Timer(seconds, contextvars.copy_context().run, [self.draw])
+            self._due.daemon = True
+            self._due.start()
+
+    def draw(self) -> None:
         """Draw the current state, in place of the last drawing."""
-        self.console.print(self.view.render())
-        text = self.console.export_text(clear=False)
-        page = self.console.export_html(inline_styles=True, code_format=_PAGE)
-        data = {"text/html": page, "text/plain": text}
-        if self._shown is None:
-            self._shown = display(data, raw=True, display_id=True)
-        else:
-            self._shown.update(data, raw=True)
-        self.drawn = time.monotonic()
+        due, self._due = self._due, None
+        if due is not None:
+            due.cancel()
+        with self._drawing:
+            self._console.print(self.view.render())
+            text = self._console.export_text(clear=False)
+            page = self._console.export_html(inline_styles=True, code_format=_PAGE)
+            data = {"text/html": page, "text/plain": text}
+            if self._shown is None:
+                self._shown = self._display(data, raw=True, display_id=True)
+            else:
+                self._shown.update(data, raw=True)
