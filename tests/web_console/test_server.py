@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ def command(*arguments: object, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored in the background
     )
 
 
@@ -167,7 +169,10 @@ def test_the_command_prints_the_link_and_serves_until_ctrl_c(book: Path) -> None
             address = link[0].partition("?")[0]
             assert "run-1" in words(browser.get(address).text)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()  # else the block waits for it for ever
 
 
 @pytest.mark.parametrize(
