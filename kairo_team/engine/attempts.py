@@ -435,8 +435,7 @@ async def run_attempt(
                 return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, kept)
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
-        if context.services.earlier_calls is not None:
-            context.services.check_repeated(f"task {context.task_id!r}", context.step, context.task_id, context.member)
+        context.services.check_repeated(f"task {context.task_id!r}", context.step, context.task_id, context.member)
     except BaseException as raised:
         error = failure_of(raised)
         if error is None:  # every other end of an attempt has a value
