@@ -101,6 +101,7 @@ class RunPlan:
     async def make(self, make: Make | TaskGraph) -> tuple[TaskGraph, Bound]:
         """Take or make a plan and bind it; raises `PlanRefused` with what is wrong with it, the team, or the budget."""
         scope, key = self._scope, f"plan:{self.number + 1}"
+        self._book_if_cut(key)
         await self.reach(key)
         problems = team_problems(scope.team, scope.config, self._services.models, self._services.prices)
         if self._budget_problem or problems:
@@ -139,6 +140,7 @@ class RunPlan:
         self._replanned = True
         self.number += 1
         if failing.records.ended_before(f"plan:{self.number}"):
+            self._book_if_cut(f"plan:{self.number}")
             await dispatcher.wait_for_end(failing)
         async with self._changing:
             return await self._replan(failing, dispatcher, make)
@@ -167,9 +169,11 @@ class RunPlan:
         self._asked[who] = nth = self._asked.get(who, 0) + 1
         key, journal = f"add:{who}:{nth}", self._scope.journal
         if by is None:
+            self._book_if_cut(key)
             await self.reach(key)
         else:
             if by.records.ended_before(key):
+                self._book_if_cut(key)
                 await dispatcher.wait_for_end(by)
             by.recall_cancel(key)
             if by.interrupted is not None:
@@ -247,6 +251,11 @@ class RunPlan:
     def _spent(self, key: str) -> Usage:
         """Return what a step has cost so far, as recorded."""
         return cast("Usage", self._scope.journal.get(f"{key}:usage", NO_USAGE))
+
+    def _book_if_cut(self, key: str) -> None:
+        """Book on the run what a step had cost when the recorded run ended in it: it is not made any more."""
+        if self._scope.early_end is not None and self._scope.journal.get(key, MISSING) is MISSING:
+            self._earlier.book(self._scope.governor, self._spent(key))
 
     def _book(self, key: str) -> None:
         """Book on planning what a step has cost in earlier sessions; one that is recorded costs nothing more."""
