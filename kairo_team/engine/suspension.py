@@ -95,6 +95,7 @@ class EarlierSessions:
     def book_again(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
         """Book what a step spent that is now made anew: its recorded calls cost nothing, its loops are counted anew."""
         governor.restore(replace(spent, loops=0))
+        governor.repeat_steps(spent.loops)
         self._give_back(spent, member)
 
     def _give_back(self, spent: Usage, member: str | None) -> None:

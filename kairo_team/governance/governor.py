@@ -105,7 +105,7 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
-            for limited in node.limited:
+            for limited in () if tree.repeats and self._repeats_step() else node.limited:
                 spent = limited.cells
                 if spent[TOKENS] or spent[DOLLARS]:
                     tokens, dollars, _, _ = limited.limit
@@ -117,6 +117,18 @@ class Governor:
             node.pay(LOOPS, 1)
         finally:
             tree.release()
+
+    def repeat_steps(self, count: int) -> None:
+        """Do not refuse the next `count` iterations for what is spent: they repeat recorded calls, which paid it."""
+        self._node.tree.repeats[self._node] = count
+
+    def _repeats_step(self) -> bool:
+        """Return whether the iteration that begins repeats recorded calls, and count it."""
+        repeats = self._node.tree.repeats
+        left = repeats.pop(self._node, 0)
+        if left > 1:
+            repeats[self._node] = left - 1
+        return left > 0
 
     def can_proceed(self) -> None:
         """Check that a call may be made now: call it immediately before.

@@ -46,6 +46,7 @@ class Tree:
         "more_scopes",
         "overdrawn",
         "release",
+        "repeats",
         "scopes",
         "waiters",
     )
@@ -57,6 +58,8 @@ class Tree:
         self.lock = threading.RLock()
         self.acquire = self.lock.acquire
         self.release = self.lock.release
+        self.repeats: dict[Node, int] = {}
+        """By node: how many of its next iterations repeat what was paid before."""
         self.halts: dict[Node, Halt] = {}
         """The first reason of each halted node."""
         self.final: dict[Node, Halt] = {}

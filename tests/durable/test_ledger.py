@@ -17,6 +17,7 @@ import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.budget import BudgetNode
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.durable import database
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.replay import Carved
 from kairo_team.testing import FunctionModel, virtual_time_backends
@@ -249,3 +250,57 @@ class Boss:
 
     async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
         return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "ask")
+
+
+class Looper:
+    """Counts its own iterations, one before each of its calls."""
+
+    own_loop = True
+
+    async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        said = ""
+        for turn in range(2):
+            context.governor.pre_step()
+            said = (await context.model("m:x").complete(_ask(f"turn {turn}"))).text
+        return said
+
+
+async def one_call(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    return (await context.model("m:x").complete(_ask("all at once"))).text
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("agent", [one_call, Looper()], ids=["a function", "its own loop"])
+async def test_an_attempt_that_had_used_up_its_budget_repeats_its_recorded_calls(tmp_path: Path, agent: Any) -> None:
+    async def play(path: Path, tokens: int | None, *, go_on: bool = False) -> tuple[kt.TeamResult, int]:
+        asked: list[str] = []
+
+        def answer(request: kt.ModelRequest) -> str:
+            asked.append(request.messages[-1].text)
+            return "a reply of five words"
+
+        team = kt.Team("team", [kt.Member("clerk", agent)])
+        journal = kt.SqliteJournal(path)
+        runtime = kt.Runtime(models={"m:x": FunctionModel(answer)}, journal=journal)
+        plan, budget = kt.TaskGraph([kt.Task("one", "Do it.", retries=0)]), kt.Budget(tokens=tokens)
+        try:
+            if go_on:
+                return await runtime.resume(RUN, team), len(asked)
+            return await kt.run(team, "Go.", plan=plan, budget=budget, run_id=RUN, runtime=runtime), len(asked)
+        finally:
+            journal.close()
+
+    needed = (await play(tmp_path / "free.db", None))[0].usage.tokens
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_MOST_AT_ONCE", 1)
+        images = Images(tmp_path, patch)
+        whole, calls = await play(tmp_path / "runs.db", needed)
+    assert (whole.status, whole.usage.tokens) == ("completed", needed)
+    for path in images.paths:
+        journal = kt.SqliteJournal(path)
+        rows = [one.state for one in journal.calls(RUN)]
+        if journal.show(RUN).state != "interrupted" or rows != ["answered"] * calls:
+            continue
+        result, asked = await play(path, needed, go_on=True)
+        assert (result.status, result.output, asked) == ("completed", "a reply of five words", 0), (path, result.error)
+        assert (result.usage.tokens, result.usage.loops) == (needed, whole.usage.loops)
