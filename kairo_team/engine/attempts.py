@@ -345,7 +345,7 @@ class AttemptRunner:
                 if task_run.interrupted is None:
                     if verdict.outcome is not VerdictOutcome.REVIEW_EXCEEDED:
                         key = task_run.records.key("review", task.id, attempt.number)
-                        self._services.check_repeated(f"the review of task {task.id!r}", key, task.id, None)
+                        self._services.check_repeated(key, task.id, None)
                     return verdict if account is None else replace(verdict, usage=replace(account.usage, seconds=0.0))
         finally:
             if account is not None:
@@ -435,7 +435,7 @@ async def run_attempt(
                 return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, kept)
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
-        context.services.check_repeated(f"task {context.task_id!r}", context.step, context.task_id, context.member)
+        context.services.check_repeated(context.step, context.task_id, context.member)
     except BaseException as raised:
         error = failure_of(raised)
         if error is None:  # every other end of an attempt has a value

@@ -154,10 +154,12 @@ class RunServices:
         if self.outer_attempt is not None:
             self.outer_attempt.note_overshoot(model, held, used)
 
-    def check_repeated(self, work: str, step: str, task_id: str | None, member: str | None) -> None:
+    def check_repeated(self, step: str, task_id: str | None, member: str | None) -> None:
         """Report it if work that has ended, and that was cut before, asked something else than it had asked then."""
         calls = 0 if self.earlier_calls is None else self.earlier_calls.diverged(step)
         if calls:
+            work = f"the work {step!r}" if task_id is None else f"task {task_id!r}"
+            work = f"the review of {work}" if step.startswith("review:") else work
             self.emit(CallsDiverged, task_id, member, calls)
             _logger.warning("run %s: %s", self.run_id, self.divergences.note(work, calls))
 

@@ -250,7 +250,7 @@ class TeamRun:
         calls = self._services.earlier_calls
         if calls is not None and self.governor.stopped is None and self._ending.error is None:
             for step in calls.open_steps():
-                self._services.check_repeated(f"the work {step!r}", step, None, None)
+                self._services.check_repeated(step, None, None)
 
     async def _let_be_written(self) -> None:
         """Wait until the end of the run is on disk, if it is kept there."""
