@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator
 
@@ -93,6 +93,12 @@ class HumanDecision:
     def defer(cls) -> HumanDecision:
         """Postpone it: independent work continues, then the run ends SUSPENDED."""
         return cls("defer")
+
+
+def check_answer(decision: Any) -> None:
+    """Raise `ValueError` for what decides nothing."""
+    if not isinstance(decision, HumanDecision) or decision.action == "defer":
+        raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
 
 
 def check_same(question_id: str, given: HumanDecision | None, decision: HumanDecision) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from kairo_team.budget import Usage
     from kairo_team.contracts import RunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
+
+
+ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
+"""States in which a run cannot go on."""
+STATES: Final = ("running", "suspended", "interrupted", *ENDED)
+"""All that a recorded run can be in."""
 
 
 class RecordedRun(NamedTuple):

@@ -24,9 +24,9 @@ from kairo_team.cli.run_table import (
 )
 from kairo_team.cli.sources import loaded_again
 from kairo_team.cli.streams import silence
-from kairo_team.durable.journal import ENDED
 from kairo_team.errors import RunExists, known
 from kairo_team.human import HumanDecision
+from kairo_team.recorded import ENDED, STATES
 from kairo_team.views.run_record import read_record
 from kairo_team.views.text import count, one_line
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.durable.journal import SqliteJournal
 
-_STATES: Final = ("running", "suspended", "interrupted", *ENDED)
 _ACTIONS: Final = ("approve", "revise", "reject")
 _LOOK: Final = 0.25
 """Seconds between two looks for new events."""
@@ -52,7 +51,7 @@ def runs(
     *,
     journal: JournalOption = None,
     state: Annotated[
-        str | None, typer.Option(metavar="STATE", help=f"Only those that are {', '.join(_STATES)}.")
+        str | None, typer.Option(metavar="STATE", help=f"Only those that are {', '.join(STATES)}.")
     ] = None,
     team: Annotated[str | None, typer.Option(metavar="TEAM", help="Only those of this team.")] = None,
     json: JsonOption = False,
@@ -60,8 +59,8 @@ def runs(
     """List the recorded runs, the newest first."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    if state is not None and state not in _STATES:
-        raise Refusal(f"--state is one of {known(_STATES)}, not {state!r}")
+    if state is not None and state not in STATES:
+        raise Refusal(f"--state is one of {known(STATES)}, not {state!r}")
     with opened(journal) as book:
         found = book.runs(state=state, team=team)
         if found or json:

@@ -23,8 +23,8 @@ from kairo_team.durable.requests import encode_request, readable
 from kairo_team.engine.records.journal import body_here
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
-from kairo_team.human import HumanDecision, check_same
-from kairo_team.recorded import RecordedRun
+from kairo_team.human import HumanDecision, check_answer, check_same
+from kairo_team.recorded import ENDED, RecordedRun
 from kairo_team.tasks import check_id
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
-ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
-"""States in which a run cannot go on."""
 
 
 @known_arguments
@@ -212,8 +210,7 @@ class SqliteJournal:
 
         Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
         """
-        if not isinstance(decision, HumanDecision) or decision.action == "defer":
-            raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
+        check_answer(decision)
         with self.database.writing() as connection:
             row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
             if row is None:

@@ -16,8 +16,8 @@ from anyio.lowlevel import checkpoint
 from kairo_team.budget import Usage
 from kairo_team.durable import NotRecordable, decode, encode, encode_request
 from kairo_team.errors import JournalError, Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
-from kairo_team.human import HumanDecision, check_same
-from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
+from kairo_team.human import HumanDecision, check_answer, check_same
+from kairo_team.recorded import ENDED, Place, RecordedCall, RecordedQuestion, RecoveredRun
 
 if TYPE_CHECKING:
     from kairo_team.events import Event
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("kairo_team")
 
 _NOTHING: Final = Usage()
-_ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
-"""States in which a run cannot go on."""
 
 
 @dataclass(slots=True)
@@ -161,7 +159,7 @@ class MemoryJournal:
         with self.storage.lock:
             self.check()
             run = self.storage.run(run_id)
-            if run.stands in _ENDED:
+            if run.stands in ENDED:
                 raise RunFinished(run_id, run.stands)
             if run.stands == "running" and not take_over:
                 raise Misuse(
@@ -215,7 +213,7 @@ class MemoryJournal:
         with self.storage.lock:
             self.check()
             run = self.storage.run(run_id)
-            if run.stands in _ENDED:
+            if run.stands in ENDED:
                 raise RunFinished(run_id, run.stands)
             run.cancelled, living = reason, run.stands == "running"
             if not living:
@@ -241,8 +239,7 @@ class MemoryJournal:
 
         Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
         """
-        if not isinstance(decision, HumanDecision) or decision.action == "defer":
-            raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
+        check_answer(decision)
         with self.storage.lock:
             self.check()
             asked = self.storage.questions.get(question_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kairo_team.engine.records.replay import MISSING
 from kairo_team.errors import NoQuestion
 from kairo_team.events import HumanDecided, HumanRequested
-from kairo_team.human import HumanDecision, HumanRequest, check_same
+from kairo_team.human import HumanDecision, HumanRequest, check_answer, check_same
 from kairo_team.plugin_calls import failure_of
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class Inbox:
         question = self._open.get(question_id)
         if question is None:
             raise NoQuestion(question_id, self.open)
-        if not isinstance(decision, HumanDecision) or decision.action == "defer":
-            raise ValueError(f"an answer is approve, revise or reject, such as HumanDecision.approve(), not {decision}")
+        check_answer(decision)
         given = self._answers.setdefault(question_id, (question.digest, decision))[1]
         check_same(question_id, given, decision)
 

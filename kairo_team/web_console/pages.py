@@ -19,9 +19,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
-from kairo_team.durable.journal import ENDED
 from kairo_team.errors import Misuse, NoQuestion
 from kairo_team.human import HumanDecision
+from kairo_team.recorded import ENDED, STATES
 from kairo_team.views.run_record import read_record
 from kairo_team.web_console.access import MAX_BODY, Access
 from kairo_team.web_console.open_questions import open_questions
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from kairo_team.recorded import RecordedRun
     from kairo_team.views.run_record import RunRecord
 
-STATES: Final = ("running", "suspended", "interrupted", *ENDED)
 _NAME: Final = "kairo-person"
 """The cookie with the name of who uses this browser."""
 _MOST_NAME: Final = 80
