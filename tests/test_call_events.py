@@ -12,21 +12,9 @@ from kairo_team.errors import ModelCallError
 from kairo_team.events import ModelCalled, ModelStarted, ToolCalled, ToolStarted
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 from kairo_team.tools.permissions import ToolPermissions
+from tests.asking import Judge, ask
 
 pytestmark = pytest.mark.anyio
-
-
-def ask(text: str) -> kt.ModelRequest:
-    return kt.ModelRequest([kt.Message.user(text)], max_tokens=20)
-
-
-class Judge:
-    models = ("m:x",)
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        assert context.context is not None
-        await context.context.model("m:x").complete(ask(f"judge {context.attempt}"))
-        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
 
 
 class Plan:

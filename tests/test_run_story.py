@@ -17,22 +17,10 @@ from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
 from kairo_team.views.progress import RowState
 from kairo_team.views.run_story import RunStory, Wait, costs, tell
 from kairo_team.views.run_waits import waits
+from tests.asking import Judge, ask
 
 pytestmark = pytest.mark.anyio
 PRICES = {"test:*": kt.Price(1, 2)}
-
-
-def ask(text: str) -> kt.ModelRequest:
-    return kt.ModelRequest([kt.Message.user(text)], max_tokens=20)
-
-
-class Judge:
-    models = ("m:x",)
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        assert context.context is not None
-        await context.context.model("m:x").complete(ask(f"judge {context.attempt}"))
-        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
 
 
 class Planner:

@@ -87,6 +87,24 @@ def _ask(text: str) -> kt.ModelRequest:
     return kt.ModelRequest([kt.Message.user(text)], max_tokens=50)
 
 
+def ask_briefly(text: str) -> kt.ModelRequest:
+    """Make a request whose reply is held at little."""
+    return kt.ModelRequest([kt.Message.user(text)], max_tokens=30)
+
+
+class Judge:
+    """Sends each first artifact back; with a model it asks that."""
+
+    def __init__(self, *models: str) -> None:
+        self.models = models
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        if self.models:
+            assert context.context is not None
+            await context.context.model("m:x").complete(ask_briefly(f"judge {context.task.id} {context.attempt}"))
+        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
+
+
 PLAN = kt.TaskGraph(
     [
         kt.Task("one", "Do one.", member="clerk", evaluator="ed"),

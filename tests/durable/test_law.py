@@ -17,7 +17,7 @@ import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.testing import FunctionModel, virtual_time_backends
-from tests.durable.desk import Images
+from tests.durable.desk import Images, Judge, ask_briefly
 
 RUN = "r"
 KINDS = ("silent", "asks", "asks twice", "fails", "keeps and fails", "books", "uses a tool", "team", "chance")
@@ -84,7 +84,7 @@ class World:
         name = f"{assignment.task.id} {assignment.attempt}"
         said = "nothing"
         for turn in range({"silent": 0, "asks twice": 2}.get(kind, 1)):
-            said = (await context.model("m:x").complete(_ask(f"{name} {turn}"))).text
+            said = (await context.model("m:x").complete(ask_briefly(f"{name} {turn}"))).text
         if kind == "books":
             context.governor.record_usage(prompt_tokens=11)
         elif kind == "uses a tool":
@@ -104,23 +104,6 @@ class World:
         return str(len(text))
 
 
-def _ask(text: str) -> kt.ModelRequest:
-    return kt.ModelRequest([kt.Message.user(text)], max_tokens=30)
-
-
-class Editor:
-    """Sends each first artifact back; as a judge it asks the model."""
-
-    def __init__(self, *models: str) -> None:
-        self.models = models
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        if self.models:
-            assert context.context is not None
-            await context.context.model("m:x").complete(_ask(f"judge {context.task.id} {context.attempt}"))
-        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
-
-
 async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool, run_id: str = RUN) -> kt.TeamResult:
     """Run the scenario, or go on with it."""
     members = [
@@ -129,7 +112,7 @@ async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool, run
     ]
     policy = FailurePolicy(retries=scenario.retries, backoff=0.001)
     coordinator = (ExpertTeamCoordinator if scenario.expert else TaskDispatchCoordinator)(failure_policy=policy)
-    team = kt.Team("team", members, evaluators={"editor": Editor(), "judge": Editor("m:x")}, coordinator=coordinator)
+    team = kt.Team("team", members, evaluators={"editor": Judge(), "judge": Judge("m:x")}, coordinator=coordinator)
     config = kt.TeamConfig(max_parallel_tasks=scenario.parallel, risk_profile=kt.RiskProfile.LOW)
     request = kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(scenario.tasks), config=config, run_id=RUN)
     journal = kt.SqliteJournal(path, sync="normal")

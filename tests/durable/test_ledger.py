@@ -21,7 +21,7 @@ from kairo_team.durable import database
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.replay import Carved
 from kairo_team.testing import FunctionModel, virtual_time_backends
-from tests.durable.desk import Images
+from tests.durable.desk import Images, Judge, ask_briefly
 
 RUN = "r"
 KINDS = ("asks", "asks twice", "fails", "books", "uses a tool", "team", "asks until it halts", "counts loops")
@@ -89,7 +89,7 @@ class Bank:
             await anyio.sleep(0.001)
             name = f"{assignment.task.id} {assignment.attempt}"
             for turn in range({"asks twice": 2, "asks until it halts": 60}.get(kind, 1)):
-                await context.model("m:x").complete(_ask(f"{name} {turn}"))
+                await context.model("m:x").complete(ask_briefly(f"{name} {turn}"))
             if kind == "books":
                 context.governor.record_usage(prompt_tokens=11)
             elif kind == "counts loops":
@@ -109,23 +109,6 @@ def count(text: str) -> str:
     return str(len(text))
 
 
-def _ask(text: str) -> kt.ModelRequest:
-    return kt.ModelRequest([kt.Message.user(text)], max_tokens=30)
-
-
-class Judge:
-    """Sends each first artifact back; with a model it asks that."""
-
-    def __init__(self, *models: str) -> None:
-        self.models = models
-
-    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
-        if self.models:
-            assert context.context is not None
-            await context.context.model("m:x").complete(_ask(f"judge {context.task.id} {context.attempt}"))
-        return kt.EvaluationVerdict.revise("again") if context.attempt == 1 else kt.EvaluationVerdict.passed()
-
-
 class Planner:
     """Asks a model, and makes the plan that it was given."""
 
@@ -136,7 +119,7 @@ class Planner:
 
     async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: Any) -> kt.TaskGraph:
         for turn in range(2):
-            await context.model("m:x").complete(_ask(f"plan {turn}"))
+            await context.model("m:x").complete(ask_briefly(f"plan {turn}"))
         return kt.TaskGraph(self.tasks)
 
 
@@ -223,7 +206,7 @@ async def test_shares_that_no_longer_fit_a_smaller_budget_are_made_anew(tmp_path
         return f"answer {len(asked)}"
 
     async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        return (await context.model("m:x").complete(_ask("work"))).text
+        return (await context.model("m:x").complete(ask_briefly("work"))).text
 
     def team() -> kt.Team:
         return kt.Team("team", [kt.Member("clerk", work)], evaluators={"judge": Judge("m:x"), "boss": Boss()})
@@ -261,12 +244,12 @@ class Looper:
         said = ""
         for turn in range(2):
             context.governor.pre_step()
-            said = (await context.model("m:x").complete(_ask(f"turn {turn}"))).text
+            said = (await context.model("m:x").complete(ask_briefly(f"turn {turn}"))).text
         return said
 
 
 async def one_call(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-    return (await context.model("m:x").complete(_ask("all at once"))).text
+    return (await context.model("m:x").complete(ask_briefly("all at once"))).text
 
 
 @pytest.mark.real_time
