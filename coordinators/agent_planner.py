@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import check_count
-from kairo_team.engine.preflight import bind, plan_problems
-from kairo_team.errors import KairoError, NoPlan
+from kairo_team.coordinators.proposals import ProposedTask, plan_with, sentences, task_schema
+from kairo_team.errors import KairoError, NoPlan, PlanRefused
 from kairo_team.messages import Message, ModelRequest
-from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import ChatModel, MemberContext, Models
+    from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamExecutionRequest
-
-_ID_CHARACTERS: Final = 40
-_MOST_SENTENCES: Final = 20
-"""What is wrong with a reply is sent back: of a hundred sentences of the same kind the first ones do."""
-_MOST_CHARACTERS: Final = 2000
-"""Length of a task's description in a reply held to the schema: a small model that never stops fills its reply."""
 
 
 @known_arguments
@@ -79,14 +73,13 @@ class AgentPlanner:
         try:
             self._check_number(len(_Outline.model_validate_json(text).tasks))
             proposal = _Proposal.model_validate_json(text)
-            _check_ids(proposal.tasks, [task.id for task in kept])
-            graph = TaskGraph([*kept, *(task.as_task() for task in proposal.tasks)])
         except ValidationError as error:
-            raise NoPlan(_sentences(error)) from None
-        except ValueError as error:
-            raise NoPlan([str(error)]) from None
-        problems = plan_problems(graph, team, bind(graph, team))
-        problems += _too_much(len(proposal.tasks), request.config.budget)
+            raise NoPlan(sentences(error)) from None
+        problems = _too_much(len(proposal.tasks), request.config.budget)
+        try:
+            graph = plan_with(proposal.tasks, kept, team)
+        except PlanRefused as refused:
+            raise NoPlan([*refused.problems, *problems]) from None
         if problems:
             raise NoPlan(problems)
         return graph
@@ -100,18 +93,6 @@ class AgentPlanner:
         return f"AgentPlanner({self.model!r})"
 
 
-class _ProposedTask(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    id: str
-    description: Annotated[str, Field(min_length=1)]
-    member: str
-    depends_on: list[str] = []
-
-    def as_task(self) -> Task:
-        """Make the task; `ValueError` for an id that is none."""
-        return Task(self.id, self.description, member=self.member, depends_on=self.depends_on)
-
-
 class _Outline(BaseModel):
     """Only the number of tasks, without their fields and the other keys."""
 
@@ -120,60 +101,14 @@ class _Outline(BaseModel):
 
 class _Proposal(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    tasks: list[_ProposedTask]
+    tasks: list[ProposedTask]
 
 
 def _schema(team: Team, max_tasks: int, kept: Sequence[str]) -> dict[str, Any]:
-    """Return what the reply must be: only the team's own members can be named, and nothing goes on for ever.
-
-    `kept` are the ids of tasks that stay, which the new ones may depend on.
-    """
-    needed = _id_of(_longest_need(kept))
-    task = {
-        "type": "object",
-        "properties": {
-            "id": _id_of(_ID_CHARACTERS),
-            "description": {"type": "string", "minLength": 1, "maxLength": _MOST_CHARACTERS},
-            "member": {"enum": [member.id for member in team.members]},
-            "depends_on": {"type": "array", "items": needed, "maxItems": max_tasks + len(kept)},
-        },
-        "required": ["id", "description", "member", "depends_on"],
-        "additionalProperties": False,
-    }
+    """Return what the reply must be; `kept` are the ids of tasks that stay."""
+    task = task_schema(team, kept, max_tasks)
     tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
     return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
-
-
-def _longest_need(kept: Iterable[str]) -> int:
-    """Return the most characters of an id in `depends_on`: a task that stays may have a longer one than a new task."""
-    return max(_ID_CHARACTERS, *map(len, kept), 0)
-
-
-def _check_ids(tasks: Sequence[_ProposedTask], kept: Iterable[str]) -> None:
-    """Raise `NoPlan` for ids longer than the schema allows."""
-    most = _longest_need(kept)
-    long = [(one.id, _ID_CHARACTERS) for one in tasks if len(one.id) > _ID_CHARACTERS]
-    long += [(need, most) for one in tasks for need in one.depends_on if len(need) > most]
-    if long:
-        raise NoPlan(
-            [
-                f"the id {name[:_ID_CHARACTERS]!r}... has {len(name)} characters, at most {limit} are allowed"
-                for name, limit in long[:_MOST_SENTENCES]
-            ]
-        )
-
-
-def _id_of(most: int) -> dict[str, Any]:
-    return {"type": "string", "pattern": f"^[A-Za-z0-9_.-]{{1,{most}}}$"}
-
-
-def _sentences(error: ValidationError) -> list[str]:
-    """Return what is wrong with the shape, one sentence each."""
-    found: list[str] = []
-    for one in error.errors(include_url=False)[:_MOST_SENTENCES]:
-        where = ".".join(str(part) for part in one["loc"])
-        found.append(f"{where}: {one['msg']}" if where else one["msg"])
-    return found
 
 
 def _too_much(tasks: int, budget: Budget) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kairo_team as kt
-from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, agent_planner
+from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, proposals
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
 
@@ -176,7 +176,7 @@ async def test_audit_g31_a_reply_of_too_many_tasks_is_counted_and_not_looked_at(
 ) -> None:
     """One sentence is sent back, whatever is wrong with the tasks, and not one of them is made."""
     made: list[Any] = []
-    monkeypatch.setattr(agent_planner, "Task", lambda *args, **fields: made.append(args))
+    monkeypatch.setattr(proposals, "Task", lambda *args, **fields: made.append(args))
     reply = json.dumps({"tasks": [{"n": 1} for _ in range(2_000)]})
     bench = Bench(reply, reply)
     result = await bench.run()

@@ -1,0 +1,105 @@
+"""Tasks that a model proposes: the schema that holds it, and how its data become tasks of a plan that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kairo_team.engine.preflight import bind, plan_problems
+from kairo_team.errors import PlanRefused
+from kairo_team.tasks import Task, TaskGraph
+
+if TYPE_CHECKING:
+    from kairo_team.team import Team
+
+ID_CHARACTERS: Final = 40
+"""The longest id of a new task."""
+_MOST_SENTENCES: Final = 20
+"""What is wrong with a reply is sent back: of a hundred sentences of the same kind the first ones do."""
+_MOST_CHARACTERS: Final = 2000
+"""Length of a task's description in a reply held to the schema: a small model that never stops fills its reply."""
+
+
+class ProposedTask(BaseModel):
+    """A task as a model writes it."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: str
+    description: Annotated[str, Field(min_length=1)]
+    member: str
+    depends_on: list[str] = []
+
+    def as_task(self) -> Task:
+        """Make the task; `ValueError` for an id that is none."""
+        return Task(self.id, self.description, member=self.member, depends_on=self.depends_on)
+
+
+def task_schema(team: Team, kept: Sequence[str], most: int, *, optional: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what one task must be: only the team's own members can be named, and nothing goes on for ever.
+
+    `kept` are the ids of tasks that there are already, which a new one may depend on; `most` is how many new ones
+    there may be; `optional` are fields that may be left out.
+    """
+    fields = {
+        "id": _id_of(ID_CHARACTERS),
+        "description": {"type": "string", "minLength": 1, "maxLength": _MOST_CHARACTERS},
+        "member": {"enum": [member.id for member in team.members]},
+        "depends_on": {"type": "array", "items": _id_of(_longest_need(kept)), "maxItems": most + len(kept)},
+    }
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": [name for name in fields if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def plan_with(proposed: Sequence[ProposedTask], kept: Sequence[Task], team: Team) -> TaskGraph:
+    """Return the plan of the tasks that stay and the proposed ones; `PlanRefused` with everything that is wrong."""
+    try:
+        _check_ids(proposed, [task.id for task in kept])
+        graph = TaskGraph([*kept, *(task.as_task() for task in proposed)])
+    except ValidationError as error:
+        raise PlanRefused(sentences(error)) from None
+    except PlanRefused:
+        raise
+    except ValueError as error:
+        raise PlanRefused([str(error)]) from None
+    problems = plan_problems(graph, team, bind(graph, team))
+    if problems:
+        raise PlanRefused(problems)
+    return graph
+
+
+def sentences(error: ValidationError) -> list[str]:
+    """Return what is wrong with the shape of data, one sentence each."""
+    found: list[str] = []
+    for one in error.errors(include_url=False)[:_MOST_SENTENCES]:
+        where = ".".join(str(part) for part in one["loc"])
+        found.append(f"{where}: {one['msg']}" if where else one["msg"])
+    return found
+
+
+def _longest_need(kept: Iterable[str]) -> int:
+    """Return the most characters of an id in `depends_on`: a task that stays may have a longer one than a new task."""
+    return max(ID_CHARACTERS, *map(len, kept), 0)
+
+
+def _check_ids(tasks: Sequence[ProposedTask], kept: Iterable[str]) -> None:
+    """Raise `PlanRefused` for ids longer than the schema allows."""
+    most = _longest_need(kept)
+    long = [(one.id, ID_CHARACTERS) for one in tasks if len(one.id) > ID_CHARACTERS]
+    long += [(need, most) for one in tasks for need in one.depends_on if len(need) > most]
+    if long:
+        raise PlanRefused(
+            [
+                f"the id {name[:ID_CHARACTERS]!r}... has {len(name)} characters, at most {limit} are allowed"
+                for name, limit in long[:_MOST_SENTENCES]
+            ]
+        )
+
+
+def _id_of(most: int) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^[A-Za-z0-9_.-]{{1,{most}}}$"}
