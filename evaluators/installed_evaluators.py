@@ -1,33 +1,20 @@
-"""Evaluators that packages publish, by name."""
+"""Evaluators by name."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from kairo_team.governance.plug_ins import Catalogue
+from kairo_team.plugins import make
 
 if TYPE_CHECKING:
     from kairo_team.contracts import EvaluationStrategy
 
-GROUP: Final = "kairo_team.evaluators"
-"""The entry-point group: each entry is a class or function that makes an evaluator."""
-
 
 def load_evaluator(name: str, **options: Any) -> EvaluationStrategy:
-    """Make the evaluator that a package publishes under a name, such as a rubric of its domain.
+    """Make the evaluator of a name with its options, such as the rubric of a domain that a package publishes.
 
     Only the named one is imported. Raises `ValueError` for a name that is not published, an unknown option, and
     what is no evaluator.
     """
-    made: EvaluationStrategy = _CATALOGUE.make(name, options)
+    made: EvaluationStrategy = make("evaluator", name, options)
     return made
-
-
-def _check(owner: str, evaluators: Any) -> tuple[Any, ...]:
-    for one in evaluators:
-        if isinstance(one, type) or not callable(getattr(one, "evaluate", None)):
-            raise ValueError(f"{owner}: an evaluator has an async evaluate(context), and {one!r} has none")
-    return tuple(evaluators)
-
-
-_CATALOGUE: Final[Catalogue[Any]] = Catalogue("evaluator", GROUP, {}, _check)

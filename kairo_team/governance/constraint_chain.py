@@ -9,34 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from kairo_team.constraints import ConstraintReport, ResourceAction, ResourceValidation, Violation
 from kairo_team.contracts import check_constraints
 from kairo_team.governance.constraint_limits import (
-    CostLimit,
-    ExternalSignal,
-    MaxIterations,
-    Timeout,
-    TokenBudget,
     WarnAt,
 )
-from kairo_team.governance.plug_ins import Catalogue, expect, name_of
+from kairo_team.governance.plug_ins import Configured, expect, name_of
 from kairo_team.plugin_calls import AWAITED_CALL, problem_of
+from kairo_team.plugins import make
 
 if TYPE_CHECKING:
     from kairo_team.constraints import ResourceContext
     from kairo_team.contracts import ResourceConstraint
 
-ENTRY_POINTS: Final = "kairo_team.constraints"
-"""The entry-point group in which a package publishes constraints, each as a class or function that makes one."""
-
-_BUILT_IN: Final[Mapping[str, Callable[..., Any]]] = {
-    "cost-limit": CostLimit,
-    "external-signal": ExternalSignal,
-    "max-iterations": MaxIterations,
-    "timeout": Timeout,
-    "token-budget": TokenBudget,
-    "warn-at": WarnAt,
-}
-_CATALOGUE: Final[Catalogue[ResourceConstraint]] = Catalogue(
-    "constraint", ENTRY_POINTS, _BUILT_IN, check_constraints, keys=("kairo", "constraint", "constraints")
-)
+_CONFIGURED: Final = Configured("constraint", ("kairo", "constraint", "constraints"))
 _ALLOWED: Final = ConstraintReport(ResourceAction.ALLOW)
 
 
@@ -63,7 +46,7 @@ class ConstraintChain:
         `{"name": "warn-at", "constraint": {...}, "share": 0.8}`. `ValueError` for an unknown name, a bad option, or
         one constraint twice.
         """
-        return cls(_CATALOGUE.make_all(config, _build))
+        return cls(_CONFIGURED.make_all(config, _build))
 
     async def evaluate(self, context: ResourceContext) -> ConstraintReport:
         """Ask each constraint in turn; the first emergency stop ends it."""
@@ -125,8 +108,8 @@ async def _ask(
 
 def _build(entry: Any) -> tuple[str, ResourceConstraint]:
     """Make one configured constraint, and the name it may have only once."""
-    name, options = _CATALOGUE.read(entry)
+    name, options = _CONFIGURED.read(entry)
     if name == "warn-at" and "constraint" in options:
         options["constraint"] = _build(options["constraint"])[1]
-    made = _CATALOGUE.make(name, options)
+    made: ResourceConstraint = make("constraint", name, options)
     return (name_of(made) if isinstance(made, WarnAt) else name), made

@@ -4,67 +4,42 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.contracts import check_guardrails
 from kairo_team.errors import known
 from kairo_team.governance.guardrails import check_phases, seat_of
-from kairo_team.governance.plug_ins import Catalogue
-from kairo_team.governance.policies import (
-    ContentFilter,
-    InjectionScreen,
-    McpPolicy,
-    OutputValidator,
-    PiiRedactor,
-    ToolAudit,
-    ToolLoop,
-)
+from kairo_team.governance.plug_ins import Configured
+from kairo_team.plugins import find, make
 
 if TYPE_CHECKING:
     from kairo_team.contracts import GuardrailPolicy
     from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision, GuardrailPhase, Seat
 
-ENTRY_POINTS: Final = "kairo_team.guardrails"
-"""The entry-point group in which a package publishes guardrails, each as a class or function that makes one."""
-
-_BUILT_IN: Final[Mapping[str, Callable[..., Any]]] = {
-    "content-filter": ContentFilter,
-    "injection-screen": InjectionScreen,
-    "mcp-policy": McpPolicy,
-    "output-validator": OutputValidator,
-    "pii-redactor": PiiRedactor,
-    "tool-audit": ToolAudit,
-    "tool-loop": ToolLoop,
-}
-_CATALOGUE: Final[Catalogue[GuardrailPolicy]] = Catalogue(
-    "guardrail",
-    ENTRY_POINTS,
-    _BUILT_IN,
-    check_guardrails,
-    keys=("kairo", "guardrail", "policies"),
-    twice="keep one of them, or give each a different id",
+_CONFIGURED: Final = Configured(
+    "guardrail", ("kairo", "guardrail", "policies"), "keep one of them, or give each a different id"
 )
 
 
 def policies_of(config: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Sequence[GuardrailPolicy]:
     """Make the configured policies; `ValueError` for an unknown name, a bad option, or one name or id twice."""
-    return _CATALOGUE.make_all(config, _build)
+    return _CONFIGURED.make_all(config, _build)
 
 
 def _build(entry: Any) -> tuple[str, GuardrailPolicy]:
     """Make one configured policy. Where and when it is asked goes to its constructor if that takes it."""
-    name, options = _CATALOGUE.read(entry)
+    name, options = _CONFIGURED.read(entry)
     own_id: Any = options.pop("id", None) or name
     if not isinstance(own_id, str) or not (own_id.strip() or own_id == name):
         raise ValueError(f"guardrail {name!r}: an id is a name of its own, not {own_id!r}")
     phases, order = _phases(own_id, options), options.pop("order", None)
-    takes = inspect.signature(_CATALOGUE.maker(name)).parameters
+    takes = inspect.signature(find("guardrail", name)).parameters
     if phases is not None and "phases" in takes:
         options["phases"], phases = phases, None
     if order is not None and "order" in takes:
         options["order"], order = order, None
-    policy = _CATALOGUE.make(name, options, also=("id", "phase", "order"))
+    policy: GuardrailPolicy = make("guardrail", name, options, also=("id", "phase", "order"))
     if own_id == name and phases is None and order is None:
         return name, policy
     seat = seat_of(policy)

@@ -74,7 +74,10 @@ NAMES = (
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([{"name": "tool-loops"}], f"there is no guardrail 'tool-loops'; there are {NAMES}"),
+        (
+            [{"name": "tool-loops"}],
+            f"no guardrail 'tool-loops'; did you mean 'tool-loop'[?] there are {NAMES}",
+        ),
         ([{"name": ""}], "there is no guardrail ''; there are"),
         (
             [{"name": "tool-loop", "limit": 5}],
@@ -255,7 +258,7 @@ def test_a_published_guardrail_is_not_even_imported_unless_it_is_named(published
 def test_what_is_published_twice_or_is_no_guardrail_is_refused(published: Callable[..., None]) -> None:
     published("one", "rail_one", same="Polite", nothing="nothing")
     published("two", "rail_two", same="Polite")
-    with pytest.raises(ValueError, match="'same' is published twice: 'rail_one:Polite', 'rail_two:Polite"):
+    with pytest.raises(ValueError, match=r"'same@one' \(rail_one:Polite\) or 'same@two' \(rail_two:Polite"):
         GuardrailChain.from_config([{"name": "same"}])
     with pytest.raises(ValueError, match=r"guardrail 'nothing': .*None lacks evaluate"):
         GuardrailChain.from_config([{"name": "nothing"}])

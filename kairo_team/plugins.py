@@ -1,0 +1,402 @@
+"""Plug-ins by name: the built-in ones, and those that installed packages publish as entry points.
+
+Each plug-in point has a group of entry points, such as `kairo_team.evaluators`. A package is imported when one of its
+plug-ins is asked for, and not before: to list the names reads metadata alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache, partial
+from importlib import import_module
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from kairo_team._util.frozen import EMPTY
+from kairo_team._util.plugin_shapes import check_agent, check_instance, check_plug_in
+from kairo_team.contracts import check_constraints, check_guardrails
+from kairo_team.errors import known
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+OURS: Final = "kairo-team"
+"""The distribution of the built-in plug-ins."""
+_TARGET: Final = re.compile(r"\s*(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?\s*")
+_LONGEST: Final = 300
+"""Most characters of an error's own text: a package writes it."""
+
+
+class Kind(NamedTuple):
+    """One plug-in point."""
+
+    group: str
+    """Its group of entry points."""
+    contract: str
+    """The protocol in `kairo_team.contracts`."""
+    kit: str | None
+    """The contract kit in `kairo_team.tck`; None where there is none."""
+    what: str
+    """The word for one of them, with its article."""
+    built_in: Mapping[str, str]
+    """`module:attribute` by name."""
+    check: Callable[[str, Any], object]
+    """Raises `ValueError`, whose sentence begins with the first argument, for what is none."""
+    is_made: bool = True
+    """What is published makes one; False: it is one."""
+
+    @property
+    def word(self) -> str:
+        """The word for one of them, without its article."""
+        return self.what.partition(" ")[2]
+
+
+class Plugin(NamedTuple):
+    """One plug-in as its package publishes it, not imported."""
+
+    kind: str
+    name: str
+    target: str
+    """`module:attribute`."""
+    distribution: str
+    version: str
+    problem: str | None = None
+    """Why its name alone does not find it; None: it does."""
+
+    @property
+    def full_name(self) -> str:
+        """The name that finds this one and no other: `name@distribution`."""
+        return f"{self.name}@{self.distribution}"
+
+    def load(self) -> Any:
+        """Import its package and return what is published; `ValueError` when that fails, whatever it raises."""
+        owner = f"{_kind(self.kind).word} {self.name!r}"
+        source = f"{self.target!r} ({self.distribution} {self.version})"
+        match = _TARGET.fullmatch(self.target)
+        if match is None:
+            raise ValueError(f"{owner} cannot be loaded from {source}: an entry point is written 'module:attribute'")
+        try:
+            return attrgetter(match["attribute"])(import_module(match["module"]))
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"{owner} cannot be loaded from {source}: {_explain(error)}") from error
+
+
+def find(kind: str, name: str) -> Any:
+    """Import the plug-in of that name and return what is published: the class or function that makes it.
+
+    A tool is published itself. A built-in name stays built in. `name@distribution` names one of several packages that
+    publish the same name. Raises `ValueError` for an unknown kind or name, for a name that several packages publish,
+    and for a package that cannot be imported.
+
+    >>> from kairo_team import plugins
+    >>> plugins.find("constraint", "timeout").__name__
+    'Timeout'
+    """
+    return locate(kind, name).load()
+
+
+def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iterable[str] = ()) -> Any:
+    """Make the plug-in of that name with its options, and check its shape.
+
+    `also` are options that the caller takes itself; the error for an unknown option lists them. Raises what `find`
+    does, and `ValueError` for an unknown or a missing option, for an option that is refused, and for what lacks the
+    method of its protocol.
+
+    >>> from kairo_team import plugins
+    >>> plugins.make("constraint", "timeout", {"seconds": 5})
+    Timeout(seconds=5)
+    """
+    known_kind, found = _kind(kind), find(kind, name)
+    owner = f"{known_kind.word} {name!r}"
+    if not known_kind.is_made:
+        if options:
+            raise ValueError(f"{owner}: it takes no options, and was given {known(map(str, options))}")
+        known_kind.check(owner, found)
+        return found
+    check_options(owner, found, options, also)
+    try:
+        made = found(**options)
+    except (Exception, SystemExit) as error:
+        problem = str(error) if isinstance(error, TypeError | ValueError) else _explain(error)
+        raise ValueError(f"{owner}: {problem}") from error
+    known_kind.check(owner, made)
+    return made
+
+
+def check_options(owner: str, maker: Any, options: Mapping[str, Any], also: Iterable[str] = ()) -> None:
+    """Raise `ValueError`, whose sentence begins with `owner`, for an unknown or a missing option of a maker."""
+    if not callable(maker):
+        raise ValueError(f"{owner}: a class or function that makes it must be published, not {maker!r:.200}")
+    try:
+        signature = inspect.signature(maker)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        strange = [option for option in options if option not in signature.parameters]
+        problem = f"there is no option {strange[0]!r}" if strange else str(error)
+        has = known({*signature.parameters, *also})
+        raise ValueError(f"{owner}: {problem}; its options are {has}") from None
+
+
+def installed(kind: str | None = None) -> tuple[Plugin, ...]:
+    """Return the plug-ins of a kind, or of all: the built-in ones, then the published ones by name. Imports nothing.
+
+    One whose name is taken says so in its `problem`. What `unreadable` returns is not in it.
+
+    >>> from kairo_team import plugins
+    >>> [one.name for one in plugins.installed("permission-guard")]
+    ['rules', 'side-effects']
+    """
+    kinds = {name: one for name, one in KINDS.items() if kind in (None, name)} or {str(kind): _kind(str(kind))}
+    published, _ = _published({one.group: name for name, one in kinds.items()})
+    return tuple(
+        plugin
+        for name in kinds
+        for plugin in (*_built_in(name), *_judged(name, [one for one in published if one.kind == name]))
+    )
+
+
+def unreadable() -> tuple[str, ...]:
+    """Return one sentence for each installed package whose entry points cannot be read."""
+    return _published({})[1]
+
+
+def locate(kind: str, name: str) -> Plugin:
+    """Return the plug-in that a name means, not imported; `ValueError` as `find` raises it."""
+    if not isinstance(name, str):
+        raise ValueError(f"{_kind(kind).what} is named by a string, not {name!r:.200}")
+    if name in _kind(kind).built_in:  # without a look at what is installed
+        return next(one for one in _built_in(kind) if one.name == name)
+    there = installed(kind)
+    named = [one for one in there if one.name == name] or [one for one in there if one.full_name == name]
+    if len(named) == 1:
+        return named[0]
+    word = _kind(kind).word
+    if named and named[0].full_name == named[1].full_name:
+        where = " and ".join(repr(one.target) for one in named)
+        raise ValueError(f"{named[0].distribution} publishes the {word} {name!r} twice, {where}: ask its authors")
+    if named:
+        ways = " or ".join(f"{one.full_name!r} ({one.target})" for one in named)
+        raise ValueError(f"several packages publish the {word} {name!r}: write {ways}")
+    raise ValueError(_unknown(kind, name, there))
+
+
+def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
+    names = {one.name for one in there}
+    near = get_close_matches(name, names, 2)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    broken = "".join(f"; {one}" for one in unreadable())
+    return f"there is no {_kind(kind).word} {name!r:.200}; {hint}there are {known(names)}{broken}"
+
+
+def _kind(kind: str) -> Kind:
+    try:
+        return KINDS[kind]
+    except (KeyError, TypeError):
+        near = get_close_matches(str(kind), KINDS, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"there is no plug-in point {kind!r:.200}; {hint}there are {', '.join(KINDS)}") from None
+
+
+def _built_in(kind: str) -> list[Plugin]:
+    return [Plugin(kind, name, target, OURS, _version()) for name, target in sorted(_kind(kind).built_in.items())]
+
+
+@cache
+def _version() -> str:
+    """Return the version of this library; "" where it is not installed."""
+    metadata: Any = import_module("importlib.metadata")
+    try:
+        return str(metadata.version(OURS))
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
+    """Yield the published plug-ins of a kind, by name, with the problems that can be seen without importing them."""
+    for one in sorted(published):
+        others = [other.full_name for other in published if other.name == one.name and other is not one]
+        if one.name in _kind(kind).built_in:
+            yield one._replace(problem=f"the name is built in: write {one.full_name!r} for this one")
+        elif one.full_name in others:
+            yield one._replace(problem=f"{one.distribution} publishes the name twice")
+        elif others:
+            yield one._replace(problem=f"{known(others)} has the same name: write {one.full_name!r} for this one")
+        elif _TARGET.fullmatch(one.target) is None:
+            yield one._replace(problem="an entry point is written 'module:attribute'")
+        else:
+            yield one
+
+
+def _published(groups: Mapping[str, str]) -> tuple[list[Plugin], tuple[str, ...]]:
+    """Return what packages publish in these groups, and sentences on packages that cannot be read.
+
+    Of a distribution that is found twice on the path, the first one counts, as when Python imports.
+    """
+    metadata: Any = import_module("importlib.metadata")  # slow to import, and rarely asked for
+    plugins: list[Plugin] = []
+    unread: list[str] = []
+    seen: set[str] = set()
+    for distribution in cast("Iterable[Distribution]", metadata.distributions()):
+        name = "?"
+        try:
+            name = str(distribution.metadata["Name"])
+            key = re.sub(r"[-_.]+", "-", name).lower()
+            if key in seen:
+                continue
+            seen.add(key)
+            version = str(distribution.version)
+            plugins += [
+                Plugin(groups[point.group], point.name, point.value, name, version)
+                for point in distribution.entry_points
+                if point.group in groups
+            ]
+        except Exception as error:  # noqa: BLE001 - the files of a package may hold anything
+            unread.append(f"the entry points of {name!r} cannot be read: {_explain(error)}")
+    return plugins, tuple(unread)
+
+
+def _explain(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "it ended the program (SystemExit) when it was imported or called"
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - it is code of a package
+        text = "its message cannot be read"
+    return f"{type(error).__name__}: {text:.{_LONGEST}}" if text else type(error).__name__
+
+
+def _check_methods(what: str, *methods: tuple[str, ...]) -> Callable[[str, Any], object]:
+    """Return a check for an object with async methods, each with the names of its arguments."""
+
+    def check(owner: str, given: Any) -> None:
+        for method, *takes in methods:
+            check_plug_in(owner, what, given, method, *takes)
+
+    return check
+
+
+def _check_attributes(what: str, *names: str) -> Callable[[str, Any], object]:
+    """Return a check for an object with these methods, of any shape."""
+
+    def check(owner: str, given: Any) -> None:
+        check_instance(owner, what, given)
+        lacks = [name for name in names if not callable(getattr(given, name, None))]
+        if lacks:
+            raise ValueError(f"{owner} must be {what} with {' and '.join(names)}, and {given!r:.200} lacks {lacks[0]}")
+
+    return check
+
+
+def _check_list(check: Callable[[str, Any], object], owner: str, given: Any) -> None:
+    check(owner, [given])
+
+
+def _check_model(owner: str, given: Any) -> None:
+    check_plug_in(owner, "a chat model", given, "complete", "request")
+    name = getattr(given, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{owner}: a chat model has a name, 'provider:model', and {given!r:.200} has {name!r:.80}")
+
+
+def _check_tool(owner: str, given: Any) -> None:
+    check_instance(owner, "a tool", given)
+    if not callable(given) and not callable(getattr(given, "call", None)):
+        raise ValueError(f"{owner}: a tool is a function or made by kt.tool, not {given!r:.200}")
+
+
+_EVALUATORS: Final = {
+    "judge": "kairo_team.evaluators:AgentEvaluationStrategy",
+    "panel": "kairo_team.evaluators:PanelEvaluationStrategy",
+    "simple": "kairo_team.evaluators:SimpleEvaluationStrategy",
+}
+_CONSTRAINTS: Final = {
+    "cost-limit": "kairo_team.governance:CostLimit",
+    "external-signal": "kairo_team.governance:ExternalSignal",
+    "max-iterations": "kairo_team.governance:MaxIterations",
+    "timeout": "kairo_team.governance:Timeout",
+    "token-budget": "kairo_team.governance:TokenBudget",
+    "warn-at": "kairo_team.governance:WarnAt",
+}
+_GUARDRAILS: Final = {
+    "content-filter": "kairo_team.governance.policies:ContentFilter",
+    "injection-screen": "kairo_team.governance.policies:InjectionScreen",
+    "mcp-policy": "kairo_team.governance.policies:McpPolicy",
+    "output-validator": "kairo_team.governance.policies:OutputValidator",
+    "pii-redactor": "kairo_team.governance.policies:PiiRedactor",
+    "tool-audit": "kairo_team.governance.policies:ToolAudit",
+    "tool-loop": "kairo_team.governance.policies:ToolLoop",
+}
+_COORDINATORS: Final = {
+    "board": "kairo_team.coordinators:TaskDispatchCoordinator",
+    "expert": "kairo_team.coordinators:ExpertTeamCoordinator",
+}
+_PLANNERS: Final = {
+    "agent": "kairo_team.coordinators:AgentPlanner",
+    "role": "kairo_team.coordinators:RolePlanner",
+}
+_GATES: Final = {
+    "callback": "kairo_team.gates:CallbackGate",
+    "console": "kairo_team.gates:ConsoleGate",
+    "defer": "kairo_team.gates:DeferGate",
+    "journal": "kairo_team.gates:JournalGate",
+}
+_TOOL_SOURCES: Final = {
+    "mcp-http": "kairo_team.tools.mcp:McpServer.http",
+    "mcp-stdio": "kairo_team.tools.mcp:McpServer.stdio",
+}
+_PERMISSION_GUARDS: Final = {
+    "rules": "kairo_team.tools:RuleGuard",
+    "side-effects": "kairo_team.tools:SideEffectGuard",
+}
+_JOURNALS: Final = {
+    "memory": "kairo_team.testing:MemoryJournal",
+    "sqlite": "kairo_team:SqliteJournal",
+}
+
+
+def _kinds() -> Iterator[tuple[str, Kind]]:
+    """Yield the plug-in points, by the word for one of them in a file or on the command line."""
+    coordinator = _check_methods("a coordinator", ("execute", "request", "team"))
+    planner = _check_methods("a planner", ("plan", "request", "team", "context"))
+    guard = _check_methods("a permission guard", ("check", "tool", "arguments", "side_effect"))
+    rows: list[tuple[str, str, str | None, Mapping[str, str], Callable[[str, Any], object]]] = [
+        ("an agent", "Agent", "AgentTCK", {"mini": "kairo_team.agents:MiniAgent"}, check_agent),
+        ("a coordinator", "TeamCoordinator", "TeamCoordinatorTCK", _COORDINATORS, coordinator),
+        ("a planner", "Planner", "PlannerTCK", _PLANNERS, planner),
+        (
+            "an evaluator",
+            "EvaluationStrategy",
+            "EvaluationStrategyTCK",
+            _EVALUATORS,
+            _check_methods("an evaluator", ("evaluate", "context")),
+        ),
+        (
+            "a constraint",
+            "ResourceConstraint",
+            "ResourceConstraintTCK",
+            _CONSTRAINTS,
+            partial(_check_list, check_constraints),
+        ),
+        ("a guardrail", "GuardrailPolicy", "GuardrailPolicyTCK", _GUARDRAILS, partial(_check_list, check_guardrails)),
+        ("a permission guard", "PermissionGuard", "PermissionGuardTCK", _PERMISSION_GUARDS, guard),
+        ("a model", "ChatModel", "ChatModelTCK", {"local": "kairo_team.models.local:LocalModel"}, _check_model),
+        ("a gate", "HumanGate", "HumanGateTCK", _GATES, _check_methods("a gate", ("decide", "question"))),
+        ("a journal", "Journal", "JournalTCK", _JOURNALS, _check_attributes("a journal", "begin", "recover")),
+        ("a tool source", "ToolSource", None, _TOOL_SOURCES, _check_attributes("a tool source", "connect")),
+    ]
+    for what, contract, kit, built_in, check in rows:
+        word = what.partition(" ")[2]
+        group = f"kairo_team.{word.replace(' ', '_')}s"
+        yield word.replace(" ", "-"), Kind(group, contract, kit, what, built_in, check)
+    yield "tool", Kind("kairo_team.tools", "Tool", None, "a tool", {}, _check_tool, is_made=False)
+
+
+KINDS: Final[Mapping[str, Kind]] = MappingProxyType(dict(_kinds()))
+"""The plug-in points, by the word for one of them in a file and on the command line, such as "tool-source"."""
