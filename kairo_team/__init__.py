@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kairo_team.agents.mini import MiniAgent
     from kairo_team.api import check, run, run_sync
     from kairo_team.budget import Budget, BudgetNode, BudgetPolicy, HaltReason, Usage
+    from kairo_team.conditions import Condition
     from kairo_team.contracts import (
         Agent,
         ChatModel,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from kairo_team.models.limits import ModelLimit
     from kairo_team.models.retries import ModelRetry
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
-    from kairo_team.tasks import Assignment, Task, TaskGraph, TaskStatus
+    from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
@@ -73,6 +74,7 @@ __all__ = [
     "CallbackGate",
     "Cause",
     "ChatModel",
+    "Condition",
     "ConsoleGate",
     "CriterionResult",
     "DeferGate",
@@ -90,6 +92,7 @@ __all__ = [
     "JournalGate",
     "JsonLines",
     "KairoError",
+    "Loop",
     "Member",
     "MemberContext",
     "Message",
@@ -150,6 +153,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "events": "",
         "agents.mini": "MiniAgent",
         "budget": "Budget BudgetNode BudgetPolicy HaltReason Usage",
+        "conditions": "Condition",
         "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
         "durable.journal": "SqliteJournal",
@@ -166,7 +170,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "results": "AgentOutput AgentStatus Artifact TaskOutcome TeamResult TeamStatus",
         "engine.run_handle": "Run",
         "engine.runtime": "Runtime",
-        "tasks": "Assignment Task TaskGraph TaskStatus",
+        "tasks": "Assignment Loop Task TaskGraph TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
         "engine.team_run": "TeamRun",
         "tools.permissions": "ToolPermissions",

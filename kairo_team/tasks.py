@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, PlainSerializer, Strict
 
@@ -22,6 +22,7 @@ from kairo_team._util.frozen import (
     quick,
 )
 from kairo_team.budget import Budget, check_count
+from kairo_team.conditions import AsCondition, Condition
 from kairo_team.errors import known, repeated
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class Task:
     share of the budget relative to the other tasks. Raises `ValueError` for a blank description or a number out of
     range, and `TypeError` for an unknown field.
 
+    A map (`Task.map`) and a loop (`loop=`) are tasks that no member does: they grow into tasks while the run goes on.
+    Their `budget` is a ceiling for all of these together, and they share their `weight`.
+
     >>> outline = kt.Task("outline", "List three points.", role="editor", timeout=30)
     >>> draft = kt.Task("draft", "Write it.", role="writer", depends_on=["outline"], budget=kt.Budget(tokens=4_000))
     """
@@ -82,8 +86,9 @@ class Task:
     """Capabilities the member's role must have."""
     depends_on: Annotated[Sequence[str], AfterValidator(_unique)] = ()
     """Ids of tasks whose artifacts it works on."""
-    needs: int | Literal["all"] = "all"
-    """How many dependencies must be accepted; it starts when the rest have ended too."""
+    needs: int | float | Literal["all"] = "all"
+    """How many dependencies must be accepted, or which share of them, such as 0.8; it starts when the rest have ended
+    too. Of a map each item counts."""
     inputs: Annotated[Mapping[str, Any], AfterValidator(freeze_json)] = field(default=EMPTY)
     """JSON values by name."""
     weight: float = 1.0
@@ -100,8 +105,33 @@ class Task:
     """Tries after the first one, anew for every artifact asked for; None takes the failure policy's."""
     reference: str | None = None
     """An answer known to be right. Reviews compare with it (`Criterion.reference`); members are not shown it."""
+    when: AsCondition = None
+    """It is taken only if this holds, else SKIPPED; a mapping such as {"from": "triage", "field": "kind", "equals":
+    "bug"}. What is looked at is a dependency too."""
+    over: str | None = None
+    """Of a map: the task whose list it works on."""
+    max_items: Annotated[int, Strict()] | None = None
+    """Of a map: the most items that the list may have."""
+    loop: Loop | None = None
+    """Of a loop: the tasks of each round, and when it ends."""
+    part_of: str | None = None
+    """The map or loop that it grew from; the run sets it."""
+
+    @classmethod
+    def map(cls, id: str, description: str, *, over: str, max_items: int, **fields: Any) -> Task:
+        """Return a map: when the task `over` is accepted, each item of its list becomes a task.
+
+        The list is the artifact's data, or JSON in its text; no list, or more than `max_items`, is an error of the
+        attempt that made it. The tasks have the ids `read.0001`, `read.0002` and so on for a map `read`, and all
+        `fields` of the map; their `inputs` have the `item` and its `number`, from 1. Who depends on the map starts when
+        all of them have ended, and finds their artifacts upstream by these ids.
+
+        >>> task = kt.Task.map("read", "Summarise the document `item`.", over="list", max_items=200, role="reader")
+        """
+        return cls(id, description, over=over, max_items=max_items, **fields)
 
     def __post_init__(self) -> None:
+        self._depend_on_what_is_read()
         if not self.description.strip():
             raise ValueError(f"task {self.id!r}: the description must not be blank")
         if self.reference is not None and not self.reference.strip():
@@ -111,16 +141,101 @@ class Task:
                 raise ValueError(f"task {self.id!r}: {name} must be > 0 and finite, not {number!r}")
         if self.retries is not None:
             check_count(f"task {self.id!r}: retries", self.retries)
-        if self.needs != "all" and not 0 <= self.needs <= len(self.depends_on):
-            raise ValueError(
-                f"task {self.id!r}: needs must be 'all' or from 0 to its {len(self.depends_on)} dependencies, "
-                f"not {self.needs!r}"
-            )
+        self._check_growth()
+        if isinstance(self.needs, float) and not 0 < self.needs <= 1:
+            raise ValueError(f"task {self.id!r}: needs as a share must be above 0 and at most 1, not {self.needs!r}")
+        if self.needs != "all" and (self.needs < 0 or (self.needs and not self.depends_on)):
+            raise ValueError(_needs_too_many(self))
+
+    def _depend_on_what_is_read(self) -> None:
+        """Make a dependency of what its condition looks at and its map works on."""
+        if self.over is None and self.when is None:
+            return
+        missing = [name for name in dict.fromkeys(self.reads) if name not in self.depends_on]
+        if missing:
+            object.__setattr__(self, "depends_on", (*self.depends_on, *missing))
+
+    def _check_growth(self) -> None:
+        if (self.over is None) is not (self.max_items is None):
+            raise ValueError(f"task {self.id!r}: a map has both over= and max_items=; Task.map takes them")
+        if self.max_items is not None and self.max_items < 1:
+            raise ValueError(f"task {self.id!r}: max_items must be at least 1, not {self.max_items!r}")
+        if self.loop is None:
+            return
+        given = [name for name in _OF_MEMBERS if getattr(self, name)]
+        if given:
+            raise ValueError(f"task {self.id!r}: a loop has no {given[0]}; give it to the tasks of its body")
+
+    @property
+    def condition(self) -> Condition | None:
+        """`when` as a condition."""
+        return cast("Condition | None", self.when)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Ids of the tasks whose artifacts decide on it: what its map works on, and what its condition looks at."""
+        source = None if self.condition is None else self.condition.source
+        return tuple(name for name in (self.over, source) if name is not None)
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is a map or a loop: no member does it, it grows into tasks."""
+        return self.over is not None or self.loop is not None
 
     @property
     def needed(self) -> int:
-        """`needs` as a number."""
-        return len(self.depends_on) if self.needs == "all" else self.needs
+        """`needs` as a number of its dependencies; a map among these counts once."""
+        return min(self.needed_of(len(self.depends_on)), len(self.depends_on))
+
+    def needed_of(self, count: int) -> int:
+        """Return `needs` as a number, of so many dependencies; a share is rounded up."""
+        if self.needs == "all":
+            return count
+        return math.ceil(self.needs * count) if isinstance(self.needs, float) else self.needs
+
+
+_OF_MEMBERS: Final = ("role", "member", "requires", "timeout", "evaluator", "output_type", "retries", "reference")
+"""Fields that say something on a member's work."""
+
+
+def _needs_too_many(task: Task) -> str:
+    count = len(task.depends_on)
+    return f"task {task.id!r}: needs must be 'all' or from 0 to its {count} dependencies, not {task.needs!r}"
+
+
+@checked
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Tasks that are done in rounds, as `Task(..., loop=...)`, until a condition holds.
+
+    `body` is a plan of its own: its tasks depend only on each other. Round 2 of a loop `polish` has tasks such as
+    `polish.02.write`. The first tasks of a round get what the loop depends on, and what the last round made, upstream
+    as `last.write`. Who depends on the loop finds what the last round made as `polish.write`; `inputs` of every task
+    have the `round`, from 1. The loop ends when `until` holds; without it, after `max_rounds` rounds. It fails when
+    `until` does not hold after `max_rounds` rounds, when what `until` looks at was not accepted, and when a round makes
+    the same as an earlier one.
+
+    >>> body = [kt.Task("write", "Write a test."), kt.Task("run", "Run it.", depends_on=["write"])]
+    >>> loop = kt.Loop(body, until={"from": "run", "field": "passed", "equals": True}, max_rounds=5)
+    >>> task = kt.Task("polish", "Write until the test passes.", loop=loop, budget=kt.Budget(tokens=20_000))
+    """
+
+    body: Annotated[Sequence[Task], AfterValidator(tuple)]
+    until: AsCondition = None
+    """What ends it; it looks at a task of the body."""
+    max_rounds: Annotated[int, Strict()] = 10
+
+    def __post_init__(self) -> None:
+        ids = [task.id for task in TaskGraph(self.body).tasks]
+        if self.end is not None and self.end.source not in ids:
+            raise ValueError(f"a loop's until looks at a task of its body, {known(ids)}, not at {self.end.source!r}")
+        if self.max_rounds < 1:
+            raise ValueError(f"a loop's max_rounds must be at least 1, not {self.max_rounds!r}")
+
+    @property
+    def end(self) -> Condition | None:
+        """`until` as a condition."""
+        return cast("Condition | None", self.until)
 
 
 @checked
@@ -145,6 +260,7 @@ class TaskGraph:
             twice = repeated(task.id for task in self.tasks)
             raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
         _check_dependencies(by_id)
+        _check_growth(by_id)
         _check_order(self.tasks)
         object.__setattr__(self, "_by_id", by_id)
 
@@ -190,12 +306,35 @@ def _check_dependencies(by_id: Mapping[str, Task]) -> None:
             raise ValueError(f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {known(by_id)}")
 
 
+def _check_growth(by_id: Mapping[str, Task]) -> None:
+    """Refuse numbers of needs that no list is long enough for, and what is read from a task that makes no artifact."""
+    growing = [task.id for task in by_id.values() if task.grows]
+    for task in by_id.values():
+        if task.part_of is not None and task.part_of not in growing:
+            raise ValueError(f"task {task.id!r}: part_of names no map or loop of the plan: {task.part_of!r}")
+        read = [name for name in task.reads if name in growing]
+        if read:
+            raise ValueError(
+                f"task {task.id!r} reads the artifact of {read[0]!r}, which is a map or a loop and has none: let a "
+                "task join what it makes, and read that"
+            )
+        if isinstance(task.needs, int) and task.needs > len(task.depends_on):
+            most = sum(by_id[name].max_items or 1 for name in task.depends_on)
+            if task.needs > most:
+                raise ValueError(_needs_too_many(task))
+    for name in growing:
+        taken = [task.id for task in by_id.values() if task.part_of is None and task.id.startswith(f"{name}.")]
+        if taken:
+            raise ValueError(f"the id {taken[0]!r} is kept for what {name!r} grows into: take another one")
+
+
 def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
     import networkx as nx  # its import is slow, and only drawings need it
 
     dag: nx.DiGraph[str] = nx.DiGraph()
     dag.add_nodes_from(task.id for task in tasks)
     dag.add_edges_from((dependency, task.id) for task in tasks for dependency in task.depends_on)
+    dag.add_edges_from((task.part_of, task.id) for task in tasks if task.part_of is not None)
     return dag
 
 

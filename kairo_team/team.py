@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,6 +24,7 @@ from kairo_team.tasks import TaskGraph, check_id
 if TYPE_CHECKING:
     from kairo_team.contracts import AgentLike, EvaluationStrategy, TeamCoordinator
     from kairo_team.engine.runtime import Runtime
+    from kairo_team.results import Artifact
     from kairo_team.tools.permissions import ToolPermissions
 
 Names = Annotated[
@@ -164,6 +166,12 @@ class Member:
             object.__setattr__(self, attribute, item)
 
 
+def _check_conditions(conditions: Mapping[str, Any]) -> None:
+    for name, condition in conditions.items():
+        if not callable(condition) or inspect.iscoroutinefunction(condition):
+            raise ValueError(f"Team.conditions[{name!r}] must be a plain function of an artifact, not {condition!r}")
+
+
 def _with_seniors(members: Sequence[Member]) -> list[Member]:
     """Return the members, then their seniors, and theirs, each once."""
     found, seen = list(members), {id(member) for member in members}
@@ -246,6 +254,8 @@ class Team:
     """What tools may do; None allows what the roles allow, but no tool of an MCP server."""
     runtime: Any
     """The runtime a bare `coordinator.execute(request, team)` uses; None makes a fresh one per run."""
+    conditions: Mapping[str, Callable[[Artifact], bool]]
+    """What `Condition(..., "holds", name)` names: plain functions that are quick and change nothing."""
     everyone: tuple[Member, ...] = field(init=False, repr=False, compare=False)
     """The members, then their seniors."""
 
@@ -260,6 +270,7 @@ class Team:
         guardrails: Iterable[GuardrailPolicy] = (),
         permissions: ToolPermissions | None = None,
         runtime: Runtime | None = None,
+        conditions: Mapping[str, Callable[[Artifact], bool]] = EMPTY,
     ) -> None:
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"Team.name must be a non-blank string, not {name!r}")
@@ -269,18 +280,20 @@ class Team:
             raise ValueError(f"Team.members must be Member objects, not {strangers[0]!r}")
         if not members:
             raise ValueError(f"team {name!r} has no members")
-        for field_name, by_name in (("evaluators", evaluators), ("output_types", output_types)):
+        named_by_tasks = {"evaluators": evaluators, "output_types": output_types, "conditions": conditions}
+        for field_name, by_name in named_by_tasks.items():
             if not isinstance(by_name, Mapping):
                 raise ValueError(f"Team.{field_name} is a dict by the names that tasks use, not {by_name!r}")
         for called, evaluator in evaluators.items():
             check_plug_in(f"the team's evaluator {called!r}", "an evaluator", evaluator, "evaluate", "context")
+        _check_conditions(conditions)
         if coordinator is not None:
             check_plug_in("Team.coordinator", "a coordinator", coordinator, "execute", "request", "team")
         owner = f"team {name!r}"
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
         named = _named(members)
         work = (name, named, coordinator, freeze(evaluators), freeze(output_types))
-        items = (*work, guards, rails, permissions, runtime, tuple(_with_seniors(named)))
+        items = (*work, guards, rails, permissions, runtime, freeze(conditions), tuple(_with_seniors(named)))
         for attribute, item in zip(self.__slots__, items, strict=True):
             object.__setattr__(self, attribute, item)
 

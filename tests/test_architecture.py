@@ -42,8 +42,8 @@ NEVER = {
 MODULES = {
     "_util": """bad_values child_processes child_watch clock frozen lazy_imports masking plugin_shapes
         terminal threads""",
-    "vocabulary": """budget constraints contracts errors events gates guardrails human messages output_types permissions
-        plugin_calls plugins recorded results tasks team verdicts""",
+    "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
+        output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
         policies price_library pricing scope""",
     "models": """call_keys client_errors fallback governed_model limits local local_server openai_compatible

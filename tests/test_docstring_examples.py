@@ -87,7 +87,7 @@ def test_signatures_and_help_show_plain_types_and_defaults(kind: type) -> None:
 def test_a_signature_shows_each_type_and_default_as_it_is_written_in_code() -> None:
     shown = {name: str(one) for name, one in inspect.signature(kt.Task).parameters.items()}
     assert shown["id"] == "id: str"
-    assert shown["needs"] == "needs: int | Literal['all'] = 'all'"
+    assert shown["needs"] == "needs: int | float | Literal['all'] = 'all'"
     assert shown["inputs"] == "inputs: Mapping[str, Any] = {}"
     assert shown["retries"] == "retries: int | None = None"
     assert str(inspect.signature(kt.TaskGraph)) == "(tasks: Sequence[Task]) -> None"

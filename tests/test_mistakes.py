@@ -343,8 +343,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         f"Task needs 'description'; {A_TASK}",
     ),
     "plan with an extra field": (
-        lambda: ANY.TeamExecutionRequest("g", plan={"tasks": [{"id": "a", "description": "do", "owner": "me"}]}),
-        f"TeamExecutionRequest.plan.tasks[0] takes no 'owner'; {A_TASK}",
+        lambda: ANY.TeamExecutionRequest("g", plan={"tasks": [{"id": "a", "description": "do", "assignee": "me"}]}),
+        f"TeamExecutionRequest.plan.tasks[0] takes no 'assignee'; {A_TASK}",
     ),
     "plan with another field": (
         lambda: ANY.TeamExecutionRequest("g", plan={"task": []}),
@@ -375,7 +375,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "number or all": (
         lambda: ANY.Task("t", "do", needs="most"),
-        "Task.needs must be a whole number or 'all', not 'most'",
+        "Task.needs must be a number or 'all', not 'most'",
     ),
     "bound": (
         lambda: ANY.ModelRequest([], max_tokens=0),

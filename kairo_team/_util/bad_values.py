@@ -194,6 +194,8 @@ def _describe_union(branches: list[str]) -> str:
         if as_list in branches:
             branches = [b for b in branches if b != as_list]
             branches[branches.index(one)] = one.replace("a set", "a set or list", 1)
+    if _NOUNS[float][0] in branches:  # every whole number is one
+        branches = [one for one in branches if one != _NOUNS[int][0]]
     return _listed(dict.fromkeys(branches), "or")
 
 
