@@ -158,6 +158,15 @@ class MemberContext(Protocol):
         """A runtime like the run's whose own runs are spent here, for a team inside the task; None outside a run."""
         ...
 
+    @property
+    def offered(self) -> Sequence[Tool]:
+        """Tools that the coordinator offers for this attempt, such as one that hands over; mostly none.
+
+        The role's `allowed_tools` do not bind them: the coordinator brings them, not the member. What is allowed to a
+        task around the run does.
+        """
+        ...
+
     def model(self, model: str | ChatModel) -> GovernedChatModel:
         """Return a model, by name or as an object, whose calls are governed."""
         ...
@@ -165,12 +174,17 @@ class MemberContext(Protocol):
     def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
         """Return a tool whose every call goes through the tool pipeline.
 
-        Takes a function, a `Tool`, or the name of one that `tools` brought in this attempt.
+        Takes a function, a `Tool`, or the name of one that the coordinator offers, or that `tools` brought in this
+        attempt; `KeyError` for another name. Awaiting a tool that ends the attempt does not return: its `TurnEnded`
+        leaves the member.
         """
         ...
 
     async def tools(self, tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> Toolbox:
-        """Return the governed tools of functions and of tool sources, such as MCP servers, which are connected now."""
+        """Return the governed tools of functions and of tool sources, such as MCP servers, which are connected now.
+
+        Those that the coordinator offers are behind them; two of one name raise a `ValueError`.
+        """
         ...
 
     def render(self, template: str, **values: object) -> str:
@@ -224,10 +238,11 @@ class Agent(Protocol):
     C11. Its tools are those of the context: every call is permitted, guarded and counted.
     C12. Its model calls are those of the context, or governed alike: held before they are made, cut to the remaining
         budget, and neither sent nor used if a guardrail refused them.
-    C13. If it knows its limits, it uses the last turn it can pay for to answer, without tools.
+    C13. If it knows its limits, it uses the last turn it can pay for to answer, without tools but those that end it.
 
     Optional: `own_loop = True` when it calls `context.governor.pre_step()` itself (else each attempt counts as one
-    loop); `preflight(role, models, budget)`, sentences on why it could not work here, asked before anything starts.
+    loop); `preflight(role, models, budget)`, sentences on why it could not work here, asked before anything starts;
+    `takes_tools = False` when it cannot use the tools that a coordinator offers, which `context.tools` has.
     """
 
     async def run(self, assignment: Assignment, context: MemberContext) -> AgentOutput | Artifact | str:

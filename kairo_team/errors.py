@@ -15,6 +15,7 @@ KairoError
 |  +- InsufficientBudget  this call does not fit now; nothing was halted
 |  +- ConstraintExit      a constraint ends an attempt gracefully: no further model call is started
 |  +- GuardrailDenied     a guardrail refused a model call or its reply
+|  +- TurnEnded           a tool ended the attempt, as it is meant to
 |  +- ModelCallError      a provider did not answer a call; `kind` is the reason
 |  +- UnpricedModel       a dollar limit, and a model without a known price
 |  +- NoPlan              a model returned no plan that can be run
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kairo_team.budget import HaltReason, Usage
+    from kairo_team.messages import ToolCall
     from kairo_team.results import TeamResult
 
 
@@ -240,6 +242,24 @@ class ConstraintExit(Outcome):
         self.constraint = constraint
         self.reason = reason
         super().__init__(f"the constraint {constraint!r} ended the attempt: {reason}")
+
+
+class TurnEnded(Outcome):
+    """A tool ended the attempt (`Tool.ends`): no model is called after it. Do not catch it.
+
+    `call` is the call with the arguments that the tool got, `text` its result, and `answers` says that the result is
+    the attempt's answer.
+    """
+
+    def __init__(self, call: ToolCall, text: str, *, answers: bool) -> None:
+        self.call = call
+        self.text = text
+        self.answers = answers
+        super().__init__(f"the tool {call.name!r} ended the turn")
+
+    def written(self, before: str) -> str:
+        """Return the text of the attempt whose member wrote `before` by then."""
+        return self.text if self.answers or not before.strip() else before
 
 
 class GuardrailDenied(Outcome):

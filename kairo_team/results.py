@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
 from kairo_team.budget import BudgetNode, HaltReason, Usage
 from kairo_team.errors import TeamFailed, known
-from kairo_team.messages import Message
+from kairo_team.messages import Message, ToolCall
 from kairo_team.tasks import TaskGraph, TaskStatus, check_id
 from kairo_team.verdicts import EvaluationVerdict
 
@@ -204,6 +204,8 @@ class Attempt(NamedTuple):
     """Names of the error's class and base classes (`kairo_team.errors.kinds_of`)."""
     over: bool = False
     """No member may try again: a constraint asked for an orderly end, and there is nothing to review."""
+    ended_by: ToolCall | None = None
+    """The call of a tool that ended it (`kairo_team.Tool.ends`), with the arguments that the tool got."""
 
     @property
     def artifact(self) -> Artifact | None:

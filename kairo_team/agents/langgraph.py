@@ -71,11 +71,14 @@ class LangGraphAgent(WrappedAgent):
 
     A halt, a constraint, a guardrail's denial or too small a budget ends the graph at once and leaves the agent as the
     original exception, even if nodes or retry policies converted it. Each call of a model counts as a loop. When the
-    graph has a checkpointer, every attempt is a thread of its own. The recursion limit is a failed attempt; so is an
-    interrupt, which nothing here could answer, and it is not retried. The graph runs only on asyncio.
+    graph has a checkpointer, every attempt is a thread of its own. A compiled graph takes no further tool for one run,
+    so those that a coordinator offers, such as one that hands over, are not there for its models. The recursion limit
+    is a failed attempt; so is an interrupt, which nothing here could answer, and it is not retried. The graph runs only
+    on asyncio.
     """
 
     library = "LangGraph"
+    takes_tools = False
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.agents.limits import LAST_TURN, can_pay_another, describe_limits, two_turns
 from kairo_team.budget import Budget, Usage, check_count, difference
 from kairo_team.engine.lone_agent import run_alone
-from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, known, repeated
+from kairo_team.errors import ConstraintExit, InvalidReply, KairoError, TurnEnded, known, repeated
 from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.governed_model import prompt_bound
 from kairo_team.output_types import check_output, schema_of
@@ -23,7 +23,7 @@ from kairo_team.tools.tool import Tool, as_tool
 
 if TYPE_CHECKING:
     from kairo_team.contracts import ChatModel, MemberContext, Models
-    from kairo_team.messages import ModelResponse, ToolCall
+    from kairo_team.messages import ModelResponse, ToolCall, ToolSpec
     from kairo_team.tasks import Assignment
     from kairo_team.team import Role
     from kairo_team.tools.pipeline import Toolbox
@@ -39,11 +39,11 @@ class MiniAgent:
     A turn is one model call and its tools. `tools` are typed functions (see `kairo_team.tool`), MCP servers and
     pydantic-ai toolsets. A reply that was cut off is continued in the next turn; after `max_turns` the text so far
     comes back as TURN_LIMIT_REACHED. On the last turn of several, also when another could not be paid, the tools are
-    withheld and the prompt states this. When the task names an output type, the reply must fit its JSON schema; a reply
-    that does not fit is asked for once more. When a constraint ends the attempt the text so far comes back as
-    GRACEFUL_EXIT. With `stream`, subscribers receive the replies as they come: `model.delta` events. `max_turns` holds
-    beside all constraints. `templates` replace prompt templates by name (`system`, `task`, `continue`, `after_tools`,
-    `repair`) before those of the coordinator and the runtime.
+    withheld, but for those that end its work (`Tool.ends`), and the prompt states this. When the task names an output
+    type, the reply must fit its JSON schema; a reply that does not fit is asked for once more. When a constraint ends
+    the attempt the text so far comes back as GRACEFUL_EXIT. With `stream`, subscribers receive the replies as they
+    come: `model.delta` events. `max_turns` holds beside all constraints. `templates` replace prompt templates by name
+    (`system`, `task`, `continue`, `after_tools`, `repair`) before those of the coordinator and the runtime.
 
     >>> agent = kt.MiniAgent("openai:gpt-5-mini", max_turns=4)
     >>> output = await agent.run("Explain tides.", budget=kt.Budget(tokens=4_000))
@@ -117,6 +117,9 @@ class MiniAgent:
                 turn += 1
         except ConstraintExit as refusal:
             status, error = AgentStatus.GRACEFUL_EXIT, str(refusal)
+        except TurnEnded as ended:
+            turn, status = turn + 1, AgentStatus.COMPLETED
+            conversation.end_with(ended)
         else:
             status = AgentStatus.COMPLETED if conversation.complete else AgentStatus.TURN_LIMIT_REACHED
         return conversation.output(status, turn, error)
@@ -178,7 +181,7 @@ class _Conversation:
 
     async def open_tools(self) -> None:
         """Connect the tool sources."""
-        if self._agent.tools:
+        if self._agent.tools or self._context.offered:
             self._tools = await self._context.tools(self._agent.tools)
 
     async def take_turn(self, turn: int) -> None:
@@ -187,12 +190,27 @@ class _Conversation:
         self._wrapped_up = last
         request = self._request(limits, last=last)
         response = await (self._model.stream(request) if self._agent.stream else self._model.complete(request))
-        calls = response.tool_calls if request.tools else ()
+        calls = self._calls_of(response, request, last=last)
         self._messages += [request.messages[-1], Message.assistant(response.text, calls)]
-        self._no_tools = bool(response.tool_calls) and not request.tools
+        self._no_tools = bool(response.tool_calls) and not calls
         self._take(response, asked_tools=bool(response.tool_calls), may_repair=not last)
         if calls:
             await self._run_tools(calls)
+
+    def end_with(self, ended: TurnEnded) -> None:
+        """Take the end of the work from a tool."""
+        self._text = ended.written(self._text)
+        self._invalid = None
+        if ended.answers and self._schema is not None:
+            self._take_structured(may_repair=False)
+        self.complete = True
+
+    def _calls_of(self, response: ModelResponse, request: ModelRequest, *, last: bool) -> Sequence[ToolCall]:
+        """Return the calls that are made: on the last turn none of a tool that was withheld."""
+        if not request.tools or not last:
+            return response.tool_calls if request.tools else ()
+        offered = {spec.name for spec in request.tools}
+        return tuple(call for call in response.tool_calls if call.name in offered)
 
     def output(self, status: AgentStatus, turns: int, error: str | None) -> AgentOutput:
         """Return the output; a structured reply that stayed invalid is not COMPLETED."""
@@ -248,13 +266,18 @@ class _Conversation:
         return (LAST_TURN if last else limits), last
 
     def _request(self, limits: str, *, last: bool) -> ModelRequest:
-        """Make the request of a turn; on the last one without tools."""
+        """Make the request of a turn; on the last one without tools, but for those that end the work."""
         values: dict[str, Any] = {"problem": self._invalid, "no_tools": self._no_tools, "limits": limits}
         values |= {"assignment": self._assignment, "role": self._context.role}
         ask = self._agent.render(self._ask, self._context, **values)
-        offered = self._tools.specs if self._tools is not None and not last else ()
+        offered = self._offered(last=last)
         messages = [*self._messages, Message.user(ask)]
         return ModelRequest(messages, offered, self._schema, self._max_tokens, self._settings)
+
+    def _offered(self, *, last: bool) -> tuple[ToolSpec, ...]:
+        if self._tools is None:
+            return ()
+        return self._tools.last_specs if last else self._tools.specs
 
     async def _can_pay_another(self, request: ModelRequest) -> bool:
         """Return whether a turn after this one could be paid."""
@@ -265,11 +288,12 @@ class _Conversation:
     async def _need_two(self, request: ModelRequest, left: int) -> int:
         """Return the tokens that this turn and one more may need, by the model's own count when it has one.
 
-        Without one, and when tools may answer at any length, the conversation so far counts by its bytes, which are
-        several times its tokens.
+        Without one, and when tools may answer at any length (those that end the work do not), the conversation so far
+        counts by its bytes, which are several times its tokens.
         """
         reply, bound = self._max_tokens or self._longest, prompt_bound(request)
-        if not request.tools and two_turns(bound, reply) <= left:
+        answered = len(request.tools) > len(self._offered(last=True))
+        if not answered and two_turns(bound, reply) <= left:
             return two_turns(bound, reply)
         count = getattr(self._model, "count_tokens", None)
         own = await count(request) if count is not None and not request.tools else None

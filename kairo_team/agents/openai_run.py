@@ -269,7 +269,8 @@ def _governed_kind(kind: Any) -> Any:
     async def get_all_tools(self: Agent[Any], run_context: RunContextWrapper[Any]) -> list[TheirTool]:
         run = _frame().run
         run.refresh(self)
-        return run.tools.bind(await kind.get_all_tools(self, run_context))
+        own = run.tools.bind(await kind.get_all_tools(self, run_context))
+        return own if _frame().depth > 1 else [*own, *run.tools.offered(tool.name for tool in own)]
 
     return (
         kind

@@ -117,6 +117,31 @@ class ToolBinder:
                 bound.append(self._governed(tool))
         return bound
 
+    def offered(self, own: Iterable[str]) -> list[TheirTool]:
+        """Return the coordinator's tools; `ValueError` where an agent has one of such a name itself."""
+        own, context = set(own), self._run.context
+        for tool in context.offered:
+            if tool.name in own:
+                raise ValueError(
+                    f"the coordinator offers a tool {tool.name!r}, and the agent has one of this name: give the "
+                    "agent's another name"
+                )
+        fit = [tool for tool in context.offered if context.tool(tool).pipeline.refusal(tool) is None]
+        return [self._of_coordinator(tool) for tool in fit]
+
+    def _of_coordinator(self, tool: Tool) -> FunctionTool:
+        use = partial(self._use, tool.name)
+        return FunctionTool(tool.name, tool.description, thaw(tool.parameters), use, strict_json_schema=False)
+
+    async def _use(self, name: str, _context: ToolContext[Any], arguments: str) -> str:
+        """Call a tool of the coordinator's; after one that ends the turn the library gets no further."""
+        async with self._run.one_by_one():
+            with self._run.ending:
+                result = await self._run.context.tool(name).call(arguments)
+        if result.refused_by is None:
+            self.executed += 1
+        return result.text
+
     def _offered(self, tool: FunctionTool) -> bool:
         governed = self._run.context.tool(self._described(tool, _never))
         return governed.pipeline.refusal(governed.tool) is None

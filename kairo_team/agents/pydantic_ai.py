@@ -106,7 +106,7 @@ class PydanticAIAgent(WrappedAgent):
             deps=await shared_or_made(self._deps, assignment, context),
             instructions=context.role.instructions or None,
             capabilities=[Governance(session)],
-            toolsets=self.toolsets,
+            toolsets=[*self.toolsets, *session.toolsets()],
             infer_name=False,
             **self._options,
         )

@@ -13,7 +13,8 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, T
 from pydantic_ai.models import CompletedStreamedResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.toolsets import WrapperToolset
+from pydantic_ai.tools import Tool
+from pydantic_ai.toolsets import FunctionToolset, WrapperToolset
 from pydantic_core import to_json, to_jsonable_python
 
 from kairo_team._util.frozen import thaw
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from pydantic_ai import messages as native
     from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
     from pydantic_ai.settings import ModelSettings
-    from pydantic_ai.tools import RunContext
+    from pydantic_ai.tools import RunContext, ToolDefinition
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
     from kairo_team.contracts import MemberContext
     from kairo_team.messages import ModelRequest, ModelResponse
-    from kairo_team.tools.tool import Tool
+    from kairo_team.tools.tool import Tool as OurTool
 
 Send = Callable[[NativeRequest], Awaitable["native.ModelResponse"]]
 
@@ -56,6 +57,8 @@ class Session:
         self.requests = 0
         """Model requests begun, answered or not."""
         self.ending = Ending()
+        self.offered = {tool.name: tool for tool in context.offered}
+        """The coordinator's tools, by name."""
 
     async def ask(self, model: Model, native_request: NativeRequest, send: Send) -> native.ModelResponse:
         """Make one governed model request."""
@@ -79,6 +82,24 @@ class Session:
                 self.tool_calls += call.ran
         return call.outcome(result)
 
+    def toolsets(self) -> list[AbstractToolset[Any]]:
+        """Return what brings the coordinator's tools into the run; their calls come back to `use_offered`."""
+        described = [
+            Tool.from_schema(_never, tool.name, tool.description, thaw(tool.parameters), sequential=True)
+            for tool in self.offered.values()
+        ]
+        return [FunctionToolset[Any](described)] if described else []
+
+    async def use_offered(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a tool of the coordinator's."""
+        with self.ending:
+            result = await self.context.tool(name).call(arguments)
+        if result.refused_by is None:
+            self.tool_calls += 1
+        if result.is_error:
+            raise ToolFailed(result.text)
+        return result.text
+
     def check_was_asked(self, requests: int, reply: native.ModelResponse) -> None:
         """Raise unless a request was made since there were `requests`; an ungoverned reply is booked first."""
         if self.requests > requests:
@@ -90,8 +111,9 @@ class Session:
             "BatchModelRequests does; take it out of the agent"
         )
 
-    def refuses(self, tool: Tool) -> bool:
+    def refuses(self, definition: ToolDefinition) -> bool:
         """Return whether a tool is not to be offered at all."""
+        tool = self.offered.get(definition.name) or described(definition)
         return self.context.tool(tool).pipeline.refusal(tool) is not None
 
     def _keep(self, response: ModelResponse) -> None:
@@ -213,7 +235,7 @@ class _ToolCall:
         self._value: Any = None
         self._error: Exception | None = None
 
-    def as_tool(self) -> Tool:
+    def as_tool(self) -> OurTool:
         """Return the tool for the pipeline."""
         return replace(described(self._tool.tool_def), call=self._call, check=self._check)
 
@@ -266,6 +288,10 @@ class _ToolCall:
         return arguments
 
 
+async def _never(**_arguments: Any) -> None:
+    """Replace the function of a tool that the coordinator offers; it is never called."""
+
+
 def _can_be_sent(value: Any) -> bool:
     """Return whether pydantic-ai could write it into its next request."""
     try:
@@ -284,12 +310,14 @@ class GovernedToolset(WrapperToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools that may be offered."""
         tools = await super().get_tools(ctx)
-        return {name: tool for name, tool in tools.items() if not self.session.refuses(described(tool.tool_def))}
+        return {name: tool for name, tool in tools.items() if not self.session.refuses(tool.tool_def)}
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Call a tool through the pipeline."""
+        if name in self.session.offered:
+            return await self.session.use_offered(name, tool_args)
 
         async def run(arguments: dict[str, Any]) -> Any:
             if arguments is not tool_args:

@@ -39,6 +39,7 @@ class TeamAgent:
 
     reentrant = True
     own_loop = True
+    takes_tools = False
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ from kairo_team.errors import (
     InvalidReply,
     KairoError,
     Misuse,
+    TurnEnded,
     UnpricedModel,
     innermost,
     kinds_of,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.scope import GovernorScope
     from kairo_team.plugin_calls import Tracebacks
     from kairo_team.team import Member
+    from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import Finding
 
 _logger = logging.getLogger("kairo_team")
@@ -112,6 +114,7 @@ class AttemptRunner:
         artifact_number: int,
         previous: Artifact | None,
         findings: Sequence[Finding],
+        tools: Sequence[Tool],
     ) -> Attempt:
         """Have the task's member make an attempt; see `TeamRun.attempt`."""
         task, member, records = task_run.task, task_run.member, task_run.records
@@ -131,7 +134,8 @@ class AttemptRunner:
                 if task_run.interrupted is None and task_run.leased != member:
                     await self._wait_for_lease(task_run, member)
                 if task_run.interrupted is None:
-                    attempt = await self._run(task_run, key, number, artifact_number, previous, findings, around)
+                    made_of = (artifact_number, previous, findings)
+                    attempt = await self._run(task_run, key, number, *made_of, tools, around)
                     if task_run.before is not None:
                         attempt = attempt._replace(usage=task_run.before + attempt.usage)
                 else:
@@ -166,6 +170,7 @@ class AttemptRunner:
         artifact_number: int,
         previous: Artifact | None,
         findings: Sequence[Finding],
+        tools: Sequence[Tool],
         around: Around,
     ) -> Coroutine[Any, Any, Attempt]:
         task, worker, governor = task_run.task, self._workers[task_run.member or ""], task_run.governor
@@ -173,7 +178,7 @@ class AttemptRunner:
         seen = self._directives_in_prompt(task_run, key) if self._steering.directives else 0
         assignment = self._assignment(task_run, artifact_number, previous, findings, seen)
         task_run.context = context = self._context(task_run, worker, governor, key)
-        context.directives_seen, context.around = seen, around
+        context.directives_seen, context.around, context.offered = seen, around, tuple(tools)
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
@@ -452,7 +457,8 @@ async def run_attempt(
     kinds = () if end[1] is None else kinds_of(failed)
     over = constraints is not None and constraints.exiting and end[1] is not None
     end = (*end[:4], True) if over else end
-    made = (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by, kinds, over)
+    last = None if context.turn_ended is None or end[1] is not None else context.turn_ended.call
+    made = (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by, kinds, over, last)
     return _make_attempt(Attempt, made)
 
 
@@ -566,6 +572,10 @@ def _failed(
 
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
     """Describe the attempt that ended with an exception."""
+    if isinstance(error, TurnEnded) and context.interrupted is None:
+        end = _judge_output(context, context.output(Artifact(context.kept)))
+        context.services.check_repeated(context.step, context.task_id, context.member)
+        return end
     halt = _halt_of(error)
     if halt is not None:
         reason, origin = halt
@@ -622,6 +632,9 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
 
 def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     """Decide it by what the artifact says."""
+    turn_ended = context.turn_ended
+    if turn_ended is not None:  # however the agent passed it on
+        output = _ended_turn(output, turn_ended)
     artifact = output.artifact
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
         output = replace(output, error=_explain_turn_limit(output))
@@ -629,12 +642,20 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         return _end(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
         output = _as_partial(output)
-    if context.output_type is None:
+    if context.output_type is None or (turn_ended is not None and not turn_ended.answers):
         return (output, None, None, None, False)
     try:
         return _end(_with_data(output, context.output_type))
     except InvalidReply as error:
         return _end(_as_partial(output), str(error))
+
+
+def _ended_turn(output: AgentOutput, ended: TurnEnded) -> AgentOutput:
+    """Return the output of an attempt that a tool ended."""
+    written = output.artifact
+    text = ended.written(written.text)
+    artifact = Artifact(text) if text != written.text or written.partial else written
+    return replace(output, artifact=artifact, status=_COMPLETED, error=None)
 
 
 def _explain_turn_limit(output: AgentOutput) -> str:

@@ -45,6 +45,7 @@ from kairo_team.prompts import Prompts
 from kairo_team.results import AgentStatus, Artifact, Attempt, TeamResult, TeamStatus
 from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import Role
+from kairo_team.tools.tool import as_tool
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.run_handle import Run
     from kairo_team.team import Team, TeamExecutionRequest
+    from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import Finding
 
 _logger = logging.getLogger("kairo_team")
@@ -603,14 +605,19 @@ class TeamRun:
         artifact_number: int = 1,
         previous: Artifact | None = None,
         findings: Sequence[Finding] = (),
+        tools: Sequence[Tool | Callable[..., Any]] = (),
     ) -> Coroutine[Any, Any, Attempt]:
         """Let the task's member try; raises nothing but cancellation. Recorded.
 
         `number` counts every try of the task from 1. `artifact_number` is which artifact is asked for; on a revision
-        `previous` is the last one and `findings` what a review wants changed.
+        `previous` is the last one and `findings` what a review wants changed. `tools` are offered to the member beside
+        its own, for this attempt: typed functions, or a `Tool`, which may end the attempt (`Tool.ends`). The role's
+        `allowed_tools` do not bind them. What a tool does must follow from its arguments alone: an attempt that is
+        recorded does not call it again, and a coordinator reads `Attempt.ended_by`. `ValueError` for what is no tool.
         """
         assert self._attempts is not None, "a task comes from `ready`"
-        return self._attempts.attempt(self._task_run(task), number, artifact_number, previous, findings)
+        offered = tuple(as_tool(tool) for tool in tools) if tools else ()
+        return self._attempts.attempt(self._task_run(task), number, artifact_number, previous, findings, offered)
 
     def review(
         self, task: Task, attempt: Attempt, evaluator: Any, *, prior: Sequence[EvaluationVerdict] = ()

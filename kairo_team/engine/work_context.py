@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.runtime import Runtime
-    from kairo_team.errors import GuardrailDenied
+    from kairo_team.errors import GuardrailDenied, TurnEnded
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.guardrails import GuardrailPhase, GuardrailRuling
     from kairo_team.governance.scope import GovernorScope
@@ -143,8 +143,8 @@ class WorkContext:
 
     __slots__ = (
         "_brought", "_calls", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
-        "directives_seen", "foreign", "governor", "interrupted", "kept", "member", "output_type", "raised",
-        "role", "scope", "services", "spent_before", "step", "task_id", "turns",
+        "directives_seen", "foreign", "governor", "interrupted", "kept", "member", "offered", "output_type", "raised",
+        "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -186,6 +186,10 @@ class WorkContext:
         self._tries: Counter[str] | None = None
         """By the name of a model call: how often it was tried."""
         self._brought: dict[str, Tool] | None = None
+        self.offered: tuple[Tool, ...] = ()
+        """Tools that the coordinator offers for this attempt."""
+        self.turn_ended: TurnEnded | None = None
+        """The first call of a tool that ended the attempt."""
         self.scope: GovernorScope | None = None
         """What the work runs in, once it does."""
         self.around: Around = NOTHING_AROUND
@@ -305,16 +309,19 @@ class WorkContext:
         return model if outer is None else outer.constrain(model)
 
     def tool(self, tool: str | Tool | Callable[..., Any]) -> GovernedTool:
-        """Return a tool whose calls go through the tool pipeline; `KeyError` for a name that `tools` did not bring."""
+        """Return a tool whose calls go through the tool pipeline; see `contracts.MemberContext.tool`."""
         if not isinstance(tool, str):
             return GovernedTool(self._tool_pipeline(), as_tool(tool))
-        brought = self._brought or {}
+        brought = (self._brought or {}) | {one.name: one for one in self.offered}
         if tool not in brought:
-            raise KeyError(f"no tool {tool!r} was brought by `tools` in this attempt; there are {known(brought)}")
+            raise KeyError(f"no tool {tool!r} was offered, or brought by `tools`, here; there are {known(brought)}")
         return GovernedTool(self._tool_pipeline(), brought[tool])
 
     async def tools(self, tools: Iterable[Tool | ToolSource | Callable[..., Any]]) -> Toolbox:
-        """Return the governed tools of functions and tool sources; sources are connected, once in a run."""
+        """Return the governed tools of functions and tool sources, and those that the coordinator offers.
+
+        Sources are connected, once in a run.
+        """
         found: list[Tool] = []
         for one in tools:
             source = as_source(one)
@@ -324,9 +331,13 @@ class WorkContext:
                 brought = await self.services.connections.tools(source)
                 self._warn_of_withheld(source.name, brought)
                 found += brought
-        box = Toolbox(self._tool_pipeline(), found)
+        box = Toolbox(self._tool_pipeline(), found, self.offered)
         self._brought = (self._brought or {}) | {tool.name: tool for tool in found}
         return box
+
+    def end_turn(self, by: TurnEnded) -> None:
+        """Take note that a tool ended the attempt."""
+        self.turn_ended = self.turn_ended or by
 
     def render(self, template: str, **values: object) -> str:
         """Fill in one of the run's prompt templates."""
@@ -504,6 +515,8 @@ class WorkContext:
                 on_content=None if services.content is None else self.report_content,
                 calls=self.calls,
                 doubted=() if services.kept is None else services.kept.in_doubt,
+                offered=self.offered,
+                on_turn_end=self.end_turn,
             )
         return self._pipeline
 

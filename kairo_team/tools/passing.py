@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, cast
 
-from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget
+from kairo_team.errors import ConstraintExit, GuardrailDenied, HaltError, InsufficientBudget, TurnEnded
 
-PASSING: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget)
+PASSING: Final = (HaltError, ConstraintExit, GuardrailDenied, InsufficientBudget, TurnEnded)
 """They come from the governed models and tools that a tool may use itself. The first goes before the others."""
 
 

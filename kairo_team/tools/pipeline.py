@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.budget import Usage
-from kairo_team.errors import HaltError, InsufficientBudget, known
+from kairo_team.errors import HaltError, InsufficientBudget, TurnEnded, known
 from kairo_team.governance.guardrails import (
     GuardrailAction,
     GuardrailChain,
@@ -22,6 +22,7 @@ from kairo_team.governance.guardrails import (
     ToolInput,
     ToolOutput,
 )
+from kairo_team.messages import ToolCall
 from kairo_team.permissions import PermissionDecision
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of
 from kairo_team.tools.arguments import CallRefusedError, check_arguments, seen_arguments
@@ -56,6 +57,8 @@ Approve = Callable[[str, str, Mapping[str, Any], str], Awaitable["HumanDecision 
 """Asks a person about a call: its name, the tool's, its arguments, and why it is asked. None is no answer."""
 Recall = Callable[[str, "Mapping[str, Any] | str"], "tuple[str, ToolResult | None]"]
 """Names a call of a tool with these arguments, and returns its recorded result, if there is one."""
+OnTurnEnd = Callable[[TurnEnded], object]
+"""Called when a tool ended the attempt."""
 
 MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
@@ -87,9 +90,9 @@ class ToolPipeline:
     """
 
     __slots__ = (
-        "_allowed", "_approve", "_calls", "_doubted", "_guardrails", "_mcp", "_member", "_metadata", "_on_call",
-        "_on_content", "_on_decision", "_on_start", "_permissions", "_recall", "_record", "_sanitize", "_with_mcp",
-        "breakers", "governor",
+        "_allowed", "_approve", "_around", "_calls", "_doubted", "_guardrails", "_mcp", "_member", "_metadata",
+        "_offered", "_on_call", "_on_content", "_on_decision", "_on_start", "_on_turn_end", "_permissions", "_recall",
+        "_record", "_sanitize", "_with_mcp", "breakers", "governor",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +116,8 @@ class ToolPipeline:
         record: Callable[[str, ToolResult | None], None] | None = None,
         calls: CallLog | None = None,
         doubted: Collection[str] = (),
+        offered: Collection[Tool] = (),
+        on_turn_end: OnTurnEnd | None = None,
     ) -> None:
         """Make the pipeline of one member, for one attempt.
 
@@ -120,13 +125,14 @@ class ToolPipeline:
         those of roles around the run: a tool must be in each. `breakers` are the run's, or fresh ones. `metadata` is
         what guardrails receive about the work. `approve` asks a person. `recall` names a call and returns its recorded
         result; `record` records the result under that name. `calls` records each call before it is made; `doubted` are
-        the names of calls that an earlier session of the run made, and of which nobody saw the end.
+        the names of calls that an earlier session of the run made, and of which nobody saw the end. `offered` are the
+        coordinator's tools, which `allowed` does not bind.
         """
         self.governor = governor
         self._permissions = permissions or _OPEN
         self.breakers = breakers or CircuitBreakers(self._permissions.breaker, anyio.current_time)
-        lists = also if allowed is None else (*also, allowed)
-        self._allowed = tuple(frozenset(one) for one in lists)
+        self._around = tuple(frozenset(one) for one in also)
+        self._allowed = self._around if allowed is None else (*self._around, frozenset(allowed))
         self._guardrails = guardrails or None
         self._sanitize = Sanitizer(secrets)
         self._member = member
@@ -140,6 +146,8 @@ class ToolPipeline:
         self._record = record
         self._calls = calls
         self._doubted = doubted
+        self._offered = offered
+        self._on_turn_end = on_turn_end
         self._mcp: McpPolicy | None = None
         self._with_mcp: GuardrailChain | None = None
 
@@ -157,14 +165,27 @@ class ToolPipeline:
         """Call a tool with arguments by name, or with the JSON text of them; refusals and failures are results.
 
         Raises `HaltError`, `ConstraintExit`, `GuardrailDenied` and `InsufficientBudget` only when the tool itself
-        raises them, because it may call governed models, and `HaltError` from a governor that halted.
+        raises them, because it may call governed models, and `HaltError` from a governor that halted. Raises
+        `TurnEnded` after a call of a tool that ends the attempt.
         """
+        if tool.ends is None:
+            return (await self._call_once(tool, arguments))[1]
+        key, result = await self._call_once(tool, arguments)
+        if result.is_error:
+            return result
+        ended = TurnEnded(ToolCall(key, tool.name, result.value), result.text, answers=tool.ends == "answer")
+        if self._on_turn_end is not None:
+            self._on_turn_end(ended)
+        raise ended
+
+    async def _call_once(self, tool: Tool, arguments: Mapping[str, Any] | str) -> tuple[str, ToolResult]:
+        """Return what names a call, and its result: the recorded one where there is one."""
         if self._recall is None or self._record is None:
-            return await self._call(tool, arguments, "")
+            return "", await self._call(tool, arguments, "")
         key, recorded = self._recall(tool.name, arguments)
         if recorded is not None:
             await self._repeat(tool, arguments, recorded)
-            return recorded
+            return key, recorded
         self._record(key, None)
         result = await self._call(tool, arguments, key)
         if result.refused_by is None:
@@ -172,7 +193,7 @@ class ToolPipeline:
                 self._record(key, result)
             else:
                 await self._calls.record(key, result, result)
-        return result
+        return key, result
 
     async def _repeat(self, tool: Tool, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Let the breaker and the guardrails learn again from a call that is recorded."""
@@ -192,6 +213,7 @@ class ToolPipeline:
         works: bool | None = None
         try:
             checked = await self._admit(tool, arguments, key)
+            asked = None if tool.ends is None else seen_arguments(checked)
             await checkpoint_if_cancelled()  # a call that never starts is not charged
             with self._hold():
                 made = await self._start(tool, key, checked)
@@ -204,6 +226,8 @@ class ToolPipeline:
         if self._guardrails is not None or tool.server is not None:
             result = await self._look_at_result(tool, result, made)
         finished = self._finish(tool, result, made)
+        if asked is not None:  # a coordinator decides by what was asked for, and that is recorded with the result
+            finished = replace(finished, value=asked)
         if self._calls is not None:
             self._calls.answered(made.number, finished, _ONE_CALL)
         return finished
@@ -254,7 +278,7 @@ class ToolPipeline:
 
     def _check_static(self, tool: Tool) -> None:
         """Raise unless the tool is allowed, and only reads while the team plans."""
-        for allowed in self._allowed:
+        for allowed in self._around if any(tool is one for one in self._offered) else self._allowed:
             if not any(name in allowed for name in _names(tool)):
                 raise CallRefusedError(
                     "allowed-tools", f"the tool {tool.name!r} is not allowed here; allowed are {known(allowed)}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar, cast, get_args, overload
+from typing import Any, Final, Literal, TypeVar, cast, get_args, overload
 
 from kairo_team._util.frozen import FrozenDict, check_kind, freeze, freeze_json
 from kairo_team.messages import ToolSpec
@@ -23,6 +23,9 @@ _LONGEST: Final = 64
 _MARKS: Final = "__kairo_tool__"
 
 F = TypeVar("F")
+
+Ends = Literal["answer", "turn"]
+"""What a call of a tool that ends an attempt makes of it: its answer, or a turn that is over without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,10 @@ class Tool:
     """Seconds one call may take; None is no limit of its own."""
     idempotent: bool = False
     """A second call with the same arguments changes nothing more: it may be made again after a crash."""
+    ends: Ends | None = None
+    """A call that succeeds ends the attempt, and no model is called after it; `Attempt.ended_by` is that call. None:
+    the attempt goes on. "answer": the tool's result is the artifact. "turn": what the member wrote so far is the
+    artifact, or the tool's result where it wrote nothing; it need not be of the task's output type."""
     server: str | None = None
     """Name of the MCP server it belongs to."""
     server_tool: str | None = None
@@ -67,7 +74,7 @@ class Tool:
         for what, text in (("server", self.server), ("server_tool", self.server_tool)):
             if text is not None and not isinstance(text, str):
                 raise ValueError(f"{owner}: {what} must be a string or None, not {text!r}")
-        _check_options(owner, self.side_effect, self.timeout)
+        _check_options(owner, self.side_effect, self.timeout, self.ends)
         object.__setattr__(self, "parameters", _schema(owner, self.parameters))
 
     @property
@@ -85,6 +92,7 @@ class _Marks:
     side_effect: SideEffect | None = None
     timeout: float | None = None
     idempotent: bool = False
+    ends: Ends | None = None
 
 
 @overload
@@ -97,6 +105,7 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     idempotent: bool = False,
+    ends: Ends | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Any = None,
@@ -107,15 +116,16 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     idempotent: bool = False,
+    ends: Ends | None = None,
 ) -> Any:
     """Mark a typed function as a tool: `@tool`, or `@tool(side_effect="read")`. The function does not change.
 
     `name` and `description` default to the function's own; `timeout` is seconds of one call. One that is `idempotent`
-    is called again after a crash in which nobody saw its end. Anything unmarked may be used as a tool too; it then
-    counts as "system".
+    is called again after a crash in which nobody saw its end; `ends` is that of `Tool`. Anything unmarked may be used
+    as a tool too; it then counts as "system".
     """
-    _check_options("@tool", side_effect, timeout)
-    marks = _Marks(name, description, side_effect, timeout, idempotent)
+    _check_options("@tool", side_effect, timeout, ends)
+    marks = _Marks(name, description, side_effect, timeout, idempotent, ends)
     return partial(_mark, marks) if function is None else _mark(marks, function)
 
 
@@ -137,6 +147,7 @@ def as_tool(
     description: str | None = None,
     side_effect: SideEffect | None = None,
     timeout: float | None = None,
+    ends: Ends | None = None,
 ) -> Tool:
     """Make a tool of a function, method, partial or callable object; a `Tool` is returned unchanged.
 
@@ -144,7 +155,8 @@ def as_tool(
     from the docstring. Arguments here have priority over those of `@tool`. Async functions are awaited, others run in a
     worker thread. `ValueError` for a function that cannot be a tool, which names the wrong parameter.
     """
-    given: dict[str, Any] = {"name": name, "description": description, "side_effect": side_effect, "timeout": timeout}
+    given: dict[str, Any] = {"name": name, "description": description, "side_effect": side_effect}
+    given |= {"timeout": timeout, "ends": ends}
     chosen = {key: value for key, value in given.items() if value is not None}
     if isinstance(function, Tool):
         return replace(function, **chosen) if chosen else function
@@ -156,6 +168,7 @@ def as_tool(
         "side_effect": marks.side_effect or "system",
         "timeout": marks.timeout,
         "idempotent": marks.idempotent,
+        "ends": marks.ends,
         **chosen,
     }
     return Tool(call=signature.call, check=signature.check, parameters=signature.schema, **options)
@@ -169,8 +182,10 @@ def _marks_of(function: Any) -> _Marks:
     return marks
 
 
-def _check_options(owner: str, side_effect: Any, timeout: Any) -> None:
-    """Raise `ValueError` for a side effect there is not, or a timeout that is none."""
+def _check_options(owner: str, side_effect: Any, timeout: Any, ends: Any) -> None:
+    """Raise `ValueError` for a side effect or an end there is not, or a timeout that is none."""
+    if ends is not None and ends not in get_args(Ends):
+        raise ValueError(f"{owner}: ends must be one of {', '.join(get_args(Ends))}, or None, not {ends!r}")
     if side_effect not in get_args(SideEffect):
         raise ValueError(f"{owner}: side_effect must be one of {', '.join(get_args(SideEffect))}, not {side_effect!r}")
     number = timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool))

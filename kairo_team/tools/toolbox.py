@@ -55,12 +55,15 @@ class Toolbox:
     Tools that the pipeline would refuse with any arguments are not offered: `specs` and `names` do not list them.
     """
 
-    __slots__ = ("_offered", "_pipeline", "_tools", "specs")
+    __slots__ = ("_offered", "_pipeline", "_tools", "last_specs", "specs")
 
     specs: tuple[ToolSpec, ...]
     """The specifications of the offered tools, in order."""
+    last_specs: tuple[ToolSpec, ...]
+    """Those of the offered tools that end an attempt: they can be offered on its last turn too."""
 
-    def __init__(self, pipeline: ToolPipeline, tools: Iterable[Tool]) -> None:
+    def __init__(self, pipeline: ToolPipeline, tools: Iterable[Tool], offered: Iterable[Tool] = ()) -> None:
+        """Take the member's own tools, and those that the coordinator offers it."""
         self._pipeline = pipeline
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -69,8 +72,15 @@ class Toolbox:
                 raise ValueError(
                     f"two tools are named {tool.name!r}: give one of them another name, as_tool(..., name=...)"
                 )
+        for tool in offered:
+            if self._tools.setdefault(tool.name, tool) is not tool:
+                raise ValueError(
+                    f"the coordinator offers a tool {tool.name!r}, and the member has one of this name: give the "
+                    "member's another name, as_tool(..., name=...)"
+                )
         self._offered = {name: tool for name, tool in self._tools.items() if pipeline.refusal(tool) is None}
         self.specs = tuple(tool.spec for tool in self._offered.values())
+        self.last_specs = tuple(tool.spec for tool in self._offered.values() if tool.ends is not None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,8 +103,9 @@ class Toolbox:
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Make the calls of one turn and return their results in the calls' order.
 
-        Consecutive calls of `read` tools run at the same time; any other runs alone, after all before it and before all
-        after it. Raises what `ToolPipeline.call` raises; calls that run at the same time are then cancelled.
+        Consecutive calls of `read` tools run at the same time; any other, and one of a tool that ends the attempt, runs
+        alone, after all before it and before all after it. Raises what `ToolPipeline.call` raises; calls that run at
+        the same time are then cancelled.
         """
         results: list[ToolResult] = []
         for reads, group in groupby(calls, self._reads):
@@ -107,7 +118,7 @@ class Toolbox:
 
     def _reads(self, call: ToolCall) -> bool:
         tool = self._tools.get(call.name)
-        return tool is None or tool.side_effect == "read"
+        return tool is None or (tool.side_effect == "read" and tool.ends is None)
 
     async def _call(self, call: ToolCall) -> ToolResult:
         tool = self._tools.get(call.name)
