@@ -11,11 +11,12 @@ import anyio
 from anyio import NoEventLoopError
 from anyio.lowlevel import current_token
 
-from kairo_team._util.plugin_shapes import check_instance, check_plug_in
+from kairo_team._util.plugin_shapes import check_instance
 from kairo_team.budget import Budget
 from kairo_team.engine.preflight import PlanCheck, check_request
 from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import ContractBreach, Misuse
+from kairo_team.plugins import make, resolve
 from kairo_team.results import TeamResult
 from kairo_team.tasks import TaskGraph
 from kairo_team.team import USUAL_CONFIG, Team, TeamConfig, TeamExecutionRequest
@@ -32,15 +33,15 @@ async def run(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
-    coordinator: TeamCoordinator | None = None,
+    coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
     """Run a team on a goal or a request and return its result, whatever happens.
 
     `plan` (the tasks to run), `config` and `run_id` (None makes one) go with a goal; a request has its own, and is
-    refused with one of them. `budget` replaces that of the request, or of `config`. `coordinator`: this one, else the
-    team's, else the task board when there is a plan, else the expert team. `runtime`: this one, else the team's, else a
-    fresh one.
+    refused with one of them. `budget` replaces that of the request, or of `config`. `coordinator`: this one, as an
+    object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them), else the team's, else the
+    task board when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
     Raises `RunExists` for a request that was run before in the same runtime.
     """
     request = make_request(team, request, budget, plan, config, run_id)
@@ -59,7 +60,7 @@ def run_sync(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
-    coordinator: TeamCoordinator | None = None,
+    coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
     """Like `run`, from code without an event loop; raises `Misuse` inside one."""
@@ -94,7 +95,7 @@ def check(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
-    coordinator: TeamCoordinator | None = None,
+    coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> PlanCheck:
     """Report whether `run` with the same arguments could start, and how the budget would be split.
@@ -158,22 +159,21 @@ def _check_kinds(**given: object) -> None:
 
 
 def pick_coordinator(
-    team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None = None
+    team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None = None
 ) -> TeamCoordinator:
-    """Return the coordinator given, else the team's, else the default for the request."""
+    """Return the coordinator given, as an object or by name, else the team's, else the default for the request."""
     if coordinator is not None:
-        check_plug_in("coordinator", "a coordinator", coordinator, "execute", "request", "team")
-    chosen: TeamCoordinator | None = coordinator or team.coordinator
-    if chosen is not None:
-        return chosen
+        given: TeamCoordinator = resolve("coordinator", "coordinator", coordinator)
+        return given
+    if team.coordinator is not None:
+        return team.coordinator
     return _usual_coordinator(planned=request.plan is not None)
 
 
 @cache
 def _usual_coordinator(*, planned: bool) -> TeamCoordinator:
-    from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
-
-    return TaskDispatchCoordinator() if planned else ExpertTeamCoordinator()
+    usual: TeamCoordinator = make("coordinator", "board" if planned else "expert")
+    return usual
 
 
 def bind_runtime(team: Team, runtime: Runtime | None) -> Team:

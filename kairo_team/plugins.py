@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team._util.plugin_shapes import check_agent, check_instance, check_plug_in
+from kairo_team._util.terminal import clean
 from kairo_team.contracts import check_constraints, check_guardrails
 from kairo_team.errors import known
 
@@ -121,10 +122,28 @@ def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iter
     try:
         made = found(**options)
     except (Exception, SystemExit) as error:
-        problem = str(error) if isinstance(error, TypeError | ValueError) else _explain(error)
+        problem = clean(str(error)) if isinstance(error, TypeError | ValueError) else _explain(error)
         raise ValueError(f"{owner}: {problem}") from error
     known_kind.check(owner, made)
     return made
+
+
+def resolve(where: str, kind: str, given: Any) -> Any:
+    """Return a plug-in that was given as an object or by its name, made without options, once its shape is checked.
+
+    Raises `ValueError`, whose sentence begins with `where`, for what is none, and for a name as `make` does.
+
+    >>> from kairo_team import plugins
+    >>> type(plugins.resolve("coordinator", "coordinator", "board")).__name__
+    'TaskDispatchCoordinator'
+    """
+    if not isinstance(given, str):
+        _kind(kind).check(where, given)
+        return given
+    try:
+        return make(kind, given)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def check_options(owner: str, maker: Any, options: Mapping[str, Any], also: Iterable[str] = ()) -> None:
@@ -154,11 +173,11 @@ def installed(kind: str | None = None) -> tuple[Plugin, ...]:
     ['rules', 'side-effects']
     """
     kinds = {name: one for name, one in KINDS.items() if kind in (None, name)} or {str(kind): _kind(str(kind))}
-    published, _ = _published({one.group: name for name, one in kinds.items()})
+    everything, _ = _published({one.group: name for name, one in kinds.items()})
     return tuple(
         plugin
         for name in kinds
-        for plugin in (*_built_in(name), *_judged(name, [one for one in published if one.kind == name]))
+        for plugin in (*_built_in(name), *_judged(name, [one for one in everything if one.kind == name]))
     )
 
 
@@ -174,7 +193,7 @@ def locate(kind: str, name: str) -> Plugin:
     if name in _kind(kind).built_in:  # without a look at what is installed
         return next(one for one in _built_in(kind) if one.name == name)
     there = installed(kind)
-    named = [one for one in there if one.name == name] or [one for one in there if one.full_name == name]
+    named = _named(there, name)
     if len(named) == 1:
         return named[0]
     word = _kind(kind).word
@@ -185,6 +204,15 @@ def locate(kind: str, name: str) -> Plugin:
         ways = " or ".join(f"{one.full_name!r} ({one.target})" for one in named)
         raise ValueError(f"several packages publish the {word} {name!r}: write {ways}")
     raise ValueError(_unknown(kind, name, there))
+
+
+def published(kind: str, name: str) -> bool:
+    """Return whether a package publishes a plug-in of that name, or full name; imports nothing."""
+    return any(one.distribution != OURS for one in _named(installed(kind), name))
+
+
+def _named(there: Sequence[Plugin], name: str) -> list[Plugin]:
+    return [one for one in there if one.name == name] or [one for one in there if one.full_name == name]
 
 
 def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
@@ -266,7 +294,7 @@ def _explain(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "it ended the program (SystemExit) when it was imported or called"
     try:
-        text = " ".join(str(error).split())
+        text = clean(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001 - it is code of a package
         text = "its message cannot be read"
     return f"{type(error).__name__}: {text:.{_LONGEST}}" if text else type(error).__name__

@@ -19,6 +19,7 @@ from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
 from kairo_team.errors import known, repeated
+from kairo_team.plugins import resolve
 from kairo_team.tasks import TaskGraph, check_id
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ class Team:
     name: str
     members: tuple[Member, ...]
     coordinator: TeamCoordinator | None
-    """Used by `kairo_team.run` when the call names none."""
+    """Used by `kairo_team.run` when the call names none; a name such as "board" is made into one here."""
     evaluators: Mapping[str, EvaluationStrategy]
     """What `Task.evaluator` names: rubrics and evaluation strategies."""
     output_types: Mapping[str, Any]
@@ -263,7 +264,7 @@ class Team:
         self,
         name: str,
         members: Sequence[Member],
-        coordinator: TeamCoordinator | None = None,
+        coordinator: TeamCoordinator | str | None = None,
         evaluators: Mapping[str, EvaluationStrategy] = EMPTY,
         output_types: Mapping[str, Any] = EMPTY,
         constraints: Iterable[ResourceConstraint] = (),
@@ -288,7 +289,7 @@ class Team:
             check_plug_in(f"the team's evaluator {called!r}", "an evaluator", evaluator, "evaluate", "context")
         _check_conditions(conditions)
         if coordinator is not None:
-            check_plug_in("Team.coordinator", "a coordinator", coordinator, "execute", "request", "team")
+            coordinator = resolve("Team.coordinator", "coordinator", coordinator)
         owner = f"team {name!r}"
         guards, rails = check_constraints(owner, constraints), check_guardrails(owner, guardrails)
         named = _named(members)

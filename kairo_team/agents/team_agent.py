@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.errors import TeamFailed
+from kairo_team.plugins import resolve
 from kairo_team.results import AgentOutput, Artifact, TeamStatus
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
 
@@ -45,7 +46,7 @@ class TeamAgent:
         self,
         team: Team,
         *,
-        coordinator: TeamCoordinator | None = None,
+        coordinator: TeamCoordinator | str | None = None,
         plan: TaskGraph | None = None,
         config: TeamConfig = TeamConfig(),
     ) -> None:
@@ -53,7 +54,9 @@ class TeamAgent:
             raise ValueError(f"TeamAgent takes a Team, not {team!r}")
         check_kind(f"{type(self).__name__}: config", config, TeamConfig)
         self.team = team
-        self.coordinator = coordinator
+        self.coordinator: TeamCoordinator | None = None
+        if coordinator is not None:
+            self.coordinator = resolve(f"{type(self).__name__}: coordinator", "coordinator", coordinator)
         self.plan = plan
         self.config = config
 

@@ -25,6 +25,7 @@ from kairo_team.cli.options import (
     EXIT_CODES,
     BudgetOption,
     ContentOption,
+    CoordinatorOption,
     EventsOption,
     Goal,
     JournalOption,
@@ -125,6 +126,7 @@ def run(
     goal: Goal = None,
     *,
     model: ModelOption = None,
+    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
     budget: BudgetOption = None,
     journal: JournalOption = None,
@@ -142,8 +144,8 @@ def run(
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
     with (
-        loaded(file, goal, budget, model) as job,
-        recorded(job, journal, file_source(file, goal, model), run_id) as kept,
+        loaded(file, goal, budget, model, coordinator) as job,
+        recorded(job, journal, file_source(file, goal, model, coordinator), run_id) as kept,
     ):
         return desk.run(kept, events, content)
 
@@ -155,13 +157,14 @@ def check(
     goal: Goal = None,
     *,
     model: ModelOption = None,
+    coordinator: CoordinatorOption = None,
     json: JsonOption = False,
     budget: BudgetOption = None,
 ) -> int:
     """Show how the budget would be split, and what would be refused; calls no agent and no model."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    with loaded(file, goal, budget, model) as job:
+    with loaded(file, goal, budget, model, coordinator) as job:
         return desk.check(job)
 
 
@@ -171,6 +174,7 @@ def graph(
     file: TeamFile,
     goal: Goal = None,
     *,
+    coordinator: CoordinatorOption = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Draw an SVG picture there; default: Mermaid on stdout.")
     ] = None,
@@ -181,7 +185,7 @@ def graph(
         desk.begin_chart()
     else:
         check_place(svg, read_spec(file).file)
-    with loaded(file, goal) as job:
+    with loaded(file, goal, coordinator=coordinator) as job:
         return desk.graph(job, svg)
 
 

@@ -19,8 +19,16 @@ from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
 from kairo_team.cli.journals import made
 from kairo_team.cli.judge_inputs import check_output, read_judge, read_rubric, write_output
 from kairo_team.cli.loading import find_team, importable, load_module, read_spec
-from kairo_team.cli.options import ContentOption, EventsOption, JournalOption, JsonOption, ModelOption
+from kairo_team.cli.options import (
+    ContentOption,
+    CoordinatorOption,
+    EventsOption,
+    JournalOption,
+    JsonOption,
+    ModelOption,
+)
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.sources import named_coordinator
 from kairo_team.engine.digests import check_unchanged, digests_of
 from kairo_team.errors import KairoError, PlanMismatch, RunNotFound, known
 from kairo_team.evals.comparison import Comparison
@@ -105,6 +113,7 @@ def eval_command(
         str | None, typer.Option(metavar="LIMITS", help="All of it may spend, such as tokens=200000,dollars=0.50.")
     ] = None,
     model: ModelOption = None,
+    coordinator: CoordinatorOption = None,
     journal: JournalOption = None,
     run_id: Annotated[
         str | None, typer.Option(metavar="ID", help="The eval's name in the journal; one that was cut goes on.")
@@ -134,7 +143,9 @@ def eval_command(
     check_output("--html", html, inputs)
     earlier = None if compare is None else _earlier(compare)
     with ExitStack() as stack:
-        job = _job(stack, dataset, team, rubric, judge, budget, repeat=repeat, parallel=parallel, run_id=run_id)
+        job = _job(
+            stack, dataset, team, rubric, judge, budget, coordinator, repeat=repeat, parallel=parallel, run_id=run_id
+        )
         required = [_requirement(one, job, compared=earlier is not None) for one in require or ()]
         book = None if journal is None else stack.enter_context(made(journal))
         ended = _run(job, desk, model, book, take_over=take_over, events=events, content=content)
@@ -198,6 +209,7 @@ def _job(
     rubric: str | None,
     judge: str | None,
     budget: str | None,
+    coordinator: str | None,
     *,
     repeat: int,
     parallel: int,
@@ -221,6 +233,7 @@ def _job(
             budget=Budget(**limits),
             config=config,
             plan=plan,
+            coordinator=named_coordinator(coordinator),
             run_id=run_id,
         )
     except (KairoError, ValueError) as error:

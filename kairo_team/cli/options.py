@@ -21,6 +21,14 @@ Goal = Annotated[
 ModelOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Use this model in place of every model the team names.")
 ]
+CoordinatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        metavar="NAME",
+        help="The coordinator, as `kairo plugins coordinator` lists them; default: the team's own, else the usual one.",
+    ),
+]
 BudgetOption = Annotated[
     str | None,
     typer.Option("--budget", metavar="LIMITS", help="Limits such as tokens=20000,seconds=110,dollars=0.05,loops=30."),

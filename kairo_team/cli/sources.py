@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team.cli.budgets import with_limits
 from kairo_team.cli.job import GoOn, Job
@@ -15,9 +15,11 @@ from kairo_team.cli.journals import command, made, quoted
 from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import KairoError
+from kairo_team.plugins import resolve
 from kairo_team.views.run_record import recorded_request
 
 if TYPE_CHECKING:
+    from kairo_team.contracts import TeamCoordinator
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.recorded import RecordedRun
 
@@ -25,13 +27,29 @@ _DEMO: Final = "kairo_team.examples.release_notes"
 
 
 @contextmanager
-def loaded(file: str, goal: str | None, budget: str | None = None, model: str | None = None) -> Generator[Job]:
+def loaded(
+    file: str,
+    goal: str | None,
+    budget: str | None = None,
+    model: str | None = None,
+    coordinator: str | None = None,
+) -> Generator[Job]:
     """Build the job that a file and the command line describe; the file's own imports work inside the block."""
     spec = read_spec(file)
     with importable(spec.file):
         module = load_module(spec.file)
         team = find_team(module, spec)
-        yield Job(team, with_limits(find_request(module, team, goal), budget), model=model)
+        yield Job(team, with_limits(find_request(module, team, goal), budget), named_coordinator(coordinator), model)
+
+
+def named_coordinator(name: str | None, where: str = "--coordinator") -> TeamCoordinator | None:
+    """Return the coordinator of that name; None where none is named."""
+    if name is None:
+        return None
+    try:
+        return cast("TeamCoordinator", resolve(where, "coordinator", name))
+    except ValueError as error:
+        raise Refusal(explain(error)) from None
 
 
 def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
@@ -48,10 +66,11 @@ def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
 # ---------------------------------------------------------------- with a journal
 
 
-def file_source(file: str, goal: str | None, model: str | None) -> Mapping[str, str]:
+def file_source(file: str, goal: str | None, model: str | None, coordinator: str | None) -> Mapping[str, str]:
     """Describe a run that a file begins, so that it can be started again."""
     spec = read_spec(file)
-    found = {"file": str(spec.file.resolve()), "team": spec.team, "goal": goal, "model": model}
+    where = {"file": str(spec.file.resolve()), "team": spec.team}
+    found = {**where, "goal": goal, "model": model, "coordinator": coordinator}
     return {name: text for name, text in found.items() if text is not None}
 
 
@@ -81,6 +100,7 @@ def loaded_again(
 ) -> Generator[Job]:
     """Build the job that goes on with a run, from the file it was started from or another one."""
     model = run.source.get("model")
+    coordinator = named_coordinator(run.source.get("coordinator"), f"run {run.run_id} began with a --coordinator")
     if file is None and "demo" in run.source:
         demo = import_module(_DEMO).make_team(model)
         yield _going_on(Job(demo, recorded_request(journal, run.run_id), journal=journal), budget, how)
@@ -89,7 +109,7 @@ def loaded_again(
     with importable(spec.file):
         team = find_team(load_module(spec.file), spec)
         request = recorded_request(journal, run.run_id)  # its classes may be the file's
-        yield _going_on(Job(team, request, model=model, journal=journal), budget, how)
+        yield _going_on(Job(team, request, coordinator, model, journal=journal), budget, how)
 
 
 def _going_on(job: Job, budget: str | None, how: GoOn) -> Job:

@@ -217,7 +217,7 @@ class Runtime:
         config: TeamConfig | None = None,
         budget: Budget | None = None,
         run_id: str | None = None,
-        coordinator: TeamCoordinator | None = None,
+        coordinator: TeamCoordinator | str | None = None,
     ) -> Run:
         """Begin a run beside the caller and return its handle, which keeps all its events, once it has begun.
 
@@ -244,7 +244,7 @@ class Runtime:
         config: TeamConfig | None = None,
         budget: Budget | None = None,
         run_id: str | None = None,
-        coordinator: TeamCoordinator | None = None,
+        coordinator: TeamCoordinator | str | None = None,
     ) -> AsyncGenerator[Run]:
         """Begin a run like `start`, for a block: leaving it before the run has ended cancels the run and waits for it.
 
@@ -267,7 +267,7 @@ class Runtime:
         run_id: str,
         team: Team,
         *,
-        coordinator: TeamCoordinator | None = None,
+        coordinator: TeamCoordinator | str | None = None,
         budget: Budget | None = None,
         take_over: bool = False,
         allow_changes: Collection[str] = (),
@@ -350,7 +350,7 @@ class Runtime:
                 return
         raise NoQuestion(question_id, [one.id for one in self.pending()])
 
-    def _begin(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Run:
+    def _begin(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Run:
         """Start a run at the event loop's next turn."""
         if self._group is None:
             raise Misuse("start and stream need `async with kt.Runtime(...) as runtime:` around them")
@@ -359,7 +359,7 @@ class Runtime:
         self._group.start_soon(self._serve, run, execute)
         return run
 
-    def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | None) -> Any:
+    def _executing(self, team: Team, request: TeamExecutionRequest, coordinator: TeamCoordinator | str | None) -> Any:
         """Return the call that executes a request of a team in this runtime."""
         from kairo_team.api import bind_runtime, pick_coordinator
 

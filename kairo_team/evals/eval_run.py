@@ -22,6 +22,7 @@ from kairo_team.evals.dataset import Case, Dataset, id_of
 from kairo_team.evals.eval_result import EvalResult, Outcome, Trial
 from kairo_team.evaluators.fingerprint import digest_of
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.plugins import resolve
 from kairo_team.tasks import Task, TaskGraph, TaskStatus
 from kairo_team.team import Member, Team, TeamConfig, TeamExecutionRequest
 from kairo_team.verdicts import VerdictOutcome
@@ -52,7 +53,7 @@ async def run_eval(
     budget: Budget | None = None,
     config: TeamConfig | None = None,
     plan: TaskGraph | None = None,
-    coordinator: TeamCoordinator | None = None,
+    coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
     run_id: str | None = None,
     take_over: bool = False,
@@ -61,10 +62,10 @@ async def run_eval(
 
     The team runs as `kt.run` runs it, on the case's input and context; it sees neither rubric nor reference, and no
     result is sent back. `rubric` decides, else the dataset's; a case's own criteria are added. `judge` answers the
-    criteria by="judge". `parallel` trials run at once. `budget` is for all of it, the judges included; `config` and
-    `plan` are those of each of the team's runs. With a journal in `runtime` and the `run_id` of an eval that was cut,
-    it goes on: finished trials are not run again. Raises `ValueError` and `Misuse` for what cannot be evaluated, before
-    anything is run.
+    criteria by="judge". `parallel` trials run at once. `budget` is for all of it, the judges included; `config`,
+    `plan` and `coordinator` are those of each of the team's runs. With a journal in `runtime` and the `run_id` of an
+    eval that was cut, it goes on: finished trials are not run again. Raises `ValueError` and `Misuse` for what cannot
+    be evaluated, before anything is run.
     """
     job = prepare_eval(
         team,
@@ -96,7 +97,7 @@ def prepare_eval(
     budget: Budget | None = None,
     config: TeamConfig | None = None,
     plan: TaskGraph | None = None,
-    coordinator: TeamCoordinator | None = None,
+    coordinator: TeamCoordinator | str | None = None,
     run_id: str | None = None,
 ) -> EvalJob:
     """Return the run that an eval is; the arguments are those of `run_eval`, and what it refuses is refused here."""
@@ -108,7 +109,7 @@ def prepare_eval(
     check_kind("run_eval: config", config, TeamConfig, or_none=True)
     check_kind("run_eval: plan", plan, TaskGraph, or_none=True)
     if coordinator is not None:
-        check_plug_in("run_eval: coordinator", "a coordinator", coordinator, "execute", "request", "team")
+        coordinator = resolve("run_eval: coordinator", "coordinator", coordinator)
     evaluators = _evaluators(dataset, rubric if rubric is not None else dataset.rubric)
     work = _EvalCoordinator(_plan(dataset, repeat), judge)
     subject = _Subject(team, coordinator=coordinator, plan=plan, config=config or TeamConfig())

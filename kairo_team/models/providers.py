@@ -27,6 +27,7 @@ from kairo_team.models.provider_messages import (
     usage_of,
 )
 from kairo_team.models.tool_calls import made_call, sound
+from kairo_team.plugins import installed
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -212,13 +213,30 @@ def _check_provider(name: str) -> None:
         raise ModelUnavailable(name, why) from error
 
 
+def is_known(provider: str) -> bool:
+    """Return whether pydantic-ai has models of a provider, also where that one's library is not installed."""
+    if find_spec("pydantic_ai") is None:
+        return False
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(provider)
+    except ValueError:
+        return False
+    except ImportError:
+        return True
+    return True
+
+
 def _providers() -> set[str]:
-    """Name the providers there are models of, `local` included."""
+    """Name the providers there are models of, `local` and those of installed packages included."""
     from pydantic_ai import models
 
     compatible: Any = models.OpenAIChatCompatibleProvider
     named = {model.partition(":")[0] for model in models.known_model_names() if ":" in model}
-    return {name for name in named | set(get_args(compatible.__value__)) if "/" not in name} | {"local"}
+    return {name for name in named | set(get_args(compatible.__value__)) if "/" not in name} | {
+        one.name for one in installed("model")
+    }
 
 
 def _what_to_set(message: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kairo_team.contracts import ChatModel
 from kairo_team.errors import ModelUnavailable
 from kairo_team.models.fallback import Fallback
+from kairo_team.plugins import make, published
 
 _OF_PROVIDERS: Final = re.compile(
     r"pydantic_ai\.models\.(?!(test|function|wrapper|fallback|instrumented|concurrency)$)"
@@ -102,6 +103,12 @@ def _build(name: str) -> ChatModel:
         local = LocalModel(name)
         local.check()
         return local
-    from kairo_team.models.providers import provider_model
+    from kairo_team.models.providers import is_known, provider_model
 
-    return provider_model(name)
+    if not published("model", provider) or is_known(provider):
+        return provider_model(name)
+    try:
+        made: ChatModel = make("model", provider, {"name": name})
+    except ValueError as error:
+        raise ModelUnavailable(name, str(error)) from error
+    return made
