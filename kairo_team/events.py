@@ -149,13 +149,24 @@ class PlannedTask:
 
 @dataclass(frozen=True, slots=True)
 class PlanReady(Event):
-    """The plan stands and every task is bound; emitted anew, with the whole plan, when it grows or is replaced."""
+    """The plan stands and every task is bound; emitted anew, with the whole plan, when a part of it is replaced."""
 
     type: ClassVar[str] = "plan.ready"
     tasks: tuple[str, ...]
     """Task ids in plan order."""
     graph: tuple[PlannedTask, ...] = ()
     """The same tasks with their dependencies and members."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGrew(Event):
+    """Tasks were added to the plan, behind those it has. A resumed run emits it anew."""
+
+    type: ClassVar[str] = "plan.grew"
+    by: str | None
+    """The task in whose body, or by whose end, the plan grew; null: none."""
+    added: tuple[PlannedTask, ...]
+    """The new tasks, in plan order."""
 
 
 # ---------------------------------------------------------------- tasks and attempts

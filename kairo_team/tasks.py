@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from pydantic import AfterValidator, PlainSerializer, Strict
@@ -259,10 +260,52 @@ class TaskGraph:
         if len(by_id) != len(self.tasks):
             twice = repeated(task.id for task in self.tasks)
             raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
-        _check_dependencies(by_id)
-        _check_growth(by_id)
+        _check_dependencies(by_id, EMPTY)
+        _check_growth(by_id, EMPTY)
         _check_order(self.tasks)
-        object.__setattr__(self, "_by_id", by_id)
+        self.__dict__["_held"] = _Tasks(list(self.tasks), by_id)
+
+    @cached_property
+    def _held(self) -> _Tasks:
+        """Its tasks by id, of a plan that was read back."""
+        return _Tasks(list(self.tasks), {task.id: task for task in self.tasks})
+
+    def grown(self, more: Iterable[Task]) -> TaskGraph:
+        """Return the plan with more tasks behind those it has; raises `ValueError` as for a whole plan.
+
+        Only the new tasks are checked, and those that are there are not copied.
+
+        >>> print(len(plan.grown([kt.Task("check", "Check.", depends_on=["draft"])])), len(plan))
+        3 2
+        """
+        new = tuple(more)
+        self.check_more(new)
+        made = object.__new__(TaskGraph)
+        made.__dict__["_held"] = self._held.grown(new)
+        return made
+
+    def check_more(self, more: Sequence[Task]) -> None:
+        """Raise `ValueError` where these tasks cannot stand behind those of the plan."""
+        there, new = self._held.own().by_id, {task.id: task for task in more}
+        if len(new) != len(more) or not new.keys().isdisjoint(there):
+            twice = repeated((*(task_id for task_id in new if task_id in there), *(task.id for task in more)))
+            raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
+        _check_dependencies(new, there)
+        _check_growth(new, there)
+        _check_order(more)
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Make `tasks` of a plan that grew, when they are asked for."""
+            if name != "tasks":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.__dict__["tasks"] = tasks = tuple(self._held.own().in_order)
+            return tasks
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Return what is pickled: its own tasks, and not those of plans that grew from it."""
+        return {**{name: held for name, held in self.__dict__.items() if name != "_held"}, "tasks": self.tasks}
 
     @property
     def dag(self) -> nx.DiGraph[str]:
@@ -276,13 +319,13 @@ class TaskGraph:
 
     def __getitem__(self, task_id: str) -> Task:
         """Return the task of that id; `KeyError` lists the ids there are."""
-        by_id = cast("dict[str, Task]", getattr(self, "_by_id"))  # noqa: B009 - set in __post_init__, not a field
+        by_id = self._held.own().by_id
         if task_id not in by_id:
             raise KeyError(f"no task {task_id!r} in this plan; it has {known(by_id)}")
         return by_id[task_id]
 
     def __len__(self) -> int:
-        return len(self.tasks)
+        return self._held.size
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a picture of the plan, or a table of a big one."""
@@ -297,35 +340,83 @@ class TaskGraph:
         return draw_plan(self)
 
 
-def _check_dependencies(by_id: Mapping[str, Task]) -> None:
-    for task in by_id.values():
+class _Tasks:
+    """The tasks of a plan in plan order and by id. Plans that grew one from another share them.
+
+    Each has the first `size` of them; the last one has all.
+    """
+
+    __slots__ = ("by_id", "in_order", "size")
+
+    def __init__(self, in_order: list[Task], by_id: dict[str, Task]) -> None:
+        self.in_order, self.by_id, self.size = in_order, by_id, len(in_order)
+
+    def own(self) -> _Tasks:
+        """Hold the plan's own tasks alone, if a plan that grew from it has added some, and return itself."""
+        if len(self.in_order) > self.size:
+            self.in_order = self.in_order[: self.size]
+            self.by_id = {task.id: task for task in self.in_order}
+        return self
+
+    def grown(self, new: Iterable[Task]) -> _Tasks:
+        """Return the tasks of a plan that has these too."""
+        self.own()
+        for task in new:
+            self.in_order.append(task)
+            self.by_id[task.id] = task
+        return _Tasks(self.in_order, self.by_id)
+
+
+def _check_dependencies(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
+    for task in new.values():
         if task.id in task.depends_on:
             raise ValueError(f"task {task.id!r} depends on itself")
-        unknown = [dependency for dependency in task.depends_on if dependency not in by_id]
+        unknown = [dependency for dependency in task.depends_on if dependency not in new and dependency not in there]
         if unknown:
-            raise ValueError(f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {known(by_id)}")
+            has = known([*there, *new])
+            raise ValueError(f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {has}")
 
 
-def _check_growth(by_id: Mapping[str, Task]) -> None:
+def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
     """Refuse numbers of needs that no list is long enough for, and what is read from a task that makes no artifact."""
-    growing = [task.id for task in by_id.values() if task.grows]
-    for task in by_id.values():
-        if task.part_of is not None and task.part_of not in growing:
+
+    def grows(name: str) -> bool:
+        task = new.get(name) or there.get(name)
+        return task is not None and task.grows
+
+    for task in new.values():
+        if task.part_of is not None and not grows(task.part_of):
             raise ValueError(f"task {task.id!r}: part_of names no map or loop of the plan: {task.part_of!r}")
-        read = [name for name in task.reads if name in growing]
-        if read:
+        read = next(filter(grows, task.reads), None)
+        if read is not None:
             raise ValueError(
-                f"task {task.id!r} reads the artifact of {read[0]!r}, which is a map or a loop and has none: let a "
+                f"task {task.id!r} reads the artifact of {read!r}, which is a map or a loop and has none: let a "
                 "task join what it makes, and read that"
             )
         if isinstance(task.needs, int) and task.needs > len(task.depends_on):
-            most = sum(by_id[name].max_items or 1 for name in task.depends_on)
+            most = sum((new.get(name) or there[name]).max_items or 1 for name in task.depends_on)
             if task.needs > most:
                 raise ValueError(_needs_too_many(task))
-    for name in growing:
-        taken = [task.id for task in by_id.values() if task.part_of is None and task.id.startswith(f"{name}.")]
-        if taken:
-            raise ValueError(f"the id {taken[0]!r} is kept for what {name!r} grows into: take another one")
+    _check_kept_ids(new, there)
+
+
+def _check_kept_ids(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
+    """Refuse ids that are kept for what a map or a loop grows into."""
+    growing = {task.id for task in new.values() if task.grows and task.part_of is None}
+    whole = [*there.values(), *new.values()] if growing else new.values()
+    for task in whole:
+        if "." in task.id and task.part_of is None:
+            for name in _before_dots(task.id):
+                if name in growing or (name in there and there[name].grows):
+                    raise ValueError(f"the id {task.id!r} is kept for what {name!r} grows into: take another one")
+
+
+def _before_dots(task_id: str) -> Iterator[str]:
+    """Yield each part of an id that stands before a dot: of `a.b.c` this is `a`, then `a.b`."""
+    dot = task_id.find(".")
+    while dot >= 0:
+        yield task_id[:dot]
+        dot = task_id.find(".", dot + 1)
 
 
 def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
@@ -339,11 +430,12 @@ def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
 
 
 def _check_order(tasks: Sequence[Task]) -> None:
-    """Refuse a cycle, and name the first one found when the tasks are followed in plan order."""
+    """Refuse a cycle among these, and name the first one found when they are followed in plan order."""
     dependents: dict[str, list[str]] = {task.id: [] for task in tasks}
     for task in tasks:
         for dependency in task.depends_on:
-            dependents[dependency].append(task.id)
+            if dependency in dependents:
+                dependents[dependency].append(task.id)
     done: set[str] = set()
     for start, first in dependents.items():
         path = {} if start in done else {start: iter(first)}

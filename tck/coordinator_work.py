@@ -11,6 +11,7 @@ from kairo_team.contracts import MemberContext
 from kairo_team.events import (
     AttemptFinished,
     AttemptStarted,
+    PlanGrew,
     PlanReady,
     TaskAssigned,
     TaskEnded,
@@ -293,8 +294,10 @@ def _check_events(show: Show, result: TeamResult) -> None:
     """Check that the events of the tasks agree with the result."""
     show.seen.assert_lawful()
     planned = [outcome.task_id for outcome in result.outcomes]
-    for ready in show.seen.of(PlanReady)[-1:]:  # a plan may be made anew, or grow
-        assert sorted(ready.tasks) == sorted(planned), f"plan.ready has the tasks {ready.tasks}, the result {planned}"
+    for ready in show.seen.of(PlanReady)[-1:]:  # a plan may be made anew
+        later = [event for event in show.seen.of(PlanGrew) if event.seq > ready.seq]
+        told = [*ready.tasks, *(task.id for event in later for task in event.added)]
+        assert sorted(told) == sorted(planned), f"plan.ready and plan.grew have the tasks {told}, the result {planned}"
     strangers = {event.task_id for event in show.seen.of(TaskEvent)} - set(planned)
     assert not strangers, f"events of tasks that the result does not have: {strangers}"
     for outcome in result.outcomes:

@@ -34,6 +34,7 @@ DESIGN = [
     "team.cancelled",
     "team.suspended",
     "plan.ready",
+    "plan.grew",
     "task.assigned",
     "task.waiting",
     "task.escalated",
@@ -153,6 +154,19 @@ async def short(assignment: kt.Assignment, context: kt.MemberContext) -> str:
     return "done"
 
 
+class Twice:
+    """Adds a task when the first one has ended."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            assert request.plan is not None
+            async for task in run.ready(await run.plan(request.plan)):
+                run.skip(task, "not today")
+            async for task in run.ready(await run.add(lambda: [kt.Task("another", "do")])):
+                run.skip(task, "nor tomorrow")
+        return run.result
+
+
 async def everything() -> list[Event]:
     """Run some runs that between them emit every event there is."""
     recorder = EventRecorder()
@@ -187,6 +201,7 @@ async def everything() -> list[Event]:
         await run.result()
         asking = kt.Team("t", [kt.Member("m", kt.MiniAgent(FunctionModel(slow, name="test:slow")))])
         await (await play("queue", asking, board, kt.Task("one", "do"), kt.Task("other", "do"))).result()
+        await (await play("grown", team, Twice())).result()
         await (await play("failed", team, board, kt.Task("bad", "do"))).result()
         run = await play("killed", team, board, kt.Task("long", "do"), kt.Task("after", "do", depends_on=["long"]))
         await anyio.sleep(1)

@@ -399,7 +399,7 @@ async def test_audit_g14_what_makes_tasks_may_ask_models_and_a_replay_books_the_
     assert (result.usage.tokens, calls) == (15, ["asked"])
 
 
-async def test_audit_g14_watchers_are_shown_the_plan_that_grew() -> None:
+async def test_audit_g14_watchers_are_shown_what_was_added() -> None:
     async def body(run: kt.TeamRun, one: kt.Task) -> None:
         if one.id == "a":
             await run.add(lambda: [task("b")])
@@ -408,7 +408,9 @@ async def test_audit_g14_watchers_are_shown_the_plan_that_grew() -> None:
     recorder = EventRecorder()
     team = kt.Team("t", [kt.Member("a", work)], runtime=kt.Runtime(subscribers=[recorder]))
     await kt.run(team, "g", coordinator=Coordinator([task("a")], body))
-    assert [event.tasks for event in recorder.of(events.PlanReady)] == [("a",), ("a", "b")]
+    assert [event.tasks for event in recorder.of(events.PlanReady)] == [("a",)]
+    (grew,) = recorder.of(events.PlanGrew)
+    assert (grew.by, grew.added) == ("a", (events.PlannedTask("b", (), 0, ("a",)),))
 
 
 # ---------------------------------------------------------------- both: a debate

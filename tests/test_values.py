@@ -375,6 +375,7 @@ def samples(kind: type[events.Event]) -> events.Event:
         "outcome": "ok", "held": 12, "held_picodollars": 13, "missed": 4, "picodollars": 5,
         "call_id": "call:x:1", "number": 2, "purpose": "plan", "side_effect": "write", "calls": 3,
         "waits_for": "retry", "seconds": 1.25, "traceparent": "00-1-2-01", "of": "prompt", "body": {"a": ["b", 1]},
+        "added": (events.PlannedTask("z", ("y",), 1, ("b",), None, 0.5),),
         "graph": (events.PlannedTask("x"), events.PlannedTask("y", ("x",), 1, ("a", "b"), "editor", 2.5)),
         "constraint": "timeout", "action": "emergency_stop", "metrics": {"used": [1, 2.5]},
         "directive": "shorter", "dimension": "tokens", "share": 0.8, "question": QUESTION, "question_id": "r1:q",

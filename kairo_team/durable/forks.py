@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.durable.codec import decode, encode
 from kairo_team.durable.recovery import steps_of
-from kairo_team.engine.planning import Replan
-from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort
+from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Replan
 from kairo_team.engine.recovery import place_of
 from kairo_team.errors import Misuse, RunExists, known
 from kairo_team.human import HumanRequest
@@ -31,8 +30,8 @@ _OF_A_TASK: Final = re.compile(
     r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|carved|took|skipped|cancelled):\d+):([^:]*)"
 )
 """In a step's key, the id of the task whose step it is; ids have no colons in them."""
-_OF_THE_END: Final = re.compile(r"(end|halt|graph|(outcome|unpaid|cut):.*)", re.DOTALL)
-"""Keys of what the end of a run left, and of what each session records anew."""
+_OF_THE_END: Final = re.compile(r"(end|halt|(outcome|unpaid|cut):.*)", re.DOTALL)
+"""Keys of what the end of a run left, and of how its tasks ended."""
 _OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|change:\d+|add:[^:]*:\d+")
 """Keys of plans, and of the changes they went through."""
 

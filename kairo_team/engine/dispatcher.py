@@ -283,12 +283,15 @@ class Dispatcher:
     def skip_cancelled(self, recorded: PlanRecords) -> None:
         """Skip what was cancelled before it started, as soon as a plan that is recorded brings it back."""
         for task_run in () if recorded.is_new else list(self.tasks.values()):
-            cancelled = task_run.records.cancelled(task_run.task.id) if task_run.state is PENDING else None
-            if cancelled is not None and not cancelled.started:
-                self.end(task_run, TaskState.SKIPPED, cancelled.reason)
+            self._skip_if_cancelled(task_run)
 
-    def replace(self, replaced: Collection[str], tasks: Sequence[Task], bound: Bound, recorded: PlanRecords) -> None:
-        """Put new tasks in the place of some that have not started."""
+    def _skip_if_cancelled(self, task_run: TaskRun) -> None:
+        cancelled = task_run.records.cancelled(task_run.task.id) if task_run.state is PENDING else None
+        if cancelled is not None and not cancelled.started:
+            self.end(task_run, TaskState.SKIPPED, cancelled.reason)
+
+    def supersede(self, replaced: Collection[str]) -> None:
+        """Skip tasks that have not started: others take their place."""
         for task_id in replaced:
             task_run = self.tasks[task_id]
             task_run.superseded = True
@@ -296,16 +299,26 @@ class Dispatcher:
                 self.board.retire(task_run.entry)
                 self._skip(task_run.entry, "another plan took its place")
         self._without_budget = deque(task_run for task_run in self._without_budget if not task_run.superseded)
-        added = self.board.extend(tasks, recorded.bound(bound))
+
+    def extend(self, tasks: Sequence[Task], bound: Bound, recorded: PlanRecords) -> list[Entry]:
+        """Put more tasks on the board; `settle` follows."""
+        added = self.board.extend(tasks, bound if recorded.is_new else recorded.bound(bound))
         for entry in added:
             self.tasks[entry.task.id] = TaskRun(entry, recorded)
             self._weight_left += entry.task.weight
+        return added
+
+    def settle(self, added: Sequence[Entry]) -> None:
+        """Skip what of these tasks can never start, or was cancelled in the recorded run, and let the others start."""
         for entry in added:
+            task_run = self.tasks[entry.task.id]
             lost = None if entry.ended else self.board.lost_need(entry)
             if lost is not None:  # what it needs may have failed by now
-                task_run = self.tasks[entry.task.id]
                 self.end(task_run, TaskState.SKIPPED, task_run.skip_reason(self._explain_skip(entry, lost)))
-        self.skip_cancelled(recorded)
+        for entry in added:
+            task_run = self.tasks[entry.task.id]
+            if not task_run.records.is_new:
+                self._skip_if_cancelled(task_run)
         self.wake()
 
     def call_off(self, reason: str) -> list[str]:

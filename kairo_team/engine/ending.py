@@ -263,7 +263,7 @@ def _catch_up(
     if not new:
         return dispatcher, graph
     more = [task_run.task for task_id, task_run in dispatcher.tasks.items() if task_id not in unbound]
-    dispatcher.replace((), new, unbound, records)
+    dispatcher.settle(dispatcher.extend(new, unbound, records))
     return dispatcher, TaskGraph([*plan.tasks, *more]) if more else plan
 
 

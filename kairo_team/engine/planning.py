@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-from pydantic import ValidationError
 
 from kairo_team.budget import NO_USAGE
 from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
-from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords
+from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
 from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
 from kairo_team.plugin_calls import PLAIN_CALL, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.budget_split import BudgetSplit
     from kairo_team.engine.dispatcher import Bound, Dispatcher
     from kairo_team.engine.enforced_end import CallSupervisor
+    from kairo_team.engine.ready_tasks import Entry
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.suspension import EarlierSessions
@@ -32,20 +32,6 @@ if TYPE_CHECKING:
 Make = Callable[[], Awaitable[TaskGraph] | TaskGraph]
 MakeAnew = Callable[[TaskGraph], Awaitable[TaskGraph] | TaskGraph]
 MakeTasks = Callable[[], Awaitable[Sequence[Task]] | Sequence[Task]]
-
-
-class Replan(NamedTuple):
-    """A plan that took the place of what had not started; a recorded step."""
-
-    failing: str
-    """The task that was about to fail."""
-    replaced: tuple[str, ...]
-    graph: TaskGraph | None
-    """What stayed, with the new tasks; None when no new plan was to be had."""
-    problem: str = ""
-    """Why there was none."""
-    number: int = 0
-    """Its number among the changes of the plan."""
 
 
 class RunPlan:
@@ -63,11 +49,13 @@ class RunPlan:
         end_early: Callable[[], None],
         warn: Callable[[str], None],
         on_new_plan: Callable[[], None],
+        on_growth: Callable[[str | None, Sequence[Entry]], None],
     ) -> None:
         """Take the parts of the run that a plan needs, and what it calls.
 
         `budget_problem` says why the run has no budget, if so. `end_early` ends the run where the recorded one ended.
-        `on_new_plan` is called for a plan that is not recorded.
+        `on_new_plan` is called for a plan that is not recorded, `on_growth` for tasks that were added, with the id of
+        the task that they were added by.
         """
         self.graph: TaskGraph | None = scope.request.plan
         """The plan as it stands."""
@@ -81,16 +69,27 @@ class RunPlan:
         self._supervisor = supervisor
         self._earlier = earlier
         self._budget_problem = budget_problem
-        self.foreign: frozenset[str] = frozenset()
+        self.foreign: set[str] = set()
         """Ids of the tasks that a model may have written."""
+        self._given: set[str] = set()
+        """Descriptions of tasks that no model has written."""
+        self._looked_at = 0
+        """How many plans had been asked for when both were made."""
         self._end_early = end_early
         self._warn = warn
         self._on_new_plan = on_new_plan
+        self._on_growth = on_growth
         self._replanned = False
         self._changing = anyio.Lock(fast_acquire=True)
         """Held while the plan that stands is changed; without another waiter it is taken at once."""
         self._parts: dict[int, tuple[Task, ...]] = {}
         """What the plan was made of at first, under 0, and what each change of it added, by number."""
+        self._last = 0
+        """The highest of these numbers."""
+        self._reached = 0
+        """No addition up to this number is left that has to be put on the board."""
+        self._additions: dict[type[PlanRecords], PlanRecords] = {}
+        """The recorded steps of tasks that were added to the last plan: of those recalled, and of new ones."""
         self._first = 0
         """The number of the plan it began as."""
         self._added: set[int] = set()
@@ -111,9 +110,10 @@ class RunPlan:
         self.number += 1
         made = await self._step(make if isinstance(make, TaskGraph) else partial(self._ask, make))
         self.graph = graph = cast("TaskGraph", made)
-        self._record_graph(graph)
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
-        self.foreign = self._written_by_models(graph)
+        self._last = self._reached = 0
+        self._additions = {}
+        self._look_at_words(graph.tasks)
         if self.recorded.is_new and self._earlier.outcomes:  # it may bring back what ended in the last one
             self._on_new_plan()
         bound = bind(graph, scope.team)
@@ -160,7 +160,8 @@ class RunPlan:
         new = [task for task in change.graph.tasks if task.id not in dispatcher.tasks]
         graph = self._grow(change.number, new)
         failing.superseded = True
-        dispatcher.replace(change.replaced, new, bind(change.graph, self._scope.team), self.recorded)
+        dispatcher.supersede(change.replaced)
+        dispatcher.settle(dispatcher.extend(new, bind(new, self._scope.team), self.recorded))
         return graph
 
     async def add(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
@@ -183,17 +184,18 @@ class RunPlan:
             made: object = journal.get(key, MISSING)
             recalled = made is not MISSING
             if not recalled:
-                made = await self._make_paid(key, lambda: self._ask_for_tasks(dispatcher, make))
+                made = await self._make_paid(key, lambda: self._ask_for_tasks(by, dispatcher, make))
             if isinstance(made, PlanFailed):
                 raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
             last = cast("int", made)
-            for number in range(1, last + 1):
+            for number in range(self._reached + 1, last + 1):
                 self._apply(number, dispatcher, kind=PlanRecords if recalled or number < last else NewPlanRecords)
+            self._reached = max(self._reached, last)
         dispatcher.wake()
         assert self.graph is not None
         return self.graph
 
-    async def _ask_for_tasks(self, dispatcher: Dispatcher, make: MakeTasks) -> int:
+    async def _ask_for_tasks(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> int:
         with PLAIN_CALL:
             given: Any = make()
         if inspect.isawaitable(given):
@@ -205,12 +207,12 @@ class RunPlan:
         if problems:
             raise PlanRefused(problems)
         number = self._next_change()
-        self._scope.journal.put(f"change:{number}", Added(self.number, new))
+        self._scope.journal.put(f"change:{number}", Added(self.number, new, None if by is None else by.task.id))
         return number
 
     def _next_change(self) -> int:
         """Return the number of a change of the plan: no recorded one has it."""
-        number = max(self._parts) + 1
+        number = self._last + 1
         while self._scope.journal.get(f"change:{number}", None) is not None:
             number += 1
         return number
@@ -220,28 +222,34 @@ class RunPlan:
         scope, change = self._scope, self._scope.journal.get(f"change:{number}", None)
         if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
             return
-        records = kind(scope.journal, change.plan, self._earlier.outcomes)
+        records = self._additions.get(kind)
+        if records is None:
+            records = self._additions[kind] = kind(scope.journal, change.plan, self._earlier.outcomes)
         self._added.add(number)
         self._grow(number, change.tasks)
-        dispatcher.replace((), change.tasks, bind(change.tasks, scope.team), records)
+        added = dispatcher.extend(change.tasks, bind(change.tasks, scope.team), records)
+        self._on_growth(change.by, added)
+        dispatcher.settle(added)
 
     def _grow(self, number: int, tasks: Sequence[Task]) -> TaskGraph:
         """Take the tasks of a change into the plan that stands, in the order of changes."""
-        self._parts[number] = tuple(tasks)
-        self.graph = graph = TaskGraph([task for part in sorted(self._parts) for task in self._parts[part]])
-        self._record_graph(graph)
-        self.foreign = self._written_by_models(graph)
+        assert self.graph is not None
+        self._parts[number] = new = tuple(tasks)
+        if number > self._last:
+            self._last = number
+            self.graph = graph = self.graph.grown(new)
+        else:  # a recorded plan may take its place later than it did
+            self.graph = graph = TaskGraph([task for part in sorted(self._parts) for task in self._parts[part]])
+        if number in self._added and self._looked_at == self.number:
+            self.foreign.update(task.id for task in new if task.description not in self._given)
+        else:
+            self._look_at_words(graph.tasks)
         return graph
-
-    def _record_graph(self, graph: TaskGraph) -> None:
-        """Record the plan as it stands, for a run that goes on in another process."""
-        if self._scope.kept is not None:
-            self._scope.kept.put("graph", graph)
 
     @property
     def grows_further(self) -> bool:
         """Whether the journal has additions that this session has not reached yet."""
-        number = max(self._parts) + 1
+        number = self._last + 1
         while (change := self._scope.journal.get(f"change:{number}", None)) is not None:
             if isinstance(change, Added):
                 return True
@@ -318,18 +326,18 @@ class RunPlan:
         journal.put(key, made)
         return made
 
-    def _written_by_models(self, graph: TaskGraph) -> frozenset[str]:
-        """Return the ids of tasks that a model may have written, and whose words are not given.
+    def _look_at_words(self, tasks: Sequence[Task]) -> None:
+        """Find the tasks that a model may have written, and whose words are not given.
 
         Of a plan that cost tokens these are all, else those that were added: they may repeat what a member wrote.
         """
         request = self._scope.request
         given = {request.goal} | {task.description for task in (() if request.plan is None else request.plan.tasks)}
-        found = [task for task in graph.tasks if task.description not in given]
-        if found and not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
+        if not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
             parts = (part for number, part in self._parts.items() if number not in self._added)
             given.update(task.description for part in parts for task in part)
-        return frozenset(task.id for task in found if task.description not in given)
+        self.foreign = {task.id for task in tasks if task.description not in given}
+        self._given, self._looked_at = given, self.number
 
     async def _ask(self, make: Make) -> TaskGraph:
         with PLAIN_CALL:
@@ -397,12 +405,11 @@ def _addition_problems(new: Sequence[Task], graph: TaskGraph, task_runs: Mapping
     if reused:
         return [f"ids are used again: {known(reused)}; tasks that are added need ids of their own"]
     try:
-        TaskGraph([*graph.tasks, *new])
-    except ValidationError as error:
-        return [one["msg"].removeprefix("Value error, ") for one in error.errors(include_url=False)]
+        graph.check_more(new)
     except ValueError as error:
         return [str(error)]
-    return _hopeless(new, {name for name, task_run in task_runs.items() if task_run.lost})
+    needed = {name for task in new for name in task.depends_on}
+    return _hopeless(new, {name for name in needed if name in task_runs and task_runs[name].lost})
 
 
 def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -30,14 +30,15 @@ class Entry:
     """Dependencies that have not ended."""
     accepted_needs: int = 0
     dependents: list[Entry] = field(default_factory=lambda: [])  # noqa: PIE807 - `list[...]` is slow to call
-    started: bool = False
+    queued: Queued | None = None
+    """Its place in the queue it stands in, with its order of dispatch; None: in none. Any other place is left over."""
     ended: bool = False
     accepted: bool = False
 
-    @property
-    def queued(self) -> Queued:
-        """Itself with its order of dispatch: longest path first, then plan order."""
-        return (-self.priority, self.index, self)
+    def queue(self) -> Queued:
+        """Return its place in a queue: longest path first, then plan order."""
+        self.queued = queued = (-self.priority, self.index, self)
+        return queued
 
     @property
     def ready(self) -> bool:
@@ -78,20 +79,22 @@ class ReadyTasks:
         """Called for a ready task whose members are all taken."""
         for entry in self.entries.values():
             if entry.ready:
-                heappush(self._ready, entry.queued)
+                heappush(self._ready, entry.queue())
 
     # ------------------------------------------------------------ dispatch
 
     def take(self) -> tuple[Entry, str] | None:
         """Return the next task and its member, whose lease is taken; None when nothing can start now."""
         while self._ready or self._told:
-            entry = heappop(self._first_queue())[2]
-            if entry.ended:
+            queued = heappop(self._first_queue())
+            entry = queued[2]
+            if entry.ended or entry.queued is not queued:
                 continue
             member = self._lease_any(entry.candidates)
             if member is not None:
+                entry.queued = None
                 return entry, member
-            self._park(entry)
+            self._park(queued)
             self.on_member_wait(entry)
         return None
 
@@ -105,13 +108,14 @@ class ReadyTasks:
         """Go through the ready tasks that nothing keeps but the lack of a slot, each once while it is queued."""
         while self._ready:
             queued = heappop(self._ready)
-            heappush(self._told, queued)
-            if not queued[2].ended:
-                yield queued[2]
+            entry = queued[2]
+            if not entry.ended and entry.queued is queued:
+                heappush(self._told, queued)
+                yield entry
 
     def make_ready(self, entry: Entry) -> None:
         """Queue a task whose needs are met."""
-        heappush(self._ready, entry.queued)
+        heappush(self._ready, entry.queue())
 
     def end(self, entry: Entry, *, accepted: bool) -> Iterator[tuple[Entry, Entry]]:
         """Book a task's end; yield each task that can no longer start, ended here too, with the task it lacks."""
@@ -126,7 +130,7 @@ class ReadyTasks:
                     ended.append(self._book_end(dependent, accepted=False))
                     yield dependent, cause
                 elif not still_open:
-                    heappush(self._ready, dependent.queued)
+                    heappush(self._ready, dependent.queue())
 
     def retire(self, entry: Entry) -> None:
         """End a task that has not started, with all its dependents: another plan takes their place."""
@@ -135,15 +139,44 @@ class ReadyTasks:
     def extend(self, tasks: Sequence[Task], candidates: Mapping[str, tuple[str, ...]]) -> list[Entry]:
         """Put more tasks on the board; they may depend on what is there, and must be able to start one day."""
         added = [Entry(task, len(self.entries) + place, candidates[task.id]) for place, task in enumerate(tasks)]
-        self.entries |= {entry.task.id: entry for entry in added}
+        new = {entry.task.id: entry for entry in added}
+        self.entries |= new
         self.unended += len(added)
         for entry in added:
             _connect(entry, self.entries)
-        _set_priorities(self.entries)
+        self._raise_priorities(_set_priorities(new))
         for entry in added:
             if entry.ready:
-                heappush(self._ready, entry.queued)
+                heappush(self._ready, entry.queue())
         return added
+
+    def _raise_priorities(self, below: Iterable[Entry]) -> None:
+        """Raise the priorities of the tasks that these depend on, and so on, as far as they change.
+
+        A path from a task is longer than those from its dependents: by that, each is looked at after them, and once.
+        Tasks that have ended need none.
+        """
+        paths: dict[str, float] = {}
+        """The heaviest path that was found behind a task."""
+        above: list[Queued] = []
+
+        def look_above(entry: Entry) -> None:
+            priority = entry.priority
+            for name in entry.task.depends_on:
+                dependency = self.entries[name]
+                if not dependency.ended and dependency.priority < dependency.task.weight + priority:
+                    if name not in paths:
+                        heappush(above, (dependency.priority, dependency.index, dependency))
+                    paths[name] = max(priority, paths.get(name, 0.0))
+
+        for entry in below:
+            look_above(entry)
+        while above:
+            entry = heappop(above)[2]
+            entry.priority = paths.pop(entry.task.id) + entry.task.weight
+            if entry.queued is not None:
+                heappush(self._ready, entry.queue())
+            look_above(entry)
 
     def lost_need(self, entry: Entry) -> Entry | None:
         """Return a dependency that was not accepted, if that keeps the task from ever being ready."""
@@ -186,9 +219,9 @@ class ReadyTasks:
                 heappush(self._ready, heappop(self._parked[best]))
 
     def _any_parked(self, key: tuple[str, ...]) -> bool:
-        """Return whether a task is parked there; tasks that have ended meanwhile are removed."""
+        """Return whether a task is parked there; places of tasks that have ended or moved meanwhile are removed."""
         queue = self._parked[key]
-        while queue and queue[0][2].ended:
+        while queue and (queue[0][2].ended or queue[0][2].queued is not queue[0]):
             heappop(queue)
         return bool(queue)
 
@@ -205,13 +238,13 @@ class ReadyTasks:
         self._leases[member].taken += 1
         return member
 
-    def _park(self, entry: Entry) -> None:
-        key = entry.candidates
+    def _park(self, queued: Queued) -> None:
+        key = queued[2].candidates
         if key not in self._parked:
             self._parked[key] = []
             for member in key:
                 self._leases[member].parked.append(key)
-        heappush(self._parked[key], entry.queued)
+        heappush(self._parked[key], queued)
 
 
 def _nothing(_entry: Entry) -> None:
@@ -241,19 +274,25 @@ def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
             entry.accepted_needs += dependency.accepted
 
 
-def _set_priorities(entries: Mapping[str, Entry]) -> None:
-    """Walk from the ends to the starts (Kahn's order, reversed), adding up the heaviest path."""
+def _set_priorities(entries: Mapping[str, Entry]) -> list[Entry]:
+    """Walk from the ends to the starts (Kahn's order, reversed), adding up the heaviest path.
+
+    Returns the tasks that depend on others than these.
+    """
     left = {entry.task.id: len(entry.dependents) for entry in entries.values()}
-    for entry in entries.values():
-        entry.priority = 0.0
     ends = [entry for entry in entries.values() if not entry.dependents]
+    outside: list[Entry] = []
     while ends:
         entry = ends.pop()
         entry.priority = priority = entry.priority + entry.task.weight
         for name in entry.task.depends_on:
-            dependency = entries[name]
+            dependency = entries.get(name)
+            if dependency is None:
+                outside.append(entry)
+                continue
             if dependency.priority < priority:  # noqa: PLR1730 - `max` is slow
                 dependency.priority = priority
             left[name] -= 1
             if not left[name]:
                 ends.append(dependency)
+    return outside

@@ -12,13 +12,12 @@ from kairo_team.budget import Budget, Usage
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.earlier_calls import EarlierCalls
 from kairo_team.engine.questions import Inbox
-from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort
+from kairo_team.engine.records.replay import RAISED_BUDGET, CutShort, recorded_plan
 from kairo_team.engine.suspension import Suspension
 from kairo_team.results import Attempt, TaskOutcome
 
 if TYPE_CHECKING:
     from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecoveredRun
-    from kairo_team.tasks import TaskGraph
 
 _NOTHING: Final = Usage()
 _PLANNING: Final = re.compile(r"plan:(plan:\d+|add:[^:]*:\d+):\d+")
@@ -71,7 +70,7 @@ def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> 
         seq=run.seq,
         inbox=_inbox(run.questions),
         outcomes={key.partition(":")[2]: one for key, one in steps.items() if isinstance(one, TaskOutcome)},
-        plan=cast("TaskGraph | None", steps.get("graph")),
+        plan=recorded_plan(steps),
         spent_by=account.by_member,
         calls=calls,
     )

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import HumanGate, Records, RunJournal
     from kairo_team.engine.event_bus import Around, Bus
+    from kairo_team.engine.ready_tasks import Entry
     from kairo_team.engine.run_handle import Run
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
@@ -144,6 +145,7 @@ class TeamRun:
             end_early=self._end_early,
             warn=self.warn,
             on_new_plan=self.bus.forget_earlier_ends,
+            on_growth=self._emit_growth,
         )
         self._dispatcher: Dispatcher | None = None
         self._attempts: AttemptRunner | None = None
@@ -537,9 +539,7 @@ class TeamRun:
         task_run = _task_run_here()
         if task_run is not None and not task_run.in_flight:
             raise Misuse(f"task {task_run.task.id!r} is {task_run.state}: add tasks before it ends")
-        graph = await self._plan.add(task_run, dispatcher, make)
-        self._emit_plan(graph, dispatcher.board)
-        return graph
+        return await self._plan.add(task_run, dispatcher, make)
 
     def _emit_plan(self, graph: TaskGraph, board: ReadyTasks) -> None:
         """Emit the plan as it stands."""
@@ -548,6 +548,11 @@ class TeamRun:
             self.emit(events.PlanReady, tuple(task.id for task in graph.tasks), planned)
         else:
             self.emit(events.PlanReady, ())
+
+    def _emit_growth(self, by: str | None, added: Sequence[Entry]) -> None:
+        """Emit the tasks that were added to the plan."""
+        planned = (_planned(entry.task, entry.candidates) for entry in added) if self.bus.heard else ()
+        self.emit(events.PlanGrew, by, tuple(planned))
 
     def context(self, purpose: str) -> WorkContext:
         """Return governed models for work that is no attempt: "plan" and "evaluate" have their share of the budget."""

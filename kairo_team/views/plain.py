@@ -121,6 +121,9 @@ class PlainView:
                 return None
             case events.PlanReady():
                 return f"{self._progress.team}: {count(len(event.tasks), 'task')} planned"
+            case events.PlanGrew():
+                by = f" by {event.by}" if event.by else ""
+                return f"{self._progress.team}: {count(len(event.added), 'task')} added{by}"
             case events.TeamEnded():
                 return f"{self._progress.team}: {event.status}, {count(event.usage.tokens, 'token')}"
             case events.HumanRequested():

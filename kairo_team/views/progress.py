@@ -98,7 +98,7 @@ class RunProgress:
         """In plan order."""
         self.ended: events.TeamEnded | None = None
         self._by_state: dict[RowState, dict[str, TaskRow]] = {state: {} for state in RowState}
-        self._graph: tuple[PlannedTask, ...] = ()
+        self._graph: list[PlannedTask] = []
         self._chains: Chains | None = None
         """Of the plan; None until it is asked for, because a plan may grow often."""
         self._chain_left: int | None = None
@@ -121,6 +121,8 @@ class RunProgress:
                 self.team = event.team
             case events.PlanReady():
                 self._plan(event)
+            case events.PlanGrew():
+                self._take_planned(event.added)
             case events.TeamEnded():
                 self.ended = event
             case events.WorkEvent():
@@ -187,9 +189,14 @@ class RunProgress:
     def _plan(self, event: events.PlanReady) -> None:
         for task_id in event.tasks:
             self._row(task_id)
-        for planned in event.graph:
+        self._graph = []
+        self._take_planned(event.graph)
+
+    def _take_planned(self, tasks: Iterable[PlannedTask]) -> None:
+        for planned in tasks:
             self._row(planned.id).planned = planned
-        self._graph, self._chains, self._chain_left = event.graph, None, None
+            self._graph.append(planned)
+        self._chains = self._chain_left = None
 
     def _row(self, task_id: str) -> TaskRow:
         row = self.rows.get(task_id)

@@ -10,9 +10,9 @@ from kairo_team.budget import Budget, Usage, to_dollars
 from kairo_team.durable import recovery
 from kairo_team.durable.codec import decode, outline, outline_field
 from kairo_team.engine.budget_split import root_budget
-from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.engine.records.replay import RAISED_BUDGET, recorded_plan
 from kairo_team.results import Attempt, TaskOutcome
-from kairo_team.tasks import TaskGraph, TaskStatus
+from kairo_team.tasks import TaskStatus
 from kairo_team.team import TeamConfig
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedCall, RecordedRun
     from kairo_team.results import TeamResult
+    from kairo_team.tasks import TaskGraph
     from kairo_team.team import TeamExecutionRequest
 
-_PLAN: Final = "graph"
 _AT_WORK: Final = ("running", "interrupted")
 _WAITING: Final = (TaskStatus.PENDING, TaskStatus.SUSPENDED)
 
@@ -81,7 +81,7 @@ def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
     return RunRecord(
         run,
         raised_budget(steps) or first_budget(journal, run.run_id),
-        tuple(_tasks(run, steps.get(_PLAN), ends, _begun(journal, run.run_id, calls))),
+        tuple(_tasks(run, recorded_plan(steps), ends, _begun(journal, run.run_id, calls))),
         call_sums(journal, run),
         in_doubt,
         journal.pending(run.run_id),
@@ -130,10 +130,13 @@ def _column(journal: SqliteJournal, run_id: str, name: str) -> Any:
 
 
 def _steps(journal: SqliteJournal, run_id: str) -> dict[str, object]:
-    """Return the plan, the ends of tasks and the raised budget."""
-    sql = "SELECT key, value FROM step WHERE run_id = ? AND (key IN (?, ?) OR key LIKE 'outcome:%') ORDER BY id"
+    """Return the plan and its changes, the ends of tasks and the raised budget."""
+    sql = (
+        "SELECT key, value FROM step WHERE run_id = ?"
+        " AND (key = ? OR key LIKE 'plan:%' OR key LIKE 'change:%' OR key LIKE 'outcome:%') ORDER BY id"
+    )
     with journal.database.reading() as connection:
-        rows = connection.execute(sql, (run_id, _PLAN, RAISED_BUDGET)).fetchall()
+        rows = connection.execute(sql, (run_id, RAISED_BUDGET)).fetchall()
     return {row["key"]: outline(row["value"]) for row in rows}
 
 
@@ -150,11 +153,11 @@ def first_budget(journal: SqliteJournal, run_id: str) -> Budget:
 
 
 def _tasks(
-    run: RecordedRun, plan: object, ends: Iterable[TaskOutcome], begun: Mapping[str, str | None]
+    run: RecordedRun, plan: TaskGraph | None, ends: Iterable[TaskOutcome], begun: Mapping[str, str | None]
 ) -> Iterator[TaskStanding]:
     """Go through the tasks in the plan's order, then through those that an earlier plan had."""
     ended = {one.task_id: one for one in ends}
-    planned = [task.id for task in plan.tasks] if isinstance(plan, TaskGraph) else []
+    planned = [] if plan is None else [task.id for task in plan.tasks]
     for task_id in dict.fromkeys([*planned, *ended]):
         outcome = ended.get(task_id)
         is_open = outcome is None or outcome.status in _WAITING

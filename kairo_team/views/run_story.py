@@ -249,8 +249,9 @@ class RunStory:
                 self.ended = event
             case events.PlanReady():
                 planned = event.graph or tuple(map(PlannedTask, event.tasks))
-                for one in planned:
-                    self.task(one.id, at).planned = one
+                self._take_planned(planned, at)
+            case events.PlanGrew():
+                self._take_planned(event.added, at)
             case events.ModelStarted() | events.ToolStarted() | events.ModelCalled() | events.ToolCalled():
                 self._take_call(event, at)
             case events.Content():
@@ -275,6 +276,10 @@ class RunStory:
             self.members.setdefault(member, MemberStory(member))
         if isinstance(event, events.TeamResumed):
             self.notes.append((at, describe(event)))
+
+    def _take_planned(self, tasks: Iterable[PlannedTask], at: float) -> None:
+        for one in tasks:
+            self.task(one.id, at).planned = one
 
     def task(self, task_id: str, at: float = 0.0) -> TaskStory:
         """Return a task; one that is not known yet is planned at this time."""

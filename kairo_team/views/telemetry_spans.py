@@ -132,6 +132,7 @@ class Spans:
         self._traces: dict[str, _Trace] = {}
         self._handlers: Mapping[type[Event], Callable[[Any, _Trace], None]] = {
             events.PlanReady: self._take_plan,
+            events.PlanGrew: self._take_plan,
             events.BudgetCarved: self._carve,
             events.BudgetReturned: self._return,
             events.BudgetHalted: self._halt,
@@ -200,8 +201,9 @@ class Spans:
             _fail(found.run, event.status.value, event.error)
         span.end()
 
-    def _take_plan(self, event: events.PlanReady, found: _Trace) -> None:
-        found.evaluators.update((task.id, task.evaluator) for task in event.graph if task.evaluator)
+    def _take_plan(self, event: events.PlanReady | events.PlanGrew, found: _Trace) -> None:
+        planned = event.graph if isinstance(event, events.PlanReady) else event.added
+        found.evaluators.update((task.id, task.evaluator) for task in planned if task.evaluator)
 
     def _carve(self, event: events.BudgetCarved, found: _Trace) -> None:
         if event.task_id is not None:

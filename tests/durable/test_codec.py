@@ -24,9 +24,8 @@ import kairo_team as kt
 from kairo_team._util.frozen import FrozenDict
 from kairo_team.durable.codec import CorruptRecord, NotRecordable, decode, encode, outline
 from kairo_team.durable.value_classes import library
-from kairo_team.engine.planning import Replan
 from kairo_team.engine.questions import Decided
-from kairo_team.engine.records.replay import Added, Cancellation, CutShort, EarlyEnd, PlanFailed, Unpaid
+from kairo_team.engine.records.replay import Added, Cancellation, CutShort, EarlyEnd, PlanFailed, Replan, Unpaid
 from kairo_team.errors import GuardrailDenied
 from kairo_team.results import Attempt
 from kairo_team.tools.result import ToolResult
@@ -309,6 +308,7 @@ RECORDED: list[Any] = [
     Cancellation("not needed", False),
     EarlyEnd(kt.HaltReason.EMERGENCY_STOP, "killed", False, unended=FrozenDict({"t1": None}), output=ARTIFACT),
     Added(2, (TASK,)),
+    Added(2, (TASK,), "t0"),
     Unpaid("too dear", False),
     Replan("t0", ("t1",), GRAPH, number=3),
     Decided("digest", kt.HumanDecision.revise("shorter")),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
 from kairo_team._util.frozen import EMPTY
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.results import Attempt
+from kairo_team.tasks import TaskGraph
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget, HaltReason, Usage
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PLAN: Final = re.compile(r"plan:(\d+)")
+"""The key of a plan, or of what took the place of a part of one."""
+_CHANGE: Final = re.compile(r"change:(\d+)")
+"""The key of an addition to a plan."""
 MISSING: Final = object()
 """Nothing is recorded."""
 RAISED_BUDGET: Final = "budget"
@@ -91,6 +97,22 @@ class Added(NamedTuple):
     plan: int
     """The number of the plan they were added to."""
     tasks: tuple[Task, ...]
+    by: str | None = None
+    """The task in whose body, or by whose end, the plan grew; None: none."""
+
+
+class Replan(NamedTuple):
+    """A plan that took the place of what had not started; a recorded step."""
+
+    failing: str
+    """The task that was about to fail."""
+    replaced: tuple[str, ...]
+    graph: TaskGraph | None
+    """What stayed, with the new tasks; None when no new plan was to be had."""
+    problem: str = ""
+    """Why there was none."""
+    number: int = 0
+    """Its number among the changes of the plan."""
 
 
 class RecordedStart(Enum):
@@ -114,6 +136,31 @@ def recorded_end(journal: Records) -> EarlyEnd | None:
     """Return what ended the recorded run before all its tasks had ended; None if nothing did."""
     found = journal.get("end", None)
     return found if isinstance(found, EarlyEnd) else None
+
+
+def recorded_plan(steps: Mapping[str, object]) -> TaskGraph | None:
+    """Return a run's plan as it stood last, by its recorded steps; None where none was made.
+
+    It is the last whole plan, with what was added to it and what took the place of a part, in the order of changes.
+    """
+    plans = {int(found[1]): made for key, made in steps.items() if (found := _PLAN.fullmatch(key))}
+    first = max((number for number, made in plans.items() if isinstance(made, TaskGraph)), default=0)
+    plan = plans.get(first)
+    if not isinstance(plan, TaskGraph):
+        return None
+    changes: dict[int, Sequence[Task]] = {}
+    for number, made in plans.items():
+        if number > first and isinstance(made, Replan) and made.graph is not None:
+            changes[made.number] = made.graph.tasks
+    for key, made in steps.items():
+        if isinstance(made, Added) and made.plan >= first and (found := _CHANGE.fullmatch(key)):
+            changes[int(found[1])] = made.tasks
+    known = {task.id for task in plan.tasks}
+    for _, tasks in sorted(changes.items()):
+        new = [task for task in tasks if task.id not in known]
+        plan = plan.grown(new)
+        known.update(task.id for task in new)
+    return plan
 
 
 class PlanRecords:
