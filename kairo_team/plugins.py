@@ -111,21 +111,46 @@ def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iter
     >>> plugins.make("constraint", "timeout", {"seconds": 5})
     Timeout(seconds=5)
     """
-    known_kind, found = _kind(kind), find(kind, name)
-    owner = f"{known_kind.word} {name!r}"
-    if not known_kind.is_made:
-        if options:
-            raise ValueError(f"{owner}: it takes no options, and was given {known(map(str, options))}")
-        known_kind.check(owner, found)
-        return found
-    check_options(owner, found, options, also)
+    found = find(kind, name)
+    return _made(_kind(kind), f"{_kind(kind).word} {name!r}", found, options, also)
+
+
+def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: Iterable[str] = ()) -> Any:
+    """Return the plug-in that is made of what was found, its shape checked."""
+    if kind.is_made:
+        check_options(owner, found, options, also)
+        try:
+            found = found(**options)
+        except (Exception, SystemExit) as error:
+            problem = clean(str(error)) if isinstance(error, TypeError | ValueError) else _explain(error)
+            raise ValueError(f"{owner}: {problem}") from error
+    elif options:
+        raise ValueError(f"{owner}: it takes no options, and was given {known(map(str, options))}")
+    kind.check(owner, found)
+    return found
+
+
+def examine(plugin: Plugin) -> str:
+    """Load a plug-in and check its shape; return what could not be checked, else "".
+
+    One that needs no options is made. Raises `ValueError` for one that cannot be loaded, made or used.
+    """
+    kind, found = _kind(plugin.kind), plugin.load()
+    needed = _needed(found) if kind.is_made and callable(found) else []
+    if needed:
+        return f"it needs {known(needed)}; its shape is checked when it is made"
+    _made(kind, f"{kind.word} {plugin.name!r}", found, EMPTY)
+    return ""
+
+
+def _needed(maker: Any) -> list[str]:
+    """Return the options without which nothing is made."""
     try:
-        made = found(**options)
-    except (Exception, SystemExit) as error:
-        problem = clean(str(error)) if isinstance(error, TypeError | ValueError) else _explain(error)
-        raise ValueError(f"{owner}: {problem}") from error
-    known_kind.check(owner, made)
-    return made
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return []
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one.name for one in parameters if one.default is one.empty and one.kind not in several]
 
 
 def resolve(where: str, kind: str, given: Any) -> Any:

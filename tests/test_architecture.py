@@ -79,7 +79,7 @@ MODULES = {
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
     "cli": """app budget_table budgets console_command desk document eval_command exits graph interrupts job
         journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
-        loading options refusal report report_command run_table schema_command sources streams""",
+        loading options plugins_command refusal report report_command run_table schema_command sources streams""",
     "testing": "clocks record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""

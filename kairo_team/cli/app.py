@@ -33,6 +33,7 @@ from kairo_team.cli.options import (
     ModelOption,
     TeamFile,
 )
+from kairo_team.cli.plugins_command import plugins_app
 from kairo_team.cli.refusal import Refusal
 from kairo_team.cli.report_command import report_app
 from kairo_team.cli.schema_command import schema_app
@@ -62,6 +63,7 @@ app.add_typer(journal_app)
 app.add_typer(console_app)
 app.add_typer(report_app)
 app.add_typer(eval_app)
+app.add_typer(plugins_app)
 
 
 @app.callback(invoke_without_command=True)

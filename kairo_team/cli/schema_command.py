@@ -1,4 +1,4 @@
-"""`kairo schema rubric`: the JSON Schema of a rubric's data, for editors."""
+"""`kairo schema`: the JSON Schemas of files of data, for editors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 schema_app = typer.Typer(help="Print the JSON Schema of a file of data.", rich_markup_mode=None)
 
 
-@schema_app.callback()
-def schema() -> None:
-    """Print the JSON Schema of a file of data."""
+@schema_app.callback(invoke_without_command=True)
+def schema(context: typer.Context) -> int:
+    """Print the JSON Schema of a file of data; without a name, list the schemas there are."""
+    if context.invoked_subcommand is None:
+        for command in schema_app.registered_commands:
+            print(f"kairo schema {command.name}")
+    return 0
 
 
 @schema_app.command("rubric", epilog="Exit codes: 0 printed, 2 usage error.")

@@ -1,0 +1,129 @@
+"""`kairo plugins`: what can be named, where it comes from, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
+
+import typer
+from rich.text import Text
+
+from kairo_team.cli.options import JsonOption
+from kairo_team.cli.refusal import Refusal
+from kairo_team.plugins import KINDS, OURS, Plugin, examine, installed, unreadable
+from kairo_team.views.text import count, one_line
+
+if TYPE_CHECKING:
+    from kairo_team.cli.desk import Desk
+    from kairo_team.cli.streams import Screen
+
+FAULTY: Final = 8
+"""Exit code of --check when something is wrong."""
+_GUIDE: Final = "docs/extending.md"
+
+plugins_app = typer.Typer(rich_markup_mode=None)
+
+
+class _Found(NamedTuple):
+    """One plug-in, and what was found out about it."""
+
+    plugin: Plugin
+    problem: str | None
+    note: str = ""
+    """What --check could not find out."""
+
+
+@plugins_app.command(epilog="Exit codes: 0 listed; 8 --check found something wrong; 2 usage error.")
+def plugins(
+    context: typer.Context,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help=f"Only those of one plug-in point: {', '.join(KINDS)}.")
+    ] = None,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Import each one, make those that need no options, and check their shape.")
+    ] = False,
+    json: JsonOption = False,
+) -> int:
+    """List what files, options and configurations can name: the built-in plug-ins, and those of installed packages.
+
+    Without --check no package is imported. With it the code of each package runs.
+    """
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    try:
+        there = installed(kind)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    found = [_examined(one, desk) if check else _Found(one, one.problem) for one in there]
+    unread = unreadable()
+    wrong = len(unread) + sum(one.problem is not None for one in found)
+    code = FAULTY if check and wrong else 0
+    kinds = list(KINDS) if kind is None else [kind]
+    document = json_format.dumps(
+        {"points": _points(kinds), "plugins": [_entry(one) for one in found], "unreadable": unread, "exit_code": code},
+        indent=2,
+    )
+    desk.present(document + "\n", lambda screen: _show(kinds, found, unread, screen))
+    if check:
+        checked = count(len(found), "plug-in")
+        desk.print_notice(f"{checked} checked: {count(wrong, 'problem') if wrong else 'nothing is wrong'}")
+    return code
+
+
+def _examined(plugin: Plugin, desk: Desk) -> _Found:
+    try:
+        return _Found(plugin, plugin.problem, examine(plugin))
+    except ValueError as error:
+        return _Found(plugin, str(error))
+    except KeyboardInterrupt:
+        desk.print_notice(f"interrupted while {plugin.full_name} was imported from {plugin.target}")
+        raise
+
+
+def _points(kinds: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {"kind": kind, "contract": KINDS[kind].contract, "kit": KINDS[kind].kit, "group": KINDS[kind].group}
+        for kind in kinds
+    ]
+
+
+def _entry(found: _Found) -> dict[str, Any]:
+    plugin = found.plugin
+    return plugin._asdict() | {
+        "full_name": plugin.full_name,
+        "built_in": plugin.distribution == OURS,
+        "problem": found.problem,
+        "note": found.note or None,
+    }
+
+
+def _show(kinds: Sequence[str], found: Sequence[_Found], unread: Sequence[str], screen: Screen) -> None:
+    """Print a table for each plug-in point, and what is wrong below its line."""
+    rows = [(*_cells(one.plugin), one) for one in found]
+    widths = [max((len(row[place]) for row in rows), default=0) for place in (0, 1)]
+    for kind in kinds:
+        screen.show(Text(_head(kind), style="bold"), **screen.uncut)
+        own = [row for row in rows if row[-1].plugin.kind == kind]
+        for name, source, target, one in own:
+            screen.show(Text(f"  {name:{widths[0]}}  {source:{widths[1]}}  {target}"), **screen.uncut)
+            if one.problem is not None:
+                screen.print_indented(f"problem: {one.problem}", 4, "red")
+            elif one.note:
+                screen.print_indented(f"note: {one.note}", 4)
+        if not own:
+            screen.print_text("  none")
+    for sentence in unread:
+        screen.print_indented(f"problem: {sentence}", 0, "red")
+    screen.print_text(f"How to publish one, and to test it with its kit of kairo_team.tck: {_GUIDE}")
+
+
+def _head(kind: str) -> str:
+    point = KINDS[kind]
+    return f"{kind}: contract {point.contract}, kit {point.kit or '-'}, entry points {point.group}"
+
+
+def _cells(plugin: Plugin) -> tuple[str, str, str]:
+    source = "built in" if plugin.distribution == OURS else f"{plugin.distribution} {plugin.version}"
+    return one_line(plugin.name), one_line(source), one_line(plugin.target)
