@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import Message
     from kairo_team.results import Attempt
     from kairo_team.tasks import Task
+    from kairo_team.tools.tool import Tool
 
 Replan = Callable[["Task", str], Awaitable[bool]]
 """Asked once a task is about to fail, with the reason, before its dependents are skipped; True: there is a new plan."""
@@ -54,10 +55,10 @@ class TaskWork:
         if attempt.error is not None:
             again = partial(self.try_once, task, progress, None, ())
             attempt = await Retries(run, self._policy).until_made(task, attempt, again)
-        if evaluator is None and attempt.error is None:
-            run.accept(task, attempt)
-            return
         while attempt.error is None:
+            if evaluator is None or not self.is_reviewed(task, attempt):
+                run.accept(task, attempt)
+                return
             verdict = await self.review(task, progress, attempt, evaluator)
             if verdict.outcome is not VerdictOutcome.REVISE:
                 await Escalation(self, task, progress, evaluator).settle(verdict)
@@ -69,6 +70,14 @@ class TaskWork:
                 attempt = await Retries(run, self._policy).until_made(task, attempt, again)
         best, last = progress.best() if progress.reviewed else (attempt, None)
         await self.fail(task, attempt.error, best=best, verdict=last)
+
+    def is_reviewed(self, task: Task, attempt: Attempt) -> bool:
+        """Return whether an attempt's artifact is reviewed, where the task has an evaluator."""
+        return True
+
+    def tools(self, task: Task, number: int) -> Sequence[Tool]:
+        """Return the tools that are offered to the member for an attempt, by its number."""
+        return ()
 
     async def review(
         self, task: Task, progress: Progress, attempt: Attempt, evaluator: EvaluationStrategy | None
@@ -99,6 +108,7 @@ class TaskWork:
             artifact_number=len(progress.reviewed) + 1,
             previous=previous.artifact if previous else None,
             findings=findings,
+            tools=self.tools(task, progress.tries),
         )
 
 
