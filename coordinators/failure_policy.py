@@ -76,9 +76,13 @@ class FailurePolicy:
 class Retries:
     """Tries the tasks of one run again after a failed attempt: with the same member, then with others."""
 
-    def __init__(self, run: TeamRun, policy: FailurePolicy) -> None:
+    def __init__(
+        self, run: TeamRun, policy: FailurePolicy, others: Callable[[Task], Sequence[str]] | None = None
+    ) -> None:
+        """Take what says which other members may do a task; None: all that are able to."""
         self._run = run
         self._policy = policy
+        self._others = others or run.others
 
     async def until_made(self, task: Task, attempt: Attempt, again: Callable[[], Awaitable[Attempt]]) -> Attempt:
         """Go on after a failed attempt; one that is returned with an error is the last that could be made."""
@@ -87,7 +91,7 @@ class Retries:
             attempt = await self._with_same_member(task, attempt, again)
             if attempt.error is None or not self._policy.try_others or await self._is_over(task, attempt):
                 return attempt
-            others = list(self._run.others(task)) if others is None else others
+            others = list(self._others(task)) if others is None else others
             if not await self._hand_over(task, others):
                 return attempt
             attempt = await again()

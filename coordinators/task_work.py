@@ -54,9 +54,9 @@ class TaskWork:
         attempt = await self.try_once(task, progress, None, ())
         if attempt.error is not None:
             again = partial(self.try_once, task, progress, None, ())
-            attempt = await Retries(run, self._policy).until_made(task, attempt, again)
+            attempt = await Retries(run, self._policy, self.others).until_made(task, attempt, again)
         while attempt.error is None:
-            if evaluator is None or not self.is_reviewed(task, attempt):
+            if not self.is_reviewed(task, attempt) or evaluator is None:
                 run.accept(task, attempt)
                 return
             verdict = await self.review(task, progress, attempt, evaluator)
@@ -67,7 +67,7 @@ class TaskWork:
             attempt = await self.try_once(task, progress, previous, findings)
             if attempt.error is not None:
                 again = partial(self.try_once, task, progress, previous, findings)
-                attempt = await Retries(run, self._policy).until_made(task, attempt, again)
+                attempt = await Retries(run, self._policy, self.others).until_made(task, attempt, again)
         best, last = progress.best() if progress.reviewed else (attempt, None)
         await self.fail(task, attempt.error, best=best, verdict=last)
 
@@ -78,6 +78,10 @@ class TaskWork:
     def tools(self, task: Task, number: int) -> Sequence[Tool]:
         """Return the tools that are offered to the member for an attempt, by its number."""
         return ()
+
+    def others(self, task: Task) -> Sequence[str]:
+        """Return the other members that may do a task once its own has failed."""
+        return self.run.others(task)
 
     async def review(
         self, task: Task, progress: Progress, attempt: Attempt, evaluator: EvaluationStrategy | None
@@ -98,9 +102,15 @@ class TaskWork:
             self.run.abort(f"task {task.id!r} failed: {error}", failed=task)
 
     def try_once(
-        self, task: Task, progress: Progress, previous: Attempt | None, findings: Sequence[Finding]
+        self,
+        task: Task,
+        progress: Progress,
+        previous: Attempt | None,
+        findings: Sequence[Finding],
+        *,
+        offer: bool = True,
     ) -> Awaitable[Attempt]:
-        """Let the task's member try once."""
+        """Let the task's member try once, with the tools that are offered unless it is to change an answer."""
         progress.tries += 1
         return self.run.attempt(
             task,
@@ -108,7 +118,7 @@ class TaskWork:
             artifact_number=len(progress.reviewed) + 1,
             previous=previous.artifact if previous else None,
             findings=findings,
-            tools=self.tools(task, progress.tries),
+            tools=self.tools(task, progress.tries) if offer else (),
         )
 
 
@@ -360,7 +370,7 @@ class Escalation:
     async def _one_more(self, verdict: EvaluationVerdict, findings: Sequence[Finding]) -> EvaluationVerdict | None:
         """Make one attempt and return what its review leads to, which is no further revision; None if it fails."""
         progress, chosen = self._progress, self._chosen(verdict)
-        attempt = await self._work.try_once(self._task, progress, chosen, findings)
+        attempt = await self._work.try_once(self._task, progress, chosen, findings, offer=False)
         if attempt.halt is HaltReason.EMERGENCY_STOP:
             self._over = True
             await self._work.fail(self._task, attempt.error or attempt.halt, best=chosen, verdict=verdict)

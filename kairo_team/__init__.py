@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Planner,
         TeamCoordinator,
     )
+    from kairo_team.coordinators.handoff import HandoffCoordinator
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.engine.preflight import PlanCheck
     from kairo_team.engine.run_handle import Run
@@ -85,6 +86,7 @@ __all__ = [
     "Finding",
     "HaltError",
     "HaltReason",
+    "HandoffCoordinator",
     "HumanDecision",
     "HumanGate",
     "HumanRequest",
@@ -155,6 +157,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "budget": "Budget BudgetNode BudgetPolicy HaltReason Usage",
         "conditions": "Condition",
         "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
+        "coordinators.handoff": "HandoffCoordinator",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
         "durable.journal": "SqliteJournal",
         "engine.preflight": "PlanCheck",

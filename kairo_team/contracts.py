@@ -506,6 +506,8 @@ class TeamCoordinator(Protocol):
     `kairo_team.check`; it raises `PlanRefused` for a request that `execute` would refuse. `preflight(request, team)`,
     sentences on other reasons to refuse, such as a planner without a model. `judges(plan, team)`, the models and agents
     that reviews of the plan (None: not known yet) call; if there are any, the check sets the reviews' share aside.
+    `worst_case(request, team)`, the longest plan it can come to where it adds tasks on the way: the check counts how
+    many of its tasks the budget carries.
     """
 
     async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:

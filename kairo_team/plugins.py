@@ -389,6 +389,7 @@ _GUARDRAILS: Final = {
 _COORDINATORS: Final = {
     "board": "kairo_team.coordinators:TaskDispatchCoordinator",
     "expert": "kairo_team.coordinators:ExpertTeamCoordinator",
+    "handoff": "kairo_team.coordinators:HandoffCoordinator",
 }
 _PLANNERS: Final = {
     "agent": "kairo_team.coordinators:AgentPlanner",

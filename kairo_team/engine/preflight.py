@@ -243,7 +243,8 @@ class PlanCheck:
     retries, seniors and top-ups. None when the members' budgets do not even add up."""
     carries: int | None = None
     """How many of the plan's tasks the budget can be expected to carry to their end, if each takes what
-    `BudgetPolicy.expect` says; None when the plan is not known."""
+    `BudgetPolicy.expect` says; of a plan that grows turn by turn, those of the longest run. None when the plan is not
+    known."""
     notes: tuple[str, ...] = ()
     """Sentences on what may surprise, such as a budget that is not expected to carry all tasks."""
 
@@ -276,7 +277,10 @@ def check_request(
     if problems:
         return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))
     judges = getattr(coordinator, "judges", None)
-    check = _split(request, team, plan, bound, judged=judges is not None and bool(judges(plan, team)))
+    judged = judges is not None and bool(judges(plan, team))
+    worst_case = getattr(coordinator, "worst_case", None)
+    worst: TaskGraph | None = plan if worst_case is None else worst_case(request, team)
+    check = _split(request, team, plan, bound, worst, judged=judged)
     return replace(check, notes=(*check.notes, *_not_frozen(team, coordinator)))
 
 
@@ -310,6 +314,7 @@ def _split(
     team: Team,
     plan: TaskGraph | None,
     bound: Mapping[str, tuple[str, ...]],
+    worst: TaskGraph | None,
     *,
     judged: bool,
 ) -> PlanCheck:
@@ -319,9 +324,9 @@ def _split(
     budgets.hold_back(policy.reserve)
     carries: int | None = None
     notes: tuple[str, ...] = ()
-    if plan is not None and not problems:
+    if worst is not None and not problems:
         anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
-        carries, notes = _count_carried(anew, policy, plan, bound)
+        carries, notes = _count_carried(anew, policy, worst, bound if worst is plan else bind(worst, team))
     return PlanCheck(not problems, problems, budgets.root.tree(), carries, notes)
 
 

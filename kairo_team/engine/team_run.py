@@ -655,6 +655,10 @@ class TeamRun:
         exiting = constraints is not None and constraints.exit is not None
         return await self.step(key, lambda: exiting or self.governor.halted is not None)
 
+    def member(self, task: Task) -> str | None:
+        """Return the id of the member that has a task now; None before it started."""
+        return self._task_run(task).member
+
     def others(self, task: Task) -> tuple[str, ...]:
         """Return the other members that may do a task, in the team's order."""
         member = self._task_run(task).member

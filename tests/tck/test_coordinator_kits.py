@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import anyio
@@ -10,7 +11,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 import kairo_team as kt
 from kairo_team.contracts import EvaluationStrategy, Planner, TeamCoordinator
-from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.coordinators import (
+    ExpertTeamCoordinator,
+    FailurePolicy,
+    HandoffCoordinator,
+    TaskDispatchCoordinator,
+)
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.debate import Debate
 from tests.mutants.honest import HonestTCK
@@ -56,6 +62,46 @@ class TestExpertTeamThatNeverTriesAgain(TestExpertTeam):
 @pytest.mark.exhaustive
 class TestWhatMutantsAreMadeOf(HonestTCK):
     """What the wrong coordinators change one thing of."""
+
+
+class TestHandoff(TeamCoordinatorTCK):
+    """Nobody hands over: the first member's answer is all."""
+
+    supports_plan = False
+
+    @classmethod
+    def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
+        return HandoffCoordinator(evaluator=evaluator)
+
+
+class HandsOn:
+    """Does what the kit's agent does, and hands over what it made, while somebody else is left."""
+
+    reentrant = True
+
+    def __init__(self, agent: Any) -> None:
+        self._run = getattr(agent, "run", agent)
+
+    async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> Any:
+        made: Any = self._run(assignment, context)
+        made = await made if inspect.isawaitable(made) else made
+        if not isinstance(made, str) or not made.strip() or not context.offered:
+            return made
+        return kt.Artifact(made, {"hand_over": {"to": "two", "message": "go on"}})
+
+
+@pytest.mark.exhaustive
+class TestHandoffOfWhoHandsOn(TestHandoff):
+    """The first member hands over whatever it makes: every run grows. What is handed over is not reviewed."""
+
+    supports_review = False
+    supports_revision = False
+    supports_gate = False
+
+    @classmethod
+    def make_team(cls, agent: Any, **fields: Any) -> kt.Team:
+        last = [kt.Member(name, agent) for name in ("two", "three")]
+        return kt.Team("kit", [kt.Member("one", HandsOn(agent)), *last], **fields)
 
 
 class TestDebate(TeamCoordinatorTCK):

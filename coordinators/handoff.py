@@ -1,0 +1,344 @@
+"""Hand-offs: a member ends its turn by naming who goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from kairo_team._util.frozen import known_arguments
+from kairo_team._util.plugin_shapes import check_plug_in
+from kairo_team.budget import check_count
+from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
+from kairo_team.coordinators.turns import Said, Transcript, Turns, TurnWork, described, longest, turn_id
+from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.team_run import TeamRun
+from kairo_team.errors import PlanRefused, known
+from kairo_team.prompts import Prompts
+from kairo_team.tasks import Task, TaskGraph
+from kairo_team.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
+    from kairo_team.results import Attempt, TeamResult
+    from kairo_team.team import Member, Team, TeamExecutionRequest
+
+HAND_OVER: Final = "hand_over"
+"""The name of the tool, and the key of an artifact's data, by which a member names who goes on."""
+
+
+class HandOver(NamedTuple):
+    """What a member said as it ended its turn."""
+
+    to: str
+    message: str
+
+
+@known_arguments
+class HandoffCoordinator:
+    """Lets members hand the work to each other, turn by turn, until one answers.
+
+    Each turn is a task: `turn.0001` and so on. Its member is offered a tool `hand_over(to, message)`, whose call ends
+    the turn; a member that takes no tools answers with data, `kt.Artifact(text, {"hand_over": {"to": ..., "message":
+    ...}})`. Who goes on is given the message, the last text and the conversation so far, cut to `max_characters`. An
+    answer without a hand-over ends the run, and is its output.
+
+    `first` begins: a member's id, by default the first of the team. `routes` say to whom a member may hand over, by
+    id; who is not named there may hand over to every other member. After `max_hops` hand-overs the tool is not offered
+    any more. A member that hands over all the same, and one that hands over what it handed over before, in the same
+    words, ends the run: DEGRADED, with the last text as its output.
+
+    `evaluator` reviews answers: a strategy or rubric, or the name of one of the team's; None reviews nothing, and with
+    a `judge` that an answer does what the goal asks. `failure_policy` says what follows a failed turn; other members
+    are those that whoever handed it over may hand to. `gate` and `templates` are those of `ExpertTeamCoordinator`.
+
+    >>> coordinator = kt.HandoffCoordinator(first="greeter", routes={"greeter": ["billing", "technical"]}, max_hops=4)
+    """
+
+    def __init__(
+        self,
+        *,
+        first: str | None = None,
+        routes: Mapping[str, Sequence[str]] | None = None,
+        max_hops: int = 10,
+        max_characters: int = 6_000,
+        evaluator: EvaluationStrategy | str | None = None,
+        judge: str | ChatModel | Agent | None = None,
+        gate: HumanGate | None = None,
+        failure_policy: FailurePolicy = FailurePolicy(),
+        templates: Mapping[str, str] | None = None,
+    ) -> None:
+        owner = "HandoffCoordinator"
+        if first is not None and (not isinstance(first, str) or not first):
+            raise ValueError(f"{owner}.first is the id of a member, or None for the first of the team, not {first!r}")
+        check_count(f"{owner}.max_hops", max_hops)
+        check_count(f"{owner}.max_characters", max_characters, 1)
+        Prompts(templates)  # refuses what cannot be filled in
+        self.first = first
+        self.routes = _check_routes(routes)
+        self.max_hops = max_hops
+        self.max_characters = max_characters
+        self.evaluator = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
+        self.judge = judge
+        self.gate = gate
+        self.failure_policy = failure_policy
+        self.templates = dict(templates or {})
+        if self.evaluator is not None and not isinstance(self.evaluator, str):
+            check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
+        if gate is not None:
+            check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
+
+    def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return the plan it begins with: the first turn. `PlanRefused` for an evaluator the team does not have."""
+        self._reviewers(team)
+        return TaskGraph([Task(turn_id(1), request.goal, member=self._beginner(team))])
+
+    def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return the plan of a run that hands over as often as it may."""
+        return longest(self.preview(request, team).tasks[0], self.max_hops + 1)
+
+    def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
+        """Return why it could not run this request with this team."""
+        problems = list(self._problems(request, team))
+        try:
+            return problems + self._unreviewable(request, team)
+        except PlanRefused as refused:
+            return [*problems, *refused.problems]
+
+    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
+        """Return the models and agents that reviews ask."""
+        return self._reviewers(team).models(TaskGraph([Task("task", "task")]) if plan is None else plan)
+
+    async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
+        """Run the request to its end."""
+        async with TeamRun.open(request, team, templates=self.templates, gate=self.gate) as run:
+            problems = self.preflight(request, team)
+            if problems:
+                raise PlanRefused(problems)
+            await _Conversation(self, run, self._reviewers(team)).hold()
+        return run.result
+
+    def targets(self, member: str, team: Team) -> list[Member]:
+        """Return the members that one may hand over to, in the team's order."""
+        others = [one for one in team.members if one.id != member]
+        named = self.routes.get(member)
+        return others if named is None else [one for one in others if one.id in named]
+
+    def _beginner(self, team: Team) -> str:
+        return team.members[0].id if self.first is None else self.first
+
+    def _reviewers(self, team: Team) -> Reviewers:
+        given = self.evaluator
+        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
+
+    def _unreviewable(self, request: TeamExecutionRequest, team: Team) -> list[str]:
+        runtime: Runtime = team.runtime or Runtime()
+        gated = self.gate is not None or runtime.gate is not None
+        return self._reviewers(team).problems(self.preview(request, team), request.config, gated=gated)
+
+    def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
+        members = {member.id: member for member in team.members}
+        if request.plan is not None:
+            yield "members that hand over make no use of a plan: leave it out, or take another coordinator"
+        if self._beginner(team) not in members:
+            yield f"first names {self.first!r}, and the team has the members {known(members)}"
+        for name, named in self.routes.items():
+            unknown = [one for one in (name, *named) if one not in members]
+            if unknown:
+                yield f"routes of {name!r}: the team has no {known(unknown)}; it has the members {known(members)}"
+        for name, member in members.items():
+            yield from self._cannot_hand_over(name, member, team)
+
+    def _cannot_hand_over(self, name: str, member: Member, team: Team) -> Iterator[str]:
+        """Say what keeps a member from handing over that is to be able to."""
+        if not self.max_hops or not self.targets(name, team):
+            return
+        tools = [getattr(tool, "name", None) for tool in _tools_of(member.agent)]
+        if HAND_OVER in tools:
+            yield f"member {name!r} has a tool {HAND_OVER!r} of its own: give it another name, as_tool(..., name=...)"
+        if not getattr(member.agent, "takes_tools", True):
+            data = f"{{{HAND_OVER!r}: {{'to': ..., 'message': ...}}}}"
+            yield (
+                f"member {name!r} takes no tools from a coordinator, so it cannot hand over: wrap it in a function "
+                f"that returns kt.Artifact(text, {data}), or let it answer, routes={{{name!r}: []}}"
+            )
+
+
+class _Conversation:
+    """One run."""
+
+    def __init__(self, of: HandoffCoordinator, run: TeamRun, reviewers: Reviewers) -> None:
+        self._of = of
+        self._run = run
+        self._work = _HandoffWork(of, run, reviewers)
+        self._turns = Turns(run, self._work, reviewers)
+        self._transcript = Transcript(of.max_characters)
+        self._handed: set[tuple[str, str, str, str]] = set()
+        """Who handed over to whom, with what words."""
+
+    async def hold(self) -> None:
+        """Take turns until somebody answers, or nothing new comes."""
+        first = self._of.preview(self._run.request, self._run.team).tasks[0]
+        task = await self._turns.take(first.member, first.description)
+        while (attempt := self._work.unreviewed.get(task.id)) is not None:
+            said = self._work.said(attempt)
+            end = self._end(attempt, said)
+            if end is not None:
+                self._run.degrade(end)
+                return
+            task = await self._next(attempt, said)
+
+    async def _next(self, attempt: Attempt, said: HandOver) -> Task:
+        inputs = {"message": said.message}
+        if len(self._transcript):
+            inputs["conversation"] = str(self._transcript)
+        text = "" if attempt.artifact is None else attempt.artifact.text
+        own = "" if text == said.message else text
+        self._transcript.add(Said(attempt.member, own, f"hands over to {said.to}: {said.message}"))
+        self._work.hand(attempt.member, said.to)
+        return await self._turns.take(said.to, _description(attempt.member, self._work.hops_left), inputs)
+
+    def _end(self, attempt: Attempt, said: HandOver) -> str | None:
+        """Return why the run ends with this hand-over; None if it goes on."""
+        text = "" if attempt.artifact is None else attempt.artifact.text
+        handed = (attempt.member, said.to, _plain(text), _plain(said.message))
+        if handed in self._handed:
+            return f"{attempt.member!r} handed over to {said.to!r} in the same words as before: nothing new came of it"
+        self._handed.add(handed)
+        if self._work.hops_left:
+            return None
+        return f"{attempt.member!r} would hand over to {said.to!r}, after {self._of.max_hops} hand-overs (max_hops)"
+
+
+class _HandoffWork(TurnWork):
+    """The body of every turn."""
+
+    def __init__(self, of: HandoffCoordinator, run: TeamRun, reviewers: Reviewers) -> None:
+        super().__init__(run, of.failure_policy, reviewers)
+        self._of = of
+        self._from: str | None = None
+        """Who handed over to the member whose turn it is; None for the first."""
+        self._tools: dict[str, Tool] = {}
+        self.hops_left = of.max_hops
+
+    def hand(self, member: str, to: str) -> None:
+        """Take note of a hand-over that is made."""
+        self._from = member
+        self.hops_left -= 1
+
+    def tools(self, task: Task, number: int) -> Sequence[Tool]:
+        """Offer the tool that hands over, while that is possible."""
+        member = self.run.member(task) or ""
+        targets = self._targets(task, member) if self.hops_left else []
+        if not targets:
+            return ()
+        if member not in self._tools:
+            self._tools[member] = hand_over_tool(targets)
+        return (self._tools[member],)
+
+    def others(self, task: Task) -> Sequence[str]:
+        """Return who else could have been handed this turn."""
+        if self._from is None:
+            return ()
+        return [one.id for one in self._of.targets(self._from, self.run.team) if one.id != self.run.member(task)]
+
+    def problem(self, task: Task, attempt: Attempt) -> str | None:
+        """Return what is wrong with a hand-over that came as data."""
+        data = _handed_as_data(attempt)
+        if attempt.ended_by is not None or data is None:
+            return None
+        try:
+            _checked(data, [one.id for one in self._targets(task, attempt.member)])
+        except ValueError as error:
+            return f"its data hands over, and {error}"
+        return None
+
+    def is_answer(self, task: Task, attempt: Attempt) -> bool:
+        """Return whether nobody is named who goes on."""
+        return (attempt.ended_by is None or attempt.ended_by.name != HAND_OVER) and _handed_as_data(attempt) is None
+
+    def said(self, attempt: Attempt) -> HandOver:
+        """Return whom an attempt named, and with what message."""
+        given: Any = _handed_as_data(attempt) if attempt.ended_by is None else attempt.ended_by.arguments
+        return HandOver(str(given["to"]), str(given["message"]))
+
+    def _targets(self, task: Task, member: str) -> list[Member]:
+        """Return whom a member may hand over to; one that stands in, such as a senior, as the task's own member."""
+        team = self.run.team
+        stands_in = member not in {one.id for one in team.members}
+        return self._of.targets((task.member or member) if stands_in else member, team)
+
+
+def hand_over_tool(targets: Sequence[Member]) -> Tool:
+    """Return the tool by which a member hands over to one of these."""
+    names = [member.id for member in targets]
+    parameters = {
+        "type": "object",
+        "properties": {
+            "to": {"enum": names},
+            "message": {"type": "string", "description": "What the next one must know, and is to do."},
+        },
+        "required": ["to", "message"],
+        "additionalProperties": False,
+    }
+    lines = "\n".join(map(described, targets))
+    what = f"End your turn, and let another member go on. Members:\n{lines}"
+
+    def check(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return _checked(arguments, names)
+
+    return Tool(HAND_OVER, _message, what, parameters, "read", check, idempotent=True, ends="turn")
+
+
+async def _message(arguments: Mapping[str, Any]) -> str:
+    message: str = arguments["message"]
+    return message
+
+
+def _checked(given: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return the arguments of a hand-over; `ValueError` with a sentence for others."""
+    arguments = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
+    to, message = arguments.get("to"), arguments.get("message")
+    if to not in names:
+        raise ValueError(f"to must be one of {known(names)}, not {to!r:.200}")
+    if not isinstance(message, str) or not message.strip():
+        raise ValueError(f"message must be a text for {to!r} that is not blank, not {message!r:.200}")
+    return {"to": to, "message": message}
+
+
+def _handed_as_data(attempt: Attempt) -> Any:
+    """Return what an artifact's data says on who goes on; None if it says nothing."""
+    data: Any = None if attempt.artifact is None else attempt.artifact.data
+    return cast("Mapping[str, Any]", data).get(HAND_OVER) if isinstance(data, Mapping) else None
+
+
+def _description(by: str, hops_left: int) -> str:
+    end = "" if hops_left else " No hand-over is left: answer yourself."
+    return f"{by!r} hands over to you: read the message, and go on with the goal.{end}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _tools_of(agent: Any) -> Sequence[Any]:
+    tools = getattr(agent, "tools", ())
+    return cast("Sequence[Any]", tools) if isinstance(tools, tuple | list) else ()
+
+
+def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
+    """Return routes by member; `ValueError` for what is none."""
+    what = "HandoffCoordinator.routes"
+    if given is not None and not isinstance(given, Mapping):
+        raise ValueError(f"{what} are the members that one may hand over to, by member, not {given!r:.200}")
+    routes: dict[str, tuple[str, ...]] = {}
+    for name, named in dict[Any, Any](given or {}).items():
+        if not isinstance(name, str) or isinstance(named, str) or not isinstance(named, Sequence):
+            raise ValueError(f"{what}: {name!r} has a list of members' ids, such as ['billing'], not {named!r:.200}")
+        targets = tuple[Any, ...](named)
+        unfit = [one for one in targets if not isinstance(one, str) or one == name]
+        if unfit:
+            raise ValueError(f"{what}: {name!r} hands over to the ids of other members, not to {unfit[0]!r:.200}")
+        routes[name] = targets
+    return MappingProxyType(routes)
