@@ -259,15 +259,12 @@ def check_request(
     """Bind the plan and split the budget as the run would; calls no agent, planner or model."""
     problems: list[str] = []
     plan: TaskGraph | None = request.plan
-    preview = getattr(coordinator, "preview", None)
-    if preview is not None:
-        try:
-            plan = preview(request, team)
-        except PlanRefused as refused:
-            problems += refused.problems
-    preflight = getattr(coordinator, "preflight", None)
-    if preflight is not None:
-        problems += preflight(request, team)
+    preview, preflight = (getattr(coordinator, name, None) for name in ("preview", "preflight"))
+    try:
+        plan = plan if preview is None else preview(request, team)
+        problems += [] if preflight is None else preflight(request, team)
+    except PlanRefused as refused:  # what preview refuses, preflight does too
+        problems += refused.problems
     prices = runtime.prices.under(request.config.budget_policy)
     problems += team_problems(team, request.config, runtime.models, prices)
     bound: Mapping[str, tuple[str, ...]] = {} if plan is None else bind(plan, team)
