@@ -6,6 +6,7 @@ from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.handoff import HandoffCoordinator
 from kairo_team.coordinators.planners import RolePlanner
+from kairo_team.coordinators.supervisor import SupervisorCoordinator
 from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "FailurePolicy",
     "HandoffCoordinator",
     "RolePlanner",
+    "SupervisorCoordinator",
     "TaskDispatchCoordinator",
 ]

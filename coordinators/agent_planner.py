@@ -106,7 +106,7 @@ class _Proposal(BaseModel):
 
 def _schema(team: Team, max_tasks: int, kept: Sequence[str]) -> dict[str, Any]:
     """Return what the reply must be; `kept` are the ids of tasks that stay."""
-    task = task_schema(team, kept, max_tasks)
+    task = task_schema([member.id for member in team.members], kept, max_tasks)
     tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
     return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
 

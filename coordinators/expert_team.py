@@ -9,7 +9,7 @@ from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.planners import PlanMaker, RolePlanner
-from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
+from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.task_work import TaskWork
 from kairo_team.engine.preflight import planner_problems
 from kairo_team.engine.runtime import Runtime
@@ -73,7 +73,7 @@ class ExpertTeamCoordinator:
         if gate is not None:
             check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
         if judge is not None and not isinstance(judge, str):
-            _check_judge(f"{owner}.judge", judge)
+            check_judge(f"{owner}.judge", judge)
         for name in ("plan_approval", "replan"):
             check_kind(f"ExpertTeamCoordinator.{name}", getattr(self, name), bool)
         if replan and planner is None:
@@ -140,10 +140,3 @@ class ExpertTeamCoordinator:
         if self.plan_approval and self.gate is None and (runtime is None or runtime.gate is None):
             problem = "plan_approval=True without a human gate: give the coordinator or the Runtime a gate=, such as"
             raise PlanRefused([f"{problem} kt.ConsoleGate()"])
-
-
-def _check_judge(where: str, judge: object) -> None:
-    if hasattr(judge, "run"):
-        check_plug_in(where, "a judge", judge, "run", "assignment", "context")
-    else:
-        check_plug_in(where, "a judge", judge, "complete", "request")

@@ -36,8 +36,10 @@ class ProposedTask(BaseModel):
         return Task(self.id, self.description, member=self.member, depends_on=self.depends_on)
 
 
-def task_schema(team: Team, kept: Sequence[str], most: int, *, optional: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what one task must be: only the team's own members can be named, and nothing goes on for ever.
+def task_schema(
+    members: Sequence[str], kept: Sequence[str], most: int, *, optional: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what one task must be: only these members can be named, and nothing goes on for ever.
 
     `kept` are the ids of tasks that there are already, which a new one may depend on; `most` is how many new ones
     there may be; `optional` are fields that may be left out.
@@ -45,7 +47,7 @@ def task_schema(team: Team, kept: Sequence[str], most: int, *, optional: Sequenc
     fields = {
         "id": _id_of(ID_CHARACTERS),
         "description": {"type": "string", "minLength": 1, "maxLength": _MOST_CHARACTERS},
-        "member": {"enum": [member.id for member in team.members]},
+        "member": {"enum": list(members)},
         "depends_on": {"type": "array", "items": _id_of(_longest_need(kept)), "maxItems": most + len(kept)},
     }
     return {
@@ -58,17 +60,18 @@ def task_schema(team: Team, kept: Sequence[str], most: int, *, optional: Sequenc
 
 def plan_with(proposed: Sequence[ProposedTask], kept: Sequence[Task], team: Team) -> TaskGraph:
     """Return the plan of the tasks that stay and the proposed ones; `PlanRefused` with everything that is wrong."""
+    problems = _long_ids(proposed, [task.id for task in kept])
+    new, graph = list[Task](), None
     try:
-        _check_ids(proposed, [task.id for task in kept])
-        graph = TaskGraph([*kept, *(task.as_task() for task in proposed)])
+        if not problems:
+            new += [task.as_task() for task in proposed]
+            graph = TaskGraph([*kept, *new])
     except ValidationError as error:
-        raise PlanRefused(sentences(error)) from None
-    except PlanRefused:
-        raise
+        problems += sentences(error)
     except ValueError as error:
-        raise PlanRefused([str(error)]) from None
-    problems = plan_problems(graph, team, bind(graph, team))
-    if problems:
+        problems.append(str(error))
+    problems += plan_problems(new, team, bind(new, team))
+    if problems or graph is None:
         raise PlanRefused(problems)
     return graph
 
@@ -87,18 +90,15 @@ def _longest_need(kept: Iterable[str]) -> int:
     return max(ID_CHARACTERS, *map(len, kept), 0)
 
 
-def _check_ids(tasks: Sequence[ProposedTask], kept: Iterable[str]) -> None:
-    """Raise `PlanRefused` for ids longer than the schema allows."""
+def _long_ids(tasks: Sequence[ProposedTask], kept: Iterable[str]) -> list[str]:
+    """Return a sentence for each id longer than the schema allows."""
     most = _longest_need(kept)
     long = [(one.id, ID_CHARACTERS) for one in tasks if len(one.id) > ID_CHARACTERS]
     long += [(need, most) for one in tasks for need in one.depends_on if len(need) > most]
-    if long:
-        raise PlanRefused(
-            [
-                f"the id {name[:ID_CHARACTERS]!r}... has {len(name)} characters, at most {limit} are allowed"
-                for name, limit in long[:_MOST_SENTENCES]
-            ]
-        )
+    return [
+        f"the id {name[:ID_CHARACTERS]!r}... has {len(name)} characters, at most {limit} are allowed"
+        for name, limit in long[:_MOST_SENTENCES]
+    ]
 
 
 def _id_of(most: int) -> dict[str, Any]:

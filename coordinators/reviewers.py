@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.engine.budget_split import EVALUATE
 from kairo_team.engine.preflight import judge_problems
 from kairo_team.engine.runtime import Runtime
@@ -30,6 +31,14 @@ def default_evaluator(judge: Any) -> EvaluationStrategy:
         return _PLAIN
     gate = Criterion("not-blank", "the artifact must not be blank", checks.not_blank)
     return Rubric([gate, Criterion("task", "the artifact does what its task asks", by="judge")])
+
+
+def check_judge(where: str, judge: object) -> None:
+    """Raise `ValueError` for an object that is neither a model nor an agent; `where` names the argument."""
+    if hasattr(judge, "run"):
+        check_plug_in(where, "a judge", judge, "run", "assignment", "context")
+    else:
+        check_plug_in(where, "a judge", judge, "complete", "request")
 
 
 class Reviewers:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TeamCoordinator,
     )
     from kairo_team.coordinators.handoff import HandoffCoordinator
+    from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.engine.preflight import PlanCheck
     from kairo_team.engine.run_handle import Run
@@ -116,6 +117,7 @@ __all__ = [
     "RunNotFound",
     "Runtime",
     "SqliteJournal",
+    "SupervisorCoordinator",
     "Task",
     "TaskGraph",
     "TaskOutcome",
@@ -158,6 +160,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "conditions": "Condition",
         "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
         "coordinators.handoff": "HandoffCoordinator",
+        "coordinators.supervisor": "SupervisorCoordinator",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
         "durable.journal": "SqliteJournal",
         "engine.preflight": "PlanCheck",

@@ -390,6 +390,7 @@ _COORDINATORS: Final = {
     "board": "kairo_team.coordinators:TaskDispatchCoordinator",
     "expert": "kairo_team.coordinators:ExpertTeamCoordinator",
     "handoff": "kairo_team.coordinators:HandoffCoordinator",
+    "supervisor": "kairo_team.coordinators:SupervisorCoordinator",
 }
 _PLANNERS: Final = {
     "agent": "kairo_team.coordinators:AgentPlanner",

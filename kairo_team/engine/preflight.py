@@ -262,8 +262,11 @@ def check_request(
     preview, preflight = (getattr(coordinator, name, None) for name in ("preview", "preflight"))
     try:
         plan = plan if preview is None else preview(request, team)
+    except PlanRefused as refused:
+        problems += refused.problems
+    try:
         problems += [] if preflight is None else preflight(request, team)
-    except PlanRefused as refused:  # what preview refuses, preflight does too
+    except PlanRefused as refused:
         problems += refused.problems
     prices = runtime.prices.under(request.config.budget_policy)
     problems += team_problems(team, request.config, runtime.models, prices)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.ready_tasks import Entry
     from kairo_team.engine.run_handle import Run
+    from kairo_team.results import TaskOutcome
     from kairo_team.team import Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
     from kairo_team.verdicts import Finding
@@ -721,6 +722,11 @@ class TeamRun:
     def skip(self, task: Task, reason: str) -> None:
         """End a task without trying it."""
         self._end(self._task_run(task), TaskState.SKIPPED, reason)
+
+    def outcome(self, task: Task) -> TaskOutcome | None:
+        """Return how a task ended; None while it has not, or waits for a person."""
+        task_run = self._task_run(task)
+        return task_run.outcome() if task_run.ended else None
 
     def _end(self, task_run: TaskRun, to: TaskState, reason: str | None, *, verdict: str | None = None) -> None:
         """End a task, as it was meant or as the person wants who interrupted it."""

@@ -18,6 +18,7 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("continue", "after_tools", "repair"), _TURN),
     "plan": ("request", "team", "max_tasks"),
     "plan_again": ("problems",),
+    "supervise": ("turn", "max_turns", "tasks_left"),
     "judge": ("token", "cannot_tell", "question", "conversation"),
     "judge_ask": ("token", "cannot_tell", "shown", "question", "hidden", "whole", "plain"),
     "judge_again": ("token", "problem"),

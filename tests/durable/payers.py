@@ -378,6 +378,43 @@ class Flaky(Payer):
     plan = kt.TaskGraph([kt.Task("one", "Do one."), kt.Task("two", "Do two."), kt.Task("three", "Do three.")])
 
 
+# ---------------------------------------------------------------------- a supervisor
+
+
+class Supervised(Payer):
+    """A supervisor that creates tasks in two turns, one again and one in vain, looks at the results and answers."""
+
+    plan = None
+
+    def coordinator(self) -> Any:
+        return kt.SupervisorCoordinator(max_turns=3)
+
+    def team(self) -> kt.Team:
+        return kt.Team("team", [kt.Member("lead", kt.MiniAgent("m:x")), kt.Member("a", work), kt.Member("b", work)])
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        turn = next((number for number in (1, 2, 3) if f"turn: {number} of" in said), 0)
+        if not turn:
+            return f"answer {len(said)}"
+        made = sum(one.role == "tool" for one in request.messages)
+        number = turn * 10 + made
+        name, arguments = _SCRIPT[turn - 1][made]
+        return kt.ModelResponse("", tool_calls=[kt.ToolCall(f"c{number}", name, arguments)])
+
+
+def _create(task_id: str, member: str, *needs: str) -> tuple[str, dict[str, Any]]:
+    about = {"id": task_id, "description": f"Do {task_id}.", "member": member, "depends_on": list(needs)}
+    return "create_task", about
+
+
+_SCRIPT: list[list[tuple[str, dict[str, Any]]]] = [
+    [_create("one", "a"), _create("one", "a"), _create("x", "nobody"), _create("two", "b", "one"), ("wait", {})],
+    [("see_results", {"ids": ["one"]}), _create("three", "a"), ("wait", {})],
+    [("see_results", {}), ("finish", {"answer": "It is done."})],
+]
+"""What the supervisor does in each turn."""
+
+
 # ---------------------------------------------------------------------- a coordinator of one's own
 
 

@@ -1,0 +1,288 @@
+"""The supervisor: one member creates tasks for the others, sees their results and gives the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kairo_team._util.frozen import known_arguments
+from kairo_team._util.plugin_shapes import check_plug_in
+from kairo_team.budget import check_count
+from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
+from kairo_team.coordinators.supervision import Assigned, Turn
+from kairo_team.coordinators.task_work import TaskWork
+from kairo_team.coordinators.turns import TurnWork, turn_id
+from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.team_run import TeamRun
+from kairo_team.errors import PlanRefused, known
+from kairo_team.prompts import Prompts
+from kairo_team.tasks import Task, TaskGraph, TaskStatus
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
+    from kairo_team.results import Artifact, Attempt, TeamResult
+    from kairo_team.team import Member, Team, TeamExecutionRequest
+    from kairo_team.tools.tool import Tool
+
+_FEWEST_TURNS = 2
+"""One to create tasks, one to answer."""
+
+
+@known_arguments
+class SupervisorCoordinator:
+    """One member, the supervisor, creates tasks for the others, sees their results, and answers.
+
+    `supervisor` is its name; None is the team's first member. It works in turns. In a turn it has the tools
+    `create_task`, `see_results`, `wait` and `finish`, whatever its role allows. What it creates is checked like a plan;
+    a refusal is the tool's result, and nothing is created. The tasks of a turn start when the turn ends, and the next
+    turn begins when all of them have ended: nobody waits inside a tool. `finish` is the answer, and so is the text of a
+    turn that created nothing; `finish` is refused in a turn that created tasks.
+
+    There are at most `max_turns` turns and `max_tasks` tasks; in its last turn the supervisor can only see results and
+    finish. Without an answer (its turn failed, or its budget is used up) the output is what was accepted, and the run
+    is DEGRADED with the reason; FAILED where nothing was accepted. A plan in the request is refused.
+
+    `evaluator` reviews the answer and the created tasks: a strategy or rubric, or the name of one of the team's; None
+    checks that they are not blank, and with a judge that they do what their task asks. `answer_evaluator` names one of
+    the team's for the answer alone. `judge`, `failure_policy`, `gate` and `templates` are those of
+    `ExpertTeamCoordinator`; the template of a turn's instructions is `supervise`.
+
+    >>> coordinator = kt.SupervisorCoordinator(supervisor="lead", max_tasks=6, max_turns=4)
+    """
+
+    def __init__(
+        self,
+        *,
+        supervisor: str | None = None,
+        max_tasks: int = 20,
+        max_turns: int = 10,
+        evaluator: EvaluationStrategy | str | None = None,
+        answer_evaluator: str | None = None,
+        judge: str | ChatModel | Agent | None = None,
+        gate: HumanGate | None = None,
+        failure_policy: FailurePolicy = FailurePolicy(),
+        templates: Mapping[str, str] | None = None,
+    ) -> None:
+        check_count("SupervisorCoordinator.max_tasks", max_tasks, 1)
+        check_count("SupervisorCoordinator.max_turns", max_turns, _FEWEST_TURNS)
+        for name, given in (("supervisor", supervisor), ("answer_evaluator", answer_evaluator)):
+            if given is not None and not isinstance(given, str):
+                raise ValueError(f"SupervisorCoordinator.{name} must be a name, not {given!r}")
+        self.supervisor = supervisor
+        self.max_tasks = max_tasks
+        self.max_turns = max_turns
+        self.evaluator = evaluator if evaluator is not None else default_evaluator(judge)
+        self.answer_evaluator = answer_evaluator
+        self.judge = judge
+        self.gate = gate
+        self.failure_policy = failure_policy
+        Prompts(templates)  # refuses what cannot be filled in
+        self.templates = dict(templates or {})
+        if not isinstance(self.evaluator, str):
+            check_plug_in("SupervisorCoordinator.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
+        if gate is not None:
+            check_plug_in("SupervisorCoordinator.gate", "a gate", gate, "decide", "question")
+        if judge is not None and not isinstance(judge, str):
+            check_judge("SupervisorCoordinator.judge", judge)
+
+    def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return what is known of the plan: the supervisor's first turn.
+
+        Raises `PlanRefused` for a plan in the request, an unknown supervisor or evaluator, and a supervisor whose agent
+        takes no tools.
+        """
+        problems = list(self._impossible(request, team))
+        if problems:
+            raise PlanRefused(problems)
+        self._reviewers(team)
+        return TaskGraph([self._turns(request, team).task(1, self.max_tasks)])
+
+    def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return the plan of a run that creates all tasks it may, one in each turn but the last, where these do."""
+        turns, plan = self._turns(request, team), list[Task]()
+        most = min(self.max_turns, self.max_tasks + 1)
+        for number in range(1, most + 1):
+            before = [task for task in plan if task.id not in turns.ids][-1:]
+            plan.append(turns.task(number, self.max_tasks, after=before))
+            more = 1 if number < most - 1 else self.max_tasks - number + 1
+            plan += [Task(f"created.{number}.{one}", request.goal) for one in range(1, more + 1) if number < most]
+        return TaskGraph(plan)
+
+    def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
+        """Return what the reviews of the answer, and of a task that is created, lack."""
+        reviewers, runtime = self._reviewers(team), team.runtime or Runtime()
+        plan = _with_created(self.preview(request, team))
+        if not reviewers.know(plan):
+            return []
+        gated = self.gate is not None or runtime.gate is not None
+        return reviewers.problems(plan, request.config, gated=gated)
+
+    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
+        """Return the models and agents that reviews ask."""
+        return self._reviewers(team).models(_with_created(plan))
+
+    async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
+        """Run the request to its end."""
+        async with TeamRun.open(request, team, tolerate_failures=True, templates=self.templates, gate=self.gate) as run:
+            first, reviewers = self.preview(request, team), self._reviewers(team)
+            turns = self._turns(request, team)
+            problems = [*self.preflight(request, team)]
+            if problems:
+                raise PlanRefused(problems)
+            graph = await run.plan(first)
+            reviewers.check(run, _with_created(graph))
+            await _Supervision(run, self, turns, reviewers).work(graph)
+        return run.result
+
+    def _impossible(self, request: TeamExecutionRequest, team: Team) -> Sequence[str]:
+        """Return why this team cannot be led like this."""
+        problems: list[str] = []
+        if request.plan is not None:
+            problems.append(
+                "SupervisorCoordinator makes its own tasks and takes no plan: leave the plan out, or run it with "
+                "ExpertTeamCoordinator or TaskDispatchCoordinator"
+            )
+        names = [member.id for member in team.members]
+        if self.supervisor is not None and self.supervisor not in names:
+            return [*problems, f"the supervisor {self.supervisor!r} is no member; the team has {known(names)}"]
+        leader = _leader(team, self.supervisor)
+        if not getattr(leader.agent, "takes_tools", True):
+            problems.append(
+                f"the supervisor {leader.id!r} cannot use the tools that a coordinator offers (takes_tools is False): "
+                "name a member with another agent"
+            )
+        return problems
+
+    def _turns(self, request: TeamExecutionRequest, team: Team) -> _Turns:
+        runtime: Runtime = team.runtime or Runtime()
+        prompts = Prompts({**runtime.templates, **self.templates})
+        return _Turns(self, request.goal, _leader(team, self.supervisor), prompts)
+
+    def _reviewers(self, team: Team) -> Reviewers:
+        given = self.evaluator
+        if self.answer_evaluator is not None:
+            named_evaluator(team, self.answer_evaluator)
+        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
+
+
+def _leader(team: Team, name: str | None) -> Member:
+    return team.members[0] if name is None else team.member(name)
+
+
+def _with_created(plan: TaskGraph | None) -> TaskGraph:
+    """Return a plan with a task as a supervisor creates them, to see who reviews it."""
+    tasks = () if plan is None else plan.tasks
+    name = "created"
+    while any(task.id == name for task in tasks):
+        name += "-"
+    return TaskGraph([*tasks, Task(name, "A task that the supervisor creates.")])
+
+
+class _Turns:
+    """Makes the tasks that are the supervisor's turns."""
+
+    def __init__(self, coordinator: SupervisorCoordinator, goal: str, leader: Member, prompts: Prompts) -> None:
+        self._coordinator = coordinator
+        self._goal = goal
+        self._prompts = prompts
+        self.leader = leader
+        self.ids = [turn_id(number) for number in range(1, coordinator.max_turns + 1)]
+
+    def task(self, number: int, tasks_left: int, lines: Sequence[str] = (), after: Sequence[Task] = ()) -> Task:
+        """Return a turn, by its number from 1; `lines` say how the tasks so far ended, `after` are those of the last.
+
+        Its description is the goal: that is what the answer is reviewed by.
+        """
+        most = self._coordinator.max_turns
+        how = self._prompts.render("supervise", turn=number, max_turns=most, tasks_left=tasks_left)
+        inputs = {"turn": f"{number} of at most {most}", "how to work": how}
+        if lines:
+            inputs["tasks so far"] = "\n".join(lines)
+        return Task(
+            self.ids[number - 1],
+            self._goal,
+            member=self.leader.id,
+            depends_on=[task.id for task in after],
+            needs=0,
+            inputs=inputs,
+            evaluator=self._coordinator.answer_evaluator,
+        )
+
+
+class _Supervision:
+    """The turns and tasks of one run."""
+
+    def __init__(self, run: TeamRun, coordinator: SupervisorCoordinator, turns: _Turns, reviewers: Reviewers) -> None:
+        self._run = run
+        self._turns = turns
+        others = [member for member in run.team.members if member.id != turns.leader.id]
+        self._assigned = Assigned(run, others or [turns.leader], coordinator.max_tasks, turns.ids)
+        policy = coordinator.failure_policy
+        self._tasks = TaskWork(run, policy, reviewers)
+        self._turn_work = _SupervisorWork(run, policy, reviewers, self._assigned)
+
+    async def work(self, graph: TaskGraph) -> None:
+        """Take turns and do the tasks they create, until there is an answer or none can come."""
+        run, assigned, turn = self._run, self._assigned, graph.tasks[0]
+        for number in range(2, len(self._turns.ids) + 2):
+            async for task in run.ready(graph):
+                run.go(self._turn_work.do, task)
+            ended = run.outcome(turn)
+            if ended is None:  # it waits for a person
+                return
+            created = self._turn_work.created(turn)
+            if ended.status is not TaskStatus.COMPLETED or not created:
+                await self._end(ended.status, ended.artifact, ended.error)
+                return
+            graph = await run.add(partial(tuple[Task, ...], created))
+            assigned.tasks += created
+            async for task in run.ready(graph):
+                run.go(self._tasks.do, task)
+            if any(run.outcome(task) is None for task in created):
+                return
+            lines = [assigned.line(task) for task in assigned.tasks]
+            turn = self._turns.task(number, assigned.left, lines, created)
+            graph = await run.add(partial(list[Task], [turn]))
+        raise AssertionError("the last turn creates nothing")
+
+    async def _end(self, status: TaskStatus, artifact: Artifact | None, error: str | None) -> None:
+        """Set the output of the run: the answer, or where there is none what was accepted."""
+        run = self._run
+        if status is TaskStatus.COMPLETED:
+            assert artifact is not None, "what was accepted has an artifact"
+            run.output = artifact
+            return
+        joined = self._assigned.joined()
+        why = f"the supervisor gave no answer ({error})"
+        if joined is not None:
+            run.output = joined
+            run.degrade(f"{why}: the output is what was accepted of its tasks")
+        elif self._assigned.tasks:
+            run.abort(f"{why}, and none of its tasks was accepted")
+
+
+class _SupervisorWork(TurnWork):
+    """The body of every turn: attempts with the supervisor's tools, and a review of its answer."""
+
+    def __init__(self, run: TeamRun, policy: FailurePolicy, reviewers: Reviewers, assigned: Assigned) -> None:
+        super().__init__(run, policy, reviewers)
+        self._assigned = assigned
+        self._last = max(assigned.turns)
+
+    def tools(self, task: Task, number: int) -> Sequence[Tool]:
+        """Offer what the supervisor can do in this attempt; in its last turn no more tasks are created."""
+        return self._turn(task, number).tools()
+
+    def is_answer(self, task: Task, attempt: Attempt) -> bool:
+        """Return whether the attempt created nothing."""
+        return not self._turn(task, attempt.number).created
+
+    def created(self, task: Task) -> list[Task]:
+        """Return what a turn created that was accepted; nothing for an answer."""
+        attempt = self.unreviewed.get(task.id)
+        return [] if attempt is None else self._turn(task, attempt.number).created
+
+    def _turn(self, task: Task, number: int) -> Turn:
+        return Turn(self._assigned, task, number, may_create=task.id != self._last)
