@@ -287,7 +287,7 @@ class TaskGraph:
     def check_more(self, more: Sequence[Task]) -> None:
         """Raise `ValueError` where these tasks cannot stand behind those of the plan."""
         there, new = self._held.own().by_id, {task.id: task for task in more}
-        if len(new) != len(more) or not new.keys().isdisjoint(there):
+        if len(new) != len(more) or any(task_id in there for task_id in new):
             twice = repeated((*(task_id for task_id in new if task_id in there), *(task.id for task in more)))
             raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
         _check_dependencies(new, there)

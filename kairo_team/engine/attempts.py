@@ -654,8 +654,11 @@ def _ended_turn(output: AgentOutput, ended: TurnEnded) -> AgentOutput:
     """Return the output of an attempt that a tool ended."""
     written = output.artifact
     text = ended.written(written.text)
-    artifact = Artifact(text) if text != written.text or written.partial else written
-    return replace(output, artifact=artifact, status=_COMPLETED, error=None)
+    if text == written.text and output.status is _COMPLETED and not written.partial:
+        return output
+    artifact = _make_artifact(text) if text != written.text or written.partial else written
+    counts = (output.turns_completed, output.max_turns, output.tool_calls_executed)
+    return _make_output(artifact, _COMPLETED, *counts, output.usage, output.transcript)
 
 
 def _explain_turn_limit(output: AgentOutput) -> str:

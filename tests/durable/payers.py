@@ -415,6 +415,35 @@ _SCRIPT: list[list[tuple[str, dict[str, Any]]]] = [
 """What the supervisor does in each turn."""
 
 
+# ---------------------------------------------------------------------- turns
+
+
+class HandsOver(Payer):
+    """A desk whose members hand over by the tool: after another tool, by a function, and back again."""
+
+    plan = None
+
+    def coordinator(self) -> Any:
+        return kt.HandoffCoordinator(max_hops=4)
+
+    def team(self) -> kt.Team:
+        async def back(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            found = await context.model("m:x").complete(ask(f"{assignment.task.id} {assignment.inputs['message']}"))
+            if context.offered and assignment.task.id == "turn.0002":
+                await context.tool("hand_over")(to="greeter", message=found.text)
+            return found.text
+
+        greeter = kt.MiniAgent("m:x", tools=[self.tool()])
+        return kt.Team("team", [kt.Member("greeter", greeter), kt.Member("clerk", back)])
+
+    def reply(self, name: str, request: kt.ModelRequest, said: str) -> str | kt.ModelResponse:
+        if not request.tools:
+            return f"answer {len(said)}"
+        notes = sum(one.role == "tool" for one in request.messages)
+        call = ("note", {"text": f"{len(said)}"}) if not notes else ("hand_over", {"to": "clerk", "message": "go on"})
+        return kt.ModelResponse(f"{notes} notes {len(said)}", tool_calls=[kt.ToolCall(f"c{notes}", *call)])
+
+
 # ---------------------------------------------------------------------- a coordinator of one's own
 
 

@@ -15,8 +15,9 @@ pytestmark = pytest.mark.real_time
 PAYERS: list[type[Payer]] = [
     payers.Members, payers.Budgeted, payers.Guarded, payers.Broken, payers.Looping, payers.Streaming, payers.Nested,
     payers.SideBySide, payers.Planned, payers.Frugal, payers.AgentPlans, payers.Retries, payers.Fallbacks, payers.Flaky,
-    payers.Debate, payers.Supervised, judge_payers.Judges, judge_payers.AgentJudge, judge_payers.Panel,
-    judge_payers.Cascade, judge_payers.Pairs, judge_payers.Tries, judge_payers.Talks, judge_payers.Eval,
+    payers.Debate, payers.Supervised, payers.HandsOver, judge_payers.Judges, judge_payers.AgentJudge,
+    judge_payers.Panel, judge_payers.Cascade, judge_payers.Pairs, judge_payers.Tries, judge_payers.Talks,
+    judge_payers.Eval,
 ]  # fmt: skip
 CASES = [(kind, backend) for kind in PAYERS for backend in kind.backends]
 IDS = [f"{kind.__name__}-{backend}" for kind, backend in CASES]
