@@ -13,6 +13,7 @@ from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import PlanRefused, known
 from kairo_team.evaluators import Criterion, Rubric, SimpleEvaluationStrategy, checks
 from kairo_team.evaluators.wired import compared, wired
+from kairo_team.tasks import done_by_members
 from kairo_team.team import RiskProfile
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Reviewers:
 
     def _unreviewable(self, graph: TaskGraph, *, gated: bool, risk: RiskProfile) -> Iterator[str]:
         lacking = {name: list(self._lacks(name, gated=gated, risk=risk)) for name in _names(graph)}
-        for task in graph.tasks:
+        for task in done_by_members(graph.tasks):
             for problem in (*lacking[task.evaluator], *self._incomparable(task)):
                 yield f"task {task.id!r} {problem}"
         if self._judge is not None and not any(model is self._judge for model in self.models(graph)):
@@ -129,7 +130,7 @@ class Reviewers:
 
 def _names(graph: TaskGraph) -> Iterable[str | None]:
     """Return the evaluators that a plan's tasks name, each once; None for tasks that name none."""
-    return dict.fromkeys(map(_named_by, graph.tasks))
+    return dict.fromkeys(map(_named_by, done_by_members(graph.tasks)))
 
 
 def named_evaluator(team: Team, name: str) -> EvaluationStrategy:

@@ -145,6 +145,12 @@ class PlannedTask:
     evaluator: str | None = None
     """Name of what reviews it; None takes the coordinator's, if it has one."""
     weight: float = 1.0
+    grows: Literal["map", "loop"] | None = None
+    """It grows into tasks, and no member does it."""
+    part_of: str | None = None
+    """The map or loop that it grew from."""
+    when: str | None = None
+    """The condition on which it is taken, in words."""
 
 
 @dataclass(frozen=True, slots=True)

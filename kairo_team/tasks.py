@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -179,6 +180,11 @@ class Task:
         return tuple(name for name in (self.over, source) if name is not None)
 
     @property
+    def growth(self) -> Literal["map", "loop"] | None:
+        """Whether it is a map, or a loop; None: neither."""
+        return "map" if self.over is not None else None if self.loop is None else "loop"
+
+    @property
     def grows(self) -> bool:
         """Whether it is a map or a loop: no member does it, it grows into tasks."""
         return self.over is not None or self.loop is not None
@@ -300,7 +306,7 @@ class TaskGraph:
             """Make `tasks` of a plan that grew, when they are asked for."""
             if name != "tasks":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            self.__dict__["tasks"] = tasks = tuple(self._held.own().in_order)
+            self.__dict__["tasks"] = tasks = tuple(_in_plan_order(self._held.own().in_order))
             return tasks
 
     def __getstate__(self) -> Mapping[str, Any]:
@@ -367,6 +373,32 @@ class _Tasks:
         return _Tasks(self.in_order, self.by_id)
 
 
+def _in_plan_order(tasks: Sequence[Task]) -> Sequence[Task]:
+    """Put what a map or a loop grew into behind it: a plan's order does not depend on when it grew."""
+    parts: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.part_of is not None:
+            parts.setdefault(task.part_of, []).append(task)
+    if not parts:
+        return tasks
+    ordered: list[Task] = []
+    waiting = [task for task in reversed(tasks) if task.part_of is None]
+    while waiting:
+        task = waiting.pop()
+        ordered.append(task)
+        waiting += reversed(parts.get(task.id, ()))
+    return ordered
+
+
+def done_by_members(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Yield the tasks that members do: in the place of a loop those of its body, and a map for its items."""
+    for task in tasks:
+        if task.loop is None:
+            yield task
+        else:
+            yield from done_by_members(task.loop.body)
+
+
 def _check_dependencies(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
     for task in new.values():
         if task.id in task.depends_on:
@@ -378,45 +410,41 @@ def _check_dependencies(new: Mapping[str, Task], there: Mapping[str, Task]) -> N
 
 
 def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
-    """Refuse numbers of needs that no list is long enough for, and what is read from a task that makes no artifact."""
-
-    def grows(name: str) -> bool:
-        task = new.get(name) or there.get(name)
-        return task is not None and task.grows
-
+    """Refuse what a task reads and cannot, needs that no list is long enough for, and ids that a map will use."""
+    both = ChainMap(cast("dict[str, Task]", there), cast("dict[str, Task]", new)) if there else new
     for task in new.values():
-        if task.part_of is not None and not grows(task.part_of):
+        if task.part_of is not None and not _grows(both, task.part_of):
             raise ValueError(f"task {task.id!r}: part_of names no map or loop of the plan: {task.part_of!r}")
-        read = next(filter(grows, task.reads), None)
-        if read is not None:
-            raise ValueError(
-                f"task {task.id!r} reads the artifact of {read!r}, which is a map or a loop and has none: let a "
-                "task join what it makes, and read that"
-            )
-        if isinstance(task.needs, int) and task.needs > len(task.depends_on):
-            most = sum((new.get(name) or there[name]).max_items or 1 for name in task.depends_on)
-            if task.needs > most:
-                raise ValueError(_needs_too_many(task))
-    _check_kept_ids(new, there)
+        for name in task.reads:
+            if _grows(both, name):
+                raise ValueError(
+                    f"task {task.id!r} reads the artifact of {name!r}, which is a map or a loop and has none: let a "
+                    "task join what it makes, and read that"
+                )
+        most = len(task.depends_on)
+        if isinstance(task.needs, int) and task.needs > most:
+            most = sum(both[name].max_items or 1 for name in task.depends_on)
+        if isinstance(task.needs, int) and task.needs > most:
+            raise ValueError(_needs_too_many(task))
+        if task.part_of is None and "." in task.id:
+            _check_prefixes(task.id, both)
+    growing = tuple(f"{task.id}." for task in new.values() if task.grows)
+    for name in there if growing else ():
+        if name.startswith(growing):
+            _check_prefixes(name, both)
 
 
-def _check_kept_ids(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
-    """Refuse ids that are kept for what a map or a loop grows into."""
-    growing = {task.id for task in new.values() if task.grows and task.part_of is None}
-    whole = [*there.values(), *new.values()] if growing else new.values()
-    for task in whole:
-        if "." in task.id and task.part_of is None:
-            for name in _before_dots(task.id):
-                if name in growing or (name in there and there[name].grows):
-                    raise ValueError(f"the id {task.id!r} is kept for what {name!r} grows into: take another one")
+def _check_prefixes(task_id: str, tasks: Mapping[str, Task]) -> None:
+    """Refuse an id that begins with that of a map or a loop."""
+    end = task_id.find(".")
+    while end >= 0:
+        if _grows(tasks, task_id[:end]):
+            raise ValueError(f"the id {task_id!r} is kept for what {task_id[:end]!r} grows into: take another one")
+        end = task_id.find(".", end + 1)
 
 
-def _before_dots(task_id: str) -> Iterator[str]:
-    """Yield each part of an id that stands before a dot: of `a.b.c` this is `a`, then `a.b`."""
-    dot = task_id.find(".")
-    while dot >= 0:
-        yield task_id[:dot]
-        dot = task_id.find(".", dot + 1)
+def _grows(tasks: Mapping[str, Task], name: str) -> bool:
+    return name in tasks and tasks[name].grows
 
 
 def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:

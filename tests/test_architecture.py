@@ -52,7 +52,8 @@ MODULES = {
         pipeline pydantic_toolsets result sanitize signature sources tool toolbox""",
     "prompts": "filters overrides quoting",
     "engine": """attempts budget_split constraints digests dispatcher earlier_calls ending enforced_end event_bus
-        function_agent lone_agent member_model planning preflight questions ready_tasks recorded_agent records recovery
+        function_agent grown_tasks growth lone_agent member_model planning preflight questions ready_tasks
+        recorded_agent records recovery
         run_handle run_scope run_services runtime steering suspension task_pool task_run team_run timers
         work_context""",
     "engine/records": "journal replay",
@@ -85,8 +86,8 @@ MODULES = {
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
 ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus records.journal records.replay
     run_scope questions digests ready_tasks earlier_calls suspension run_handle budget_split recovery task_run
-    dispatcher steering constraints runtime run_services member_model work_context preflight planning attempts ending
-    recorded_agent lone_agent team_run"""
+    dispatcher steering constraints runtime run_services member_model work_context grown_tasks preflight planning
+    growth attempts ending recorded_agent lone_agent team_run"""
 """The modules of the engine: each imports only from those before it, and for type checkers too."""
 ENGINE_ORDER: list[str] = [*ENGINE_IN_ORDER.split()]
 ENGINE_PAIRS = {

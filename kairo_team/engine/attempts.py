@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team import events
-from kairo_team._util.frozen import EMPTY, maker, plain_text
+from kairo_team._util.frozen import maker, plain_text
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
+from kairo_team.conditions import Unreadable
 from kairo_team.engine.budget_split import EVALUATE
 from kairo_team.engine.digests import criteria_digest
 from kairo_team.engine.enforced_end import BLOCKING, ScopeStopper
 from kairo_team.engine.function_agent import FunctionAgent
+from kairo_team.engine.growth import upstream_of
 from kairo_team.engine.records.replay import MISSING, Cancellation, CutShort
-from kairo_team.engine.task_run import GENERATING, TaskState, upstream_of
+from kairo_team.engine.task_run import GENERATING, TaskState
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import (
     BadOutput,
@@ -190,6 +192,7 @@ class AttemptRunner:
         context = WorkContext(self._services, governor, member.role, key, task.id, member.id, spent)
         if task.output_type is not None:
             context.output_type = self._team.output_types[task.output_type]
+        context.readers = task_run.entry.readers
         return context
 
     def _directives_in_prompt(self, task_run: TaskRun, key: str) -> int:
@@ -205,7 +208,7 @@ class AttemptRunner:
         self, task_run: TaskRun, number: int, previous: Artifact | None, findings: Sequence[Finding], seen: int
     ) -> Assignment:
         task, request = task_run.task, self._request
-        upstream = upstream_of(task, self._dispatcher.tasks) if task.depends_on else EMPTY
+        upstream = upstream_of(task_run, self._dispatcher.tasks)
         directives = self._steering.directives_for(task.id, until=seen) if seen else _NOTHING
         given = task if task.reference is None else replace(task, reference=None)  # it is for reviews alone
         return _make_assignment(
@@ -341,7 +344,7 @@ class AttemptRunner:
             len(prior) + 1,
             tuple(prior),
             self._request.goal,
-            upstream_of(task, self._dispatcher.tasks) if task.depends_on else EMPTY,
+            upstream_of(task_run, self._dispatcher.tasks),
             self._config,
             work,
             attempt.output.transcript,
@@ -642,12 +645,17 @@ def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
         return _end(None, output.error or "the agent returned an empty text")
     if output.status is not _COMPLETED:
         output = _as_partial(output)
-    if context.output_type is None or (turn_ended is not None and not turn_ended.answers):
+    not_answered = turn_ended is not None and not turn_ended.answers
+    if not_answered or (context.output_type is None and not context.readers):
         return (output, None, None, None, False)
     try:
-        return _end(_with_data(output, context.output_type))
-    except InvalidReply as error:
+        if context.output_type is not None:
+            output = _with_data(output, context.output_type)
+        for read in context.readers:
+            read(output.artifact)
+    except (InvalidReply, Unreadable) as error:
         return _end(_as_partial(output), str(error))
+    return _end(output)
 
 
 def _ended_turn(output: AgentOutput, ended: TurnEnded) -> AgentOutput:

@@ -87,6 +87,8 @@ class Dispatcher:
         """Called for an attempt that is cut short, with its number and the reason."""
         self.on_ended: Callable[[TaskRun], None] | None = None
         """Called for each task that has ended."""
+        self.on_due: Callable[[Entry], None] = _nothing_due
+        """Called for a task that has a condition or grows, when it can go on."""
         self._governors = governors
         self._limited = {member for member, governor in governors.items() if governor.limited}
         self._emit = emit
@@ -137,6 +139,8 @@ class Dispatcher:
         raise StopAsyncIteration
 
     def _next(self) -> TaskRun | None:
+        while self.board.due:
+            self.on_due(self.board.due.popleft())
         while not self._stopped and (self._slots is None or self._slots_taken < self._slots):
             taken = self.board.take()
             if taken is None:
@@ -308,6 +312,14 @@ class Dispatcher:
             self._weight_left += entry.task.weight
         return added
 
+    def grow(self, by: TaskRun, tasks: Sequence[Task], bound: Bound) -> list[Entry]:
+        """Put on the board what a map or a loop grew into, out of its weight; `settle` follows."""
+        parts, weight = by.entry.parts, sum(task.weight for task in tasks)
+        assert parts is not None, "a map or a loop has parts"
+        parts.weight -= weight
+        self._weight_left -= weight
+        return self.extend(tasks, bound, by.records)
+
     def settle(self, added: Sequence[Entry]) -> None:
         """Skip what of these tasks can never start, or was cancelled in the recorded run, and let the others start."""
         for entry in added:
@@ -364,7 +376,9 @@ class Dispatcher:
             self.cut(task_run, reason)
         task_run.move(to)
         task_run.error = reason
-        if in_flight:
+        if task_run.entry.parts is not None:
+            self._weight_left -= task_run.entry.parts.weight
+        elif in_flight:
             governor, member = task_run.governor, task_run.member
             if governor is not None and member is not None and to is not CANCELLED and member in self._limited:
                 took = task_run.records.took(task_run.task.id, governor.took)
@@ -376,6 +390,7 @@ class Dispatcher:
         if self.on_ended is not None:
             self.on_ended(task_run)
         for entry, cause in self.board.end(task_run.entry, accepted=to is COMPLETED):
+            self.tasks[entry.task.id].not_taken = self.tasks[cause.task.id].not_taken
             self._skip(entry, self._explain_skip(entry, cause))
         self.wake()
 
@@ -614,6 +629,10 @@ def _needs_one(lost: Entry) -> str:
 
 
 def _nothing() -> None:
+    """Do nothing."""
+
+
+def _nothing_due(_entry: Entry) -> None:
     """Do nothing."""
 
 

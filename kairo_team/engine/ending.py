@@ -195,10 +195,17 @@ class RunEnd:
 
 def _is_dispensable(task_run: TaskRun) -> bool:
     """Return whether it has dependents that all met their needs without it, or a later plan does without it."""
-    dependents = task_run.entry.dependents
-    return task_run.superseded or (
-        bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
-    )
+    return task_run.superseded or _is_made_up_for(task_run.entry)
+
+
+def _is_made_up_for(entry: Entry) -> bool:
+    """Return whether it has dependents that all met their needs without it; a part: whether its map or loop has."""
+    while entry.parent is not None and not entry.dependents:
+        if entry.parent.task.over is None:
+            return entry.parent.accepted
+        entry = entry.parent
+    dependents = entry.dependents
+    return bool(dependents) and all(dependent.accepted_needs >= dependent.needed for dependent in dependents)
 
 
 def _is_unpassed(task_run: TaskRun) -> bool:
@@ -230,10 +237,15 @@ def _join(artifacts: Sequence[tuple[str, Artifact]]) -> Artifact | None:
 
 def _led_on(entry: Entry) -> bool:
     """Return whether a dependent of it was accepted."""
-    for dependent in entry.dependents:  # noqa: SIM110 - a generator costs more than all the rest
+    for dependent in entry.dependents:
         if dependent.accepted:
             return True
-    return False
+    return entry.parent is not None and (_led_on(entry.parent) or _is_outdated(entry, entry.parent))
+
+
+def _is_outdated(entry: Entry, parent: Entry) -> bool:
+    """Return whether it is of an earlier round of a loop than the last."""
+    return parent.parts is not None and entry.round < len(parent.parts.rounds)
 
 
 def skip_unbound(graph: TaskGraph | None, emit: Callable[..., object]) -> list[TaskRun]:
@@ -383,7 +395,8 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
             dispatcher.end(task_run, *end)
             if ending.concluded is not None and end[1] == reason:
                 called_off.add(task_run.task.id)
-    ending.called_off = called_off
+    not_taken = (task_id for task_id, task_run in dispatcher.tasks.items() if task_run.not_taken)
+    ending.called_off = called_off.union(not_taken)
 
 
 def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -117,7 +117,7 @@ class RunPlan:
         if self.recorded.is_new and self._earlier.outcomes:  # it may bring back what ended in the last one
             self._on_new_plan()
         bound = bind(graph, scope.team)
-        problems = plan_problems(graph, scope.team, bound)
+        problems = [*plan_problems(graph, scope.team, bound), *_grown_before(graph)]
         if problems:
             raise PlanRefused(problems)
         return graph, bound
@@ -245,6 +245,23 @@ class RunPlan:
         else:
             self._look_at_words(graph.tasks)
         return graph
+
+    def grow(self, by: TaskRun, number: int, dispatcher: Dispatcher, tasks: Sequence[Task]) -> None:
+        """Put on the board what a map or a loop grew into for the `number`th time.
+
+        It follows from what is recorded and is made anew; where the journal outlives the process, those who look at the
+        run read it there.
+        """
+        assert self.graph is not None
+        key, who = by.records.key("grown", by.task.id, number), by.task.id
+        if self._scope.kept is not None and by.records.recall(key) is MISSING:
+            self._scope.kept.put(key, Added(self.number, tuple(tasks), who))
+        self.graph = self.graph.grown(tasks)
+        if who in self.foreign:
+            self.foreign.update(task.id for task in tasks)
+        added = dispatcher.grow(by, tasks, bind(tasks, self._scope.team))
+        self._on_growth(who, added)
+        dispatcher.settle(added)
 
     @property
     def grows_further(self) -> bool:
@@ -410,6 +427,17 @@ def _addition_problems(new: Sequence[Task], graph: TaskGraph, task_runs: Mapping
         return [str(error)]
     needed = {name for task in new for name in task.depends_on}
     return _hopeless(new, {name for name in needed if name in task_runs and task_runs[name].lost})
+
+
+def _grown_before(graph: TaskGraph) -> Iterator[str]:
+    """Return a sentence on tasks that a map or a loop grew into in another run."""
+    for task in graph.tasks:
+        if task.part_of is not None:
+            yield (
+                f"task {task.id!r} grew from {task.part_of!r} in an earlier run, and will again: plan without what "
+                "grew, kt.TaskGraph([task for task in plan.tasks if task.part_of is None])"
+            )
+            return
 
 
 def _hopeless(tasks: Sequence[Task], lost: Collection[str]) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Budget, BudgetNode
 from kairo_team.engine.budget_split import EVALUATE, PLAN, BudgetSplit, root_budget
 from kairo_team.engine.digests import why_not_frozen
 from kairo_team.engine.event_bus import discard_event
+from kairo_team.engine.grown_tasks import most_tasks, templates, worst_case
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.suspension import EarlierSessions
 from kairo_team.errors import InsufficientBudget, KairoError, PlanRefused, known
@@ -24,6 +26,7 @@ from kairo_team.tools.sources import blocked_sources
 
 if TYPE_CHECKING:
     from kairo_team.budget import BudgetPolicy
+    from kairo_team.conditions import Condition
     from kairo_team.contracts import Models, Planner, TeamCoordinator
     from kairo_team.engine.runtime import Runtime
     from kairo_team.governance.pricing import PriceBook
@@ -69,6 +72,9 @@ def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, 
     for member in team.members:
         in_role.setdefault(member.role.id, []).append(member)
     for task in _tasks(graph):
+        if task.loop is not None:  # the tasks of its body have members
+            bound[task.id] = ()
+            continue
         need = (task.member, task.role, task.requires)
         if need not in found:
             found[need] = _able(task, _candidates(task, team, named, in_role))
@@ -78,12 +84,22 @@ def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, 
 
 def plan_problems(graph: TaskGraph | Sequence[Task], team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Return one sentence for each task that no member can do, or that names something the team does not have."""
-    return [
-        problem
-        for task in _tasks(graph)
-        if task.evaluator is not None or task.output_type is not None or not bound[task.id]
-        for problem in _task_problems(task, team, bound[task.id])
-    ]
+    problems: list[str] = []
+    for task in _tasks(graph):
+        if task.evaluator is not None or task.output_type is not None or not bound[task.id]:
+            problems += _task_problems(task, team, bound[task.id])
+        if task.when is not None:
+            problems += _condition_problems(f"task {task.id!r}", task.condition, team)
+        if task.loop is not None:
+            problems += _condition_problems(f"the loop {task.id!r}", task.loop.end, team)
+            body = task.loop.body
+            problems += [f"in the loop {task.id!r}: {one}" for one in plan_problems(body, team, bind(body, team))]
+    return problems
+
+
+def _condition_problems(where: str, condition: Condition | None, team: Team) -> Iterator[str]:
+    if condition is not None and condition.test == "holds" and condition.value not in team.conditions:
+        yield f"{where} asks the condition {condition.value!r}; the team has {known(team.conditions)}"
 
 
 def _tasks(graph: TaskGraph | Sequence[Task]) -> Sequence[Task]:
@@ -95,7 +111,7 @@ def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[st
         yield f"task {task.id!r} names the evaluator {task.evaluator!r}; the team has {known(team.evaluators)}"
     if task.output_type is not None and task.output_type not in team.output_types:
         yield f"task {task.id!r} names the output type {task.output_type!r}; the team has {known(team.output_types)}"
-    if not able:
+    if not able and task.loop is None:
         yield f"task {task.id!r} needs {_need(task)}, which nobody offers; the team has {_offers(team)}"
 
 
@@ -245,6 +261,9 @@ class PlanCheck:
     """How many of the plan's tasks the budget can be expected to carry to their end, if each takes what
     `BudgetPolicy.expect` says; of a plan that grows turn by turn, those of the longest run. None when the plan is not
     known."""
+    most_tasks: int | None = None
+    """How many tasks members do at most: with all items of each map, all rounds of each loop and all turns; None when
+    the plan is not known."""
     notes: tuple[str, ...] = ()
     """Sentences on what may surprise, such as a budget that is not expected to carry all tasks."""
 
@@ -270,17 +289,16 @@ def check_request(
         problems += refused.problems
     prices = runtime.prices.under(request.config.budget_policy)
     problems += team_problems(team, request.config, runtime.models, prices)
-    bound: Mapping[str, tuple[str, ...]] = {} if plan is None else bind(plan, team)
     if plan is not None:
-        problems += plan_problems(plan, team, bound)
+        problems += plan_problems(plan, team, bind(plan, team))
     problems += _shortage(runtime, request)
     if problems:
         return PlanCheck(ok=False, problems=tuple(dict.fromkeys(problems)))
     judges = getattr(coordinator, "judges", None)
     judged = judges is not None and bool(judges(plan, team))
-    worst_case = getattr(coordinator, "worst_case", None)
-    worst: TaskGraph | None = plan if worst_case is None else worst_case(request, team)
-    check = _split(request, team, plan, bound, worst, judged=judged)
+    worst_of = getattr(coordinator, "worst_case", None)
+    worst: TaskGraph | None = plan if worst_of is None else worst_of(request, team)
+    check = _split(request, team, plan, worst, judged=judged)
     return replace(check, notes=(*check.notes, *_not_frozen(team, coordinator)))
 
 
@@ -313,21 +331,21 @@ def _split(
     request: TeamExecutionRequest,
     team: Team,
     plan: TaskGraph | None,
-    bound: Mapping[str, tuple[str, ...]],
     worst: TaskGraph | None,
     *,
     judged: bool,
 ) -> PlanCheck:
     policy, root_limit = request.config.budget_policy, root_budget(request.config)
     budgets = _carve_team(root_limit, policy, team, planned=plan is not None, judged=judged)
-    problems = () if plan is None else _carve_tasks(budgets, policy, plan, bound)
+    problems = () if plan is None else _carve_tasks(budgets, policy, plan, team)
     budgets.hold_back(policy.reserve)
+    most = None if worst is None else most_tasks(worst.tasks)
     carries: int | None = None
     notes: tuple[str, ...] = ()
-    if worst is not None and not problems:
+    if worst is not None and most is not None and not problems:
         anew = _carve_team(root_limit, policy, team, planned=True, judged=judged)
-        carries, notes = _count_carried(anew, policy, worst, bound if worst is plan else bind(worst, team))
-    return PlanCheck(not problems, problems, budgets.root.tree(), carries, notes)
+        carries, notes = _count_carried(anew, policy, worst, team, most)
+    return PlanCheck(not problems, problems, budgets.root.tree(), carries, most, notes)
 
 
 def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: bool, judged: bool) -> BudgetSplit:
@@ -342,11 +360,17 @@ def _carve_team(limit: Budget, policy: BudgetPolicy, team: Team, *, planned: boo
 
 
 def _count_carried(
-    budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
+    budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, team: Team, most: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return how many tasks get to their end if each takes what is expected, and a note if these are not all."""
+    """Return how many tasks get to their end if each takes what is expected, and a note if these are not all.
+
+    Of maps and loops that is the worst case: as many items and rounds as they may have.
+    """
     carried, scarce = 0, ""
-    for task in plan.tasks:
+    grows = any(task.grows for task in plan.tasks)
+    tasks = list(islice(worst_case(plan.tasks), _MOST_COUNTED)) if grows else plan.tasks
+    bound = bind(tasks, team)
+    for task in tasks:
         expected = policy.expect if task.budget is None else _least(policy.expect, task.budget)
         try:
             budgets.members[bound[task.id][0]].carve(task.id, guarantee=expected)
@@ -354,11 +378,17 @@ def _count_carried(
         except InsufficientBudget as short:
             scarce = scarce or short.dimension
     if not scarce:
-        return carried, ()
+        carried = max(carried, most) if budgets.root.budget == Budget() else carried
+        return carried, (f"the plan can grow to {most:,} tasks",) if grows else ()
     amount = getattr(policy.expect, scarce)
     takes = f"${amount}" if scarce == "dollars" else f"{amount:,} {scarce.replace('_', ' ')}"
-    note = f"the budget can be expected to carry {carried} of {len(plan.tasks)} tasks, if each takes {takes}"
+    of = f"{most:,} tasks that the plan can grow to" if grows else f"{most} tasks"
+    note = f"the budget can be expected to carry {carried} of {of}, if each takes {takes}"
     return carried, (f"{note} (BudgetPolicy.expect); once one has ended, what it took counts instead",)
+
+
+_MOST_COUNTED: Final = 20_000
+"""Tasks of a plan that grows for which a budget is set aside, one after another, to find how many it carries."""
 
 
 def _least(one: Budget, other: Budget) -> Budget:
@@ -367,13 +397,16 @@ def _least(one: Budget, other: Budget) -> Budget:
     return Budget(*(mine if its is None or (mine is not None and mine < its) else its for mine, its in pairs))
 
 
-def _carve_tasks(
-    budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, bound: Mapping[str, tuple[str, ...]]
-) -> tuple[str, ...]:
-    """Carve for all tasks as if they were dispatched one after another; return the problem if none could be paid."""
-    weight = sum(task.weight for task in plan.tasks)
+def _carve_tasks(budgets: BudgetSplit, policy: BudgetPolicy, plan: TaskGraph, team: Team) -> tuple[str, ...]:
+    """Carve for all tasks as if they were dispatched one after another; return the problem if none could be paid.
+
+    A map counts as one task, and so does each task of a loop's body, for all its rounds.
+    """
+    tasks = list(_templates(plan.tasks))
+    bound = bind(tasks, team)
+    weight = sum(task.weight for task in tasks)
     paid, lacking = 0, ""
-    for task in plan.tasks:
+    for task in tasks:
         try:
             budgets.members[bound[task.id][0]].carve_share(task.id, task.budget, task.weight / weight, policy.reserve)
             paid += 1
@@ -381,6 +414,15 @@ def _carve_tasks(
             lacking = lacking or f"task {task.id!r}: {short}"
         weight -= task.weight
     return () if paid else (f"no task can get its share of the budget; {lacking}",)
+
+
+def _templates(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Yield the tasks, and in the place of a loop those of its body, which share its weight."""
+    for task in tasks:
+        if task.loop is None:
+            yield task
+        else:
+            yield from _templates(templates(task))
 
 
 def _at_rest() -> float:

@@ -5,12 +5,42 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
+from kairo_team.conditions import items_of
 from kairo_team.tasks import Task, TaskGraph
+
+if TYPE_CHECKING:
+    from kairo_team.results import Artifact
 
 Queued = tuple[float, int, "Entry"]
 """A task in a queue: heaps compare the first two, which no two tasks share."""
+
+
+@dataclass(slots=True, eq=False)
+class Parts:
+    """What a map or a loop grew into."""
+
+    entries: list[Entry] = field(default_factory=list["Entry"])
+    """In the order of items, or of rounds."""
+    open: int = 0
+    """How many of these have not ended."""
+    weight: float = 0.0
+    """What of its weight is not given to them."""
+    rounds: list[int] = field(default_factory=list[int])
+    """Where among them each round of a loop begins."""
+
+
+@dataclass(slots=True, eq=False)
+class MapCounts:
+    """Counts the items of maps among the dependencies of a task."""
+
+    dependencies: int
+    """Its dependencies, with the items of maps that have ended in the place of these."""
+    open_maps: int = 0
+    """Maps that have not ended: nobody knows yet how many items they have."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,11 +64,28 @@ class Entry:
     """Its place in the queue it stands in, with its order of dispatch; None: in none. Any other place is left over."""
     ended: bool = False
     accepted: bool = False
+    parent: Entry | None = None
+    """The map or loop that it grew from."""
+    round: int = 0
+    """The round of the loop that it is part of, from 1."""
+    parts: Parts | None = None
+    """What it grew into; None: it does not grow."""
+    counts: MapCounts | None = None
+    """How its needs are counted where it depends on a map or a loop; None: each dependency counts once."""
+    readers: tuple[Callable[[Artifact], object], ...] = ()
+    """What the plan reads from its artifact: they raise `Unreadable`."""
 
     def queue(self) -> Queued:
         """Return its place in a queue: longest path first, then plan order."""
         self.queued = queued = (-self.priority, self.index, self)
         return queued
+
+    @property
+    def is_lost(self) -> bool:
+        """Too few of its dependencies can still be accepted."""
+        if self.accepted_needs + self.open_needs >= self.needed:
+            return False
+        return self.counts is None or not self.counts.open_maps
 
     @property
     def ready(self) -> bool:
@@ -73,13 +120,15 @@ class ReadyTasks:
         self._leases = {name: _Leases(limit) for name, limit in capacity.items()}
         self._parked: dict[tuple[str, ...], list[Queued]] = {}
         self._ready: list[Queued] = []
+        self.due: deque[Entry] = deque()
+        """Tasks that have a condition or grow, and can go on: what they depend on, or grew into, has ended."""
         self._told: list[Queued] = []
         """Ready tasks of which it was told that they wait for a slot."""
         self.on_member_wait: Callable[[Entry], object] = _nothing
         """Called for a ready task whose members are all taken."""
         for entry in self.entries.values():
             if entry.ready:
-                heappush(self._ready, entry.queue())
+                self._start(entry)
 
     # ------------------------------------------------------------ dispatch
 
@@ -123,14 +172,17 @@ class ReadyTasks:
         for cause in ended:  # it grows meanwhile
             for dependent in cause.dependents:
                 dependent.open_needs = still_open = dependent.open_needs - 1
-                dependent.accepted_needs = accepted_needs = dependent.accepted_needs + cause.accepted
+                if dependent.counts is None:
+                    dependent.accepted_needs += cause.accepted
+                else:
+                    _count(dependent, dependent.counts, cause)
                 if dependent.ended:
                     continue
-                if accepted_needs + still_open < dependent.needed:
+                if dependent.is_lost:
                     ended.append(self._book_end(dependent, accepted=False))
                     yield dependent, cause
                 elif not still_open:
-                    heappush(self._ready, dependent.queue())
+                    self._start(dependent)
 
     def retire(self, entry: Entry) -> None:
         """End a task that has not started, with all its dependents: another plan takes their place."""
@@ -147,8 +199,15 @@ class ReadyTasks:
         self._raise_priorities(_set_priorities(new))
         for entry in added:
             if entry.ready:
-                heappush(self._ready, entry.queue())
+                self._start(entry)
         return added
+
+    def _start(self, entry: Entry) -> None:
+        """Queue a task whose needs are met, or let it grow or decide first."""
+        if entry.parts is None and entry.task.when is None:
+            heappush(self._ready, entry.queue())
+        else:
+            self.due.append(entry)
 
     def _raise_priorities(self, below: Iterable[Entry]) -> None:
         """Raise the priorities of the tasks that these depend on, and so on, as far as they change.
@@ -180,7 +239,7 @@ class ReadyTasks:
 
     def lost_need(self, entry: Entry) -> Entry | None:
         """Return a dependency that was not accepted, if that keeps the task from ever being ready."""
-        if entry.accepted_needs + entry.open_needs >= entry.needed:
+        if not entry.is_lost:
             return None
         needs = (self.entries[name] for name in entry.task.depends_on)
         return next(need for need in needs if need.ended and not need.accepted)
@@ -188,6 +247,10 @@ class ReadyTasks:
     def _book_end(self, entry: Entry, accepted: bool) -> Entry:
         entry.ended, entry.accepted = True, accepted
         self.unended -= 1
+        if entry.parent is not None and (parts := entry.parent.parts) is not None:
+            parts.open -= 1
+            if not parts.open:
+                self.due.append(entry.parent)
         return entry
 
     # ------------------------------------------------------------ leases
@@ -260,18 +323,59 @@ def _make_entries(graph: TaskGraph, candidates: Mapping[str, tuple[str, ...]]) -
 
 
 def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
-    """Make a task a dependent of those it needs, some of which may have ended."""
+    """Make a task a dependent of those it needs, some of which may have ended, and a part of what it grew from."""
     task = entry.task
+    if task.over is not None or task.loop is not None:
+        entry.parts = Parts(weight=task.weight)
+    if task.part_of is not None:
+        _join(entry, entries[task.part_of])
     if not task.depends_on:
         return
     entry.needed = task.needed
     entry.open_needs = len(task.depends_on)
-    for name in task.depends_on:
-        dependency = entries[name]
+    needs = [entries[name] for name in task.depends_on]
+    if any(dependency.task.grows for dependency in needs):
+        maps = sum(dependency.task.over is not None for dependency in needs)
+        entry.counts = MapCounts(len(needs), maps)
+    for dependency in needs:
         dependency.dependents.append(entry)
         if dependency.ended:
             entry.open_needs -= 1
-            entry.accepted_needs += dependency.accepted
+            if entry.counts is None:
+                entry.accepted_needs += dependency.accepted
+            else:
+                _count(entry, entry.counts, dependency)
+    if task.over is not None:
+        _read(entries[task.over], partial(items_of, most=task.max_items or 0, task_id=task.id))
+    if task.condition is not None:
+        _read(entries[task.condition.source], task.condition.read)
+
+
+def _read(source: Entry, reader: Callable[[Artifact], object]) -> None:
+    source.readers = (*source.readers, reader)
+
+
+def _join(entry: Entry, parent: Entry) -> None:
+    """Make a task a part of the map or loop that it grew from."""
+    entry.parent = parent
+    entry.priority = max(0.0, parent.priority - parent.task.weight)  # what comes behind the parent comes behind it
+    if parent.parts is not None:
+        entry.round = len(parent.parts.rounds)
+        parent.parts.entries.append(entry)
+        parent.parts.open += 1
+
+
+def _count(entry: Entry, counts: MapCounts, dependency: Entry) -> None:
+    """Count a dependency that has ended, or in the place of a map its items."""
+    items = () if dependency.parts is None or dependency.task.over is None else dependency.parts.entries
+    if dependency.task.over is not None:
+        counts.open_maps -= 1
+    if items or (dependency.task.over is not None and dependency.accepted):
+        counts.dependencies += len(items) - 1
+        entry.accepted_needs += sum(item.accepted for item in items)
+        entry.needed = entry.task.needed_of(counts.dependencies)
+    else:
+        entry.accepted_needs += dependency.accepted
 
 
 def _set_priorities(entries: Mapping[str, Entry]) -> list[Entry]:

@@ -58,7 +58,10 @@ class Steering:
         self._emit(events.TaskSteered, task_id, None, directive, by)
 
     def cancel_task(self, task_id: str, reason: str) -> None:
-        """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED."""
+        """End one task: what never started is SKIPPED, what is in flight is interrupted and CANCELLED.
+
+        With a map or a loop end the tasks that it grew into.
+        """
         self._check_running()
         task_run = self._open_task(task_id)
         dispatcher = self.dispatcher
@@ -68,6 +71,10 @@ class Steering:
             dispatcher.end(task_run, TaskState.SKIPPED, reason)
             return
         task_run.interrupted = task_run.interrupted or reason
+        parts = task_run.entry.parts
+        for part in () if parts is None else parts.entries:
+            if not part.ended:
+                self.cancel_task(part.task.id, reason)
         if task_run.context is not None:
             task_run.context.interrupt(reason)
         elif task_run.wait is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from kairo_team._util.frozen import FrozenDict, maker
+from kairo_team._util.frozen import maker
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, left_of
 from kairo_team.engine.records.replay import CutShort
 from kairo_team.errors import IllegalMove
@@ -189,6 +189,8 @@ class TaskRun:
     """A later plan does without it."""
     for_halt: bool = False
     """It ended because a budget was exhausted."""
+    not_taken: bool = False
+    """Its condition did not hold, or that of a task it needs: the run is complete without it."""
 
     def __post_init__(self) -> None:
         self.task = self.entry.task
@@ -301,14 +303,3 @@ class TaskRun:
             self.entry.task.id, status, artifact, self.verdict, self.attempts, self.member, self.usage, self.warnings,
             self.error, None if status is TaskStatus.COMPLETED else self.exception,
         )  # fmt: skip
-
-
-def upstream_of(task: Task, tasks: Mapping[str, TaskRun]) -> Mapping[str, Artifact]:
-    """Return the accepted artifacts of a task's dependencies, by task id, in the order of `depends_on`."""
-    return FrozenDict(
-        {
-            dependency: one.artifact
-            for dependency in task.depends_on
-            if (one := tasks[dependency]).artifact is not None and one.entry.accepted
-        }
-    )

@@ -24,6 +24,7 @@ from kairo_team.engine.dispatcher import Dispatcher
 from kairo_team.engine.earlier_calls import EarlierCalls
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
 from kairo_team.engine.enforced_end import CallSupervisor
+from kairo_team.engine.growth import Growth
 from kairo_team.engine.planning import RunPlan
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
@@ -497,6 +498,7 @@ class TeamRun:
         if self._kept is not None:
             self._dispatcher.on_ended = self._record_end
         self._steering.dispatcher = self._dispatcher
+        Growth(self.team, self._plan, self._dispatcher)
         self._attempts = AttemptRunner(
             self._scope,
             self._services,
@@ -779,4 +781,8 @@ def _task_run_here() -> TaskRun | None:
 
 def _planned(task: Task, members: tuple[str, ...]) -> events.PlannedTask:
     """Return a task as an event shows it."""
-    return events.PlannedTask(task.id, tuple(task.depends_on), task.needed, members, task.evaluator, task.weight)
+    grows, when = task.growth, None if task.condition is None else str(task.condition)
+    members = () if task.loop is not None else members
+    return events.PlannedTask(
+        task.id, tuple(task.depends_on), task.needed, members, task.evaluator, task.weight, grows, task.part_of, when
+    )

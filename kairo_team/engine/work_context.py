@@ -144,7 +144,7 @@ class WorkContext:
     __slots__ = (
         "_brought", "_calls", "_pipeline", "_tries", "_uses", "around", "calls", "constraints", "denied",
         "directives_seen", "foreign", "governor", "interrupted", "kept", "member", "offered", "output_type", "raised",
-        "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns",
+        "readers", "role", "scope", "services", "spent_before", "step", "task_id", "turn_ended", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -164,6 +164,8 @@ class WorkContext:
         self.task_id = task_id
         self.member = member
         self.output_type: Any = None
+        self.readers: Sequence[Callable[[Artifact], object]] = ()
+        """What the plan reads from the artifact: they raise `Unreadable`."""
         self.kept = ""
         self.turns = 0
         """Model calls answered so far."""

@@ -155,12 +155,15 @@ def recorded_plan(steps: Mapping[str, object]) -> TaskGraph | None:
     for key, made in steps.items():
         if isinstance(made, Added) and made.plan >= first and (found := _CHANGE.fullmatch(key)):
             changes[int(found[1])] = made.tasks
-    known = {task.id for task in plan.tasks}
-    for _, tasks in sorted(changes.items()):
-        new = [task for task in tasks if task.id not in known]
-        plan = plan.grown(new)
-        known.update(task.id for task in new)
-    return plan
+    added = [tasks for _, tasks in sorted(changes.items())]
+    added += [
+        made.tasks
+        for key, made in steps.items()
+        if isinstance(made, Added) and made.plan >= first and key.startswith("grown:")
+    ]
+    there = {task.id for task in plan.tasks}
+    new = {task.id: task for tasks in added for task in tasks if task.id not in there}
+    return plan.grown(new.values())
 
 
 class PlanRecords:

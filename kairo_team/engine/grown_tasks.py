@@ -1,0 +1,96 @@
+"""The tasks that maps and loops grow into: their ids, inputs and weights, and how many they can be."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team._util.frozen import freeze_json, maker
+from kairo_team.tasks import Loop, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_ITEM_DIGITS: Final = 4
+_ROUND_DIGITS: Final = 2
+"""The fewest digits of a number in an id."""
+
+_FIELDS: Final = tuple(one.name for one in fields(Task))
+_make_task: Final = maker(Task)
+"""Makes a task of values that were checked before."""
+
+
+def tasks_of_items(task: Task, items: Sequence[Any]) -> list[Task]:
+    """Return the tasks of a map, one for each item of its list; they share its weight."""
+    digits = max(_ITEM_DIGITS, len(str(task.max_items)))
+    weight = task.weight / max(1, len(items))
+    alike = _copy(task, depends_on=(), needs="all", weight=weight, budget=None, when=None, over=None, max_items=None)
+    return [
+        _copy(
+            alike,
+            id=f"{task.id}.{number:0{digits}}",
+            inputs=freeze_json({**task.inputs, "item": item, "number": number}),
+            part_of=task.id,
+        )
+        for number, item in enumerate(items, 1)
+    ]
+
+
+def tasks_of_round(task: Task, loop: Loop, number: int) -> list[Task]:
+    """Return the tasks of a round: the rounds share the loop's weight, and the tasks of a round share that."""
+    share = task.weight / loop.max_rounds / sum(one.weight for one in loop.body)
+
+    def named(name: str) -> str:
+        return round_id(task.id, loop, number, name)
+
+    return [
+        _copy(
+            one,
+            id=named(one.id),
+            depends_on=tuple(map(named, one.depends_on)),
+            inputs=freeze_json({**task.inputs, **one.inputs, "round": number}),
+            weight=one.weight * share,
+            when=None if one.condition is None else replace(one.condition, source=named(one.condition.source)),
+            over=None if one.over is None else named(one.over),
+            part_of=task.id,
+        )
+        for one in loop.body
+    ]
+
+
+def round_id(loop_id: str, loop: Loop, number: int, name: str) -> str:
+    """Return the id of a body's task in a round."""
+    digits = max(_ROUND_DIGITS, len(str(loop.max_rounds)))
+    return f"{loop_id}.{number:0{digits}}.{name}"
+
+
+def _copy(task: Task, **changed: Any) -> Task:
+    return _make_task(*[changed[name] if name in changed else getattr(task, name) for name in _FIELDS])
+
+
+def most_tasks(tasks: Iterable[Task]) -> int:
+    """Return how many tasks members do at most: all items of each map, and all rounds of each loop."""
+    return sum(_most(task) for task in tasks)
+
+
+def _most(task: Task) -> int:
+    inside = 1 if task.loop is None else task.loop.max_rounds * most_tasks(task.loop.body)
+    return inside * (task.max_items or 1)
+
+
+def templates(task: Task) -> list[Task]:
+    """Return the tasks of a loop's body as they stand for all its rounds: under the loop's id, sharing its weight."""
+    assert task.loop is not None, "it is a loop"
+    share = task.weight / sum(one.weight for one in task.loop.body)
+    return [_copy(one, id=f"{task.id}.{one.id}", weight=one.weight * share) for one in task.loop.body]
+
+
+def worst_case(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Yield the tasks that members do at most: a map's for each item, those of a loop's body for each round."""
+    for task in tasks:
+        body = None if task.loop is None else templates(task)
+        for _ in range((task.max_items or 1) * (1 if task.loop is None else task.loop.max_rounds)):
+            if body is None:
+                yield task
+            else:
+                yield from worst_case(body)

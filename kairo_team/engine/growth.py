@@ -1,0 +1,267 @@
+"""Maps, branches and loops: what a task grows into when all it depends on has ended, and how that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kairo_team._util.frozen import EMPTY, FrozenDict
+from kairo_team.conditions import Unreadable, items_of
+from kairo_team.engine.grown_tasks import round_id, tasks_of_items, tasks_of_round
+from kairo_team.engine.records.replay import MISSING
+from kairo_team.engine.task_run import COMPLETED, FAILED, IN_FLIGHT, PENDING, TaskState
+from kairo_team.plugin_calls import PLAIN_CALL, failure_of, problem_of
+
+if TYPE_CHECKING:
+    from kairo_team.conditions import Condition
+    from kairo_team.engine.dispatcher import Dispatcher
+    from kairo_team.engine.planning import RunPlan
+    from kairo_team.engine.ready_tasks import Entry, Parts
+    from kairo_team.engine.task_run import TaskRun
+    from kairo_team.results import Artifact
+    from kairo_team.tasks import Loop
+    from kairo_team.team import Team
+
+Made = tuple[tuple[str, str | None], ...]
+"""What a round made: the name of each task, and the digest of its artifact."""
+
+
+class Growth:
+    """Decides on the tasks of one run that have a condition, and grows its maps and loops.
+
+    What it does follows from accepted artifacts, which are recorded, so it records only what functions of the team
+    decide. It never waits.
+    """
+
+    def __init__(self, team: Team, plan: RunPlan, dispatcher: Dispatcher) -> None:
+        self._team = team
+        self._plan = plan
+        self._dispatcher = dispatcher
+        self._made: dict[str, dict[Made, int]] = {}
+        """What the rounds of a loop made, by its id, and which round made it first."""
+        dispatcher.on_due = self.settle
+
+    def settle(self, entry: Entry) -> None:
+        """Go on with a task whose turn it is: all it depends on has ended, or all that it grew into."""
+        task_run = self._dispatcher.tasks[entry.task.id]
+        try:
+            if task_run.ended:
+                return
+            task_run.recall_cancel()
+            if task_run.state is PENDING:
+                self._begin(task_run)
+            elif entry.task.over is not None:
+                self._end_map(task_run)
+            else:
+                self._end_round(task_run, entry.task.loop)
+        except Unreadable as problem:
+            self._end(task_run, FAILED, str(problem))
+
+    def _begin(self, task_run: TaskRun) -> None:
+        """Take the task, if its condition holds: queue it, or let it grow."""
+        task = task_run.task
+        if task.condition is not None and not self._holds(task.condition, task_run, "when", task.condition.source):
+            task_run.not_taken = True
+            self._dispatcher.end(task_run, TaskState.SKIPPED, f"not taken: {task.condition} does not hold")
+        elif not task.grows:
+            self._dispatcher.board.make_ready(task_run.entry)
+        else:
+            task_run.move(IN_FLIGHT)
+            if task.over is not None:
+                self._begin_items(task_run, self._artifact(task.over))
+            else:
+                self._begin_round(task_run)
+
+    def _end(self, task_run: TaskRun, to: TaskState, reason: str | None = None) -> None:
+        """End a map or a loop as it is meant, or as the person wants who cancelled it."""
+        if to is not COMPLETED or task_run.interrupted is not None:
+            to, reason = task_run.real_end(to, reason, None)
+        self._dispatcher.end(task_run, to, reason)
+
+    # ------------------------------------------------------------------ maps
+
+    def _begin_items(self, task_run: TaskRun, made: Artifact) -> None:
+        task = task_run.task
+        items = items_of(made, task.max_items or 0, task.id)
+        self._plan.grow(task_run, 1, self._dispatcher, tasks_of_items(task, items))
+        if not items:
+            self._end_map(task_run)
+
+    def _end_map(self, task_run: TaskRun) -> None:
+        parts = _parts(task_run.entry).entries
+        if parts and not any(part.accepted for part in parts):
+            self._end(task_run, FAILED, f"none of its {len(parts)} items was accepted")
+        else:
+            self._end(task_run, COMPLETED)
+
+    # ------------------------------------------------------------------ loops
+
+    def _begin_round(self, task_run: TaskRun) -> None:
+        task, parts, loop = task_run.task, _parts(task_run.entry), task_run.task.loop
+        assert loop is not None, "what grows is a map or a loop"
+        parts.rounds.append(len(parts.entries))
+        number = len(parts.rounds)
+        self._plan.grow(task_run, number, self._dispatcher, tasks_of_round(task, loop, number))
+        if loop.end is not None:
+            source = self._dispatcher.board.entries[round_id(task.id, loop, number, loop.end.source)]
+            source.readers = (*source.readers, loop.end.read)
+
+    def _end_round(self, task_run: TaskRun, loop: Loop | None) -> None:
+        """End the loop, or begin its next round."""
+        assert loop is not None, "what grows is a map or a loop"
+        number, task_id = len(_parts(task_run.entry).rounds), task_run.task.id
+        if task_run.interrupted is not None:
+            self._end(task_run, FAILED, None)
+            return
+        lost = _lost(task_run.entry, self._dispatcher.tasks, loop)
+        if lost is not None:
+            self._end(task_run, FAILED, f"round {number}: {lost!r} was not accepted")
+        elif loop.end is None:
+            self._begin_round(task_run) if number < loop.max_rounds else self._end(task_run, COMPLETED)
+        elif self._holds(loop.end, task_run, "until", round_id(task_id, loop, number, loop.end.source)):
+            self._end(task_run, COMPLETED)
+        elif number == loop.max_rounds:
+            self._end(task_run, FAILED, f"{loop.end} did not hold after {number} rounds")
+        else:
+            made = tuple(_digests(task_run.entry, self._dispatcher.tasks))
+            first = self._made.setdefault(task_id, {}).setdefault(made, number)
+            if first < number:
+                self._end(task_run, FAILED, f"no progress: round {number} made the same as round {first}")
+            else:
+                self._begin_round(task_run)
+
+    # ------------------------------------------------------------------ conditions
+
+    def _holds(self, condition: Condition, task_run: TaskRun, kind: str, source: str) -> bool:
+        """Return whether a condition holds for what the task `source` made; `Unreadable` when that cannot be said."""
+        value = condition.read(self._artifact(source))
+        if condition.test != "holds":
+            return condition.met_by(value)
+        key = task_run.records.key(kind, task_run.task.id, _round_of(task_run.entry))
+        recorded = task_run.records.recall(key)
+        if recorded is MISSING:
+            recorded = self._ask(condition, value)
+            task_run.records.put(key, recorded)
+        return bool(recorded)
+
+    def _ask(self, condition: Condition, value: Any) -> bool:
+        """Ask a function of the team."""
+        name = f"the team's condition {condition.value!r}"
+        try:
+            with PLAIN_CALL:
+                found: Any = self._team.conditions[condition.value](value)
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                raise
+            raise Unreadable(f"{name} raised {problem_of(error, None)}") from error
+        if not isinstance(found, bool):
+            raise Unreadable(f"{name} returned {found!r:.80}; it has to return True or False")
+        return found
+
+    def _artifact(self, task_id: str) -> Artifact:
+        task_run = self._dispatcher.tasks[task_id]
+        if not task_run.entry.accepted or task_run.artifact is None:
+            raise Unreadable(f"it looks at {task_id!r}, which was not accepted")
+        return task_run.artifact
+
+
+def _lost(entry: Entry, tasks: Mapping[str, TaskRun], loop: Loop) -> str | None:
+    """Return the task of the last round without which the loop cannot go on, if it was not accepted."""
+    for part in _last_round(entry):
+        decides = loop.end is None or _in_body(part) == loop.end.source
+        if decides and not part.accepted and not (loop.end is None and tasks[part.task.id].not_taken):
+            return part.task.id
+    return None
+
+
+def _parts(entry: Entry) -> Parts:
+    assert entry.parts is not None, "a map or a loop has parts"
+    return entry.parts
+
+
+def _round_of(entry: Entry) -> int:
+    """Return the number of the round that a loop is in; 0 for other tasks."""
+    return 0 if entry.parts is None else len(entry.parts.rounds)
+
+
+def _last_round(entry: Entry) -> Sequence[Entry]:
+    """Return the tasks of a loop's last round."""
+    parts = _parts(entry)
+    return parts.entries[parts.rounds[-1] if parts.rounds else 0 :]
+
+
+def _in_body(part: Entry) -> str:
+    """Return the name that a task of a round has in the loop's body."""
+    inside = part.task.id[len(part.task.part_of or "") + 1 :]
+    return inside.partition(".")[2]
+
+
+def _digests(entry: Entry, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, str | None]]:
+    """Yield what the last round of a loop made: names of tasks, and digests of their artifacts."""
+    for part in _last_round(entry):
+        if part.parts is None:
+            artifact = tasks[part.task.id].artifact
+            yield _in_body(part), None if artifact is None else artifact.digest
+        else:
+            yield from ((name, artifact.digest) for name, artifact in _made_by(part, _in_body(part), tasks))
+
+
+# ---------------------------------------------------------------------- what a task works on
+
+
+def upstream_of(task_run: TaskRun, tasks: Mapping[str, TaskRun]) -> Mapping[str, Artifact]:
+    """Return the accepted artifacts a task works on, in the order of `depends_on`, by the names its author knows.
+
+    These are ids of tasks; of a map those of its items, of a loop `polish.write`. A task of a loop's body knows the
+    others by their names in the body, and those of the last round as `last.write`; it gets what its loop depends on
+    too, as does an item what its map depends on beside the list.
+    """
+    entry = task_run.entry
+    if entry.parent is not None or entry.counts is not None:
+        return FrozenDict(_upstream(entry, tasks))
+    if not entry.task.depends_on:
+        return EMPTY
+    return FrozenDict(
+        {
+            name: one.artifact
+            for name in entry.task.depends_on
+            if (one := tasks[name]).artifact is not None and one.entry.accepted
+        }
+    )
+
+
+def _upstream(entry: Entry, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, Artifact]]:
+    task, parent = entry.task, entry.parent
+    prefix = ""
+    if parent is not None:
+        yield from _upstream(parent, tasks)
+        if parent.task.over is None:
+            prefix = task.id.removesuffix(_in_body(entry))
+            yield from _last_made(entry, parent, tasks)
+    for name in task.depends_on:
+        if name != task.over:
+            yield from _made_by(tasks[name].entry, name.removeprefix(prefix), tasks)
+
+
+def _last_made(entry: Entry, loop: Entry, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, Artifact]]:
+    """Yield what the round before the one of this task made."""
+    parts, number = _parts(loop), entry.round
+    for part in parts.entries[parts.rounds[number - 2] : parts.rounds[number - 1]] if number > 1 else ():
+        yield from _made_by(part, f"last.{_in_body(part)}", tasks)
+
+
+def _made_by(entry: Entry, name: str, tasks: Mapping[str, TaskRun]) -> Iterator[tuple[str, Artifact]]:
+    """Yield what a task made, under a name; of a map or loop what its tasks made, under names that begin with it."""
+    if not entry.accepted:
+        return
+    if entry.parts is None:
+        artifact = tasks[entry.task.id].artifact
+        if artifact is not None:
+            yield name, artifact
+    elif entry.task.over is not None:
+        for part in entry.parts.entries:
+            yield from _made_by(part, f"{name}.{part.task.id[len(entry.task.id) + 1 :]}", tasks)
+    else:
+        for part in _last_round(entry):
+            yield from _made_by(part, f"{name}.{_in_body(part)}", tasks)
