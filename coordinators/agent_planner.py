@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team.budget import check_count
-from kairo_team.coordinators.proposals import ProposedTask, plan_with, sentences, task_schema
+from kairo_team.coordinators.proposals import Growth, ProposedTask, plan_with, sentences, task_schema
 from kairo_team.errors import KairoError, NoPlan, PlanRefused
 from kairo_team.messages import Message, ModelRequest
 
@@ -29,16 +29,29 @@ class AgentPlanner:
     is wrong with it; that turn is paid like the first, from the share of planning. `NoPlan` is raised when the second
     is no better. A request that has a plan asks for more tasks beside those that stay, within its budget, which is then
     what is left. `max_tasks` is the most tasks of a plan; `settings` are the model's sampling settings.
+
+    With `growth` the model may plan maps, branches and loops too (see `Task`): a map of at most `max_items` items, a
+    loop of at most `max_rounds` rounds. A small model plans better without.
     """
 
     def __init__(
-        self, model: str | ChatModel, *, max_tasks: int = 20, settings: Mapping[str, Any] | None = None
+        self,
+        model: str | ChatModel,
+        *,
+        max_tasks: int = 20,
+        settings: Mapping[str, Any] | None = None,
+        growth: bool = False,
+        max_items: int = 50,
+        max_rounds: int = 5,
     ) -> None:
-        check_count("AgentPlanner.max_tasks", max_tasks)
-        if max_tasks < 1:
-            raise ValueError("AgentPlanner.max_tasks must be at least 1")
+        for name, number in (("max_tasks", max_tasks), ("max_items", max_items), ("max_rounds", max_rounds)):
+            check_count(f"AgentPlanner.{name}", number)
+            if number < 1:
+                raise ValueError(f"AgentPlanner.{name} must be at least 1")
+        check_kind("AgentPlanner.growth", growth, bool)
         self.model = model
         self.max_tasks = max_tasks
+        self.growth = Growth(max_items, max_rounds) if growth else None
         self._settings = dict(settings or {})
 
     def preflight(self, models: Models) -> list[str]:
@@ -54,10 +67,10 @@ class AgentPlanner:
         model = context.model(self.model)
         settings = dict(self._settings)
         max_tokens: int | None = settings.pop("max_tokens", None)
-        ask = context.render("plan", request=request, team=team, max_tasks=self.max_tasks)
+        ask = context.render("plan", request=request, team=team, max_tasks=self.max_tasks, growth=self.growth)
         messages = [Message.user(ask)]
         kept = [task.id for task in request.plan.tasks] if request.plan is not None else []
-        schema = _schema(team, self.max_tasks, kept)
+        schema = _schema(team, self.max_tasks, kept, self.growth)
         reply = await model.complete(ModelRequest(messages, (), schema, max_tokens, settings))
         try:
             return self._read(reply.text, request, team)
@@ -77,7 +90,7 @@ class AgentPlanner:
             raise NoPlan(sentences(error)) from None
         problems = _too_much(len(proposal.tasks), request.config.budget)
         try:
-            graph = plan_with(proposal.tasks, kept, team)
+            graph = plan_with(proposal.tasks, kept, team, self.growth)
         except PlanRefused as refused:
             raise NoPlan([*refused.problems, *problems]) from None
         if problems:
@@ -104,9 +117,9 @@ class _Proposal(BaseModel):
     tasks: list[ProposedTask]
 
 
-def _schema(team: Team, max_tasks: int, kept: Sequence[str]) -> dict[str, Any]:
+def _schema(team: Team, max_tasks: int, kept: Sequence[str], growth: Growth | None) -> dict[str, Any]:
     """Return what the reply must be; `kept` are the ids of tasks that stay."""
-    task = task_schema([member.id for member in team.members], kept, max_tasks)
+    task = task_schema([member.id for member in team.members], kept, max_tasks, growth=growth)
     tasks = {"type": "array", "items": task, "minItems": 1, "maxItems": max_tasks}
     return {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"], "additionalProperties": False}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kairo_team.conditions import condition_schema
 from kairo_team.engine.preflight import bind, plan_problems
 from kairo_team.errors import PlanRefused
-from kairo_team.tasks import Task, TaskGraph
+from kairo_team.tasks import Loop, Task, TaskGraph
 
 if TYPE_CHECKING:
     from kairo_team.team import Team
@@ -22,49 +23,90 @@ _MOST_CHARACTERS: Final = 2000
 """Length of a task's description in a reply held to the schema: a small model that never stops fills its reply."""
 
 
+class Growth(NamedTuple):
+    """How far a proposed plan may grow while it runs."""
+
+    max_items: int
+    """The most items of a map."""
+    max_rounds: int
+    """The most rounds of a loop."""
+
+
 class ProposedTask(BaseModel):
-    """A task as a model writes it."""
+    """A task as a model writes it; maps, branches and loops where growth is allowed."""
 
     model_config = ConfigDict(extra="forbid")
     id: str
     description: Annotated[str, Field(min_length=1)]
-    member: str
+    member: str | None = None
     depends_on: list[str] = []
+    when: dict[str, Any] | None = None
+    over: str | None = None
+    body: list[ProposedTask] | None = None
+    until: dict[str, Any] | None = None
 
-    def as_task(self) -> Task:
-        """Make the task; `ValueError` for an id that is none."""
-        return Task(self.id, self.description, member=self.member, depends_on=self.depends_on)
+    def as_task(self, growth: Growth | None) -> Task:
+        """Make the task; `ValueError` for an id that is none, and for what may not be proposed."""
+        grows = {name: given for name in _GROWS if (given := getattr(self, name)) is not None}
+        if grows and growth is None:
+            raise ValueError(f"task {self.id!r}: {next(iter(grows))} is not allowed in this plan")
+        if self.member is None and self.body is None:
+            raise ValueError(f"task {self.id!r} has no member")
+        if self.until is not None and self.body is None:
+            raise ValueError(f"task {self.id!r}: until is for a loop, which has a body")
+        fields: dict[str, Any] = {"member": self.member, "depends_on": self.depends_on, "when": self.when}
+        if growth is not None and self.over is not None:
+            fields |= {"over": self.over, "max_items": growth.max_items}
+        if growth is not None and self.body is not None:
+            body = [task.as_task(growth) for task in self.body]
+            fields |= {"member": None, "loop": Loop(body, until=self.until, max_rounds=growth.max_rounds)}
+        return Task(self.id, self.description, **fields)
+
+
+_GROWS: Final = ("when", "over", "body", "until")
 
 
 def task_schema(
-    members: Sequence[str], kept: Sequence[str], most: int, *, optional: Sequence[str] = ()
+    members: Sequence[str],
+    kept: Sequence[str],
+    most: int,
+    *,
+    optional: Sequence[str] = (),
+    growth: Growth | None = None,
 ) -> dict[str, Any]:
     """Return what one task must be: only these members can be named, and nothing goes on for ever.
 
     `kept` are the ids of tasks that there are already, which a new one may depend on; `most` is how many new ones
-    there may be; `optional` are fields that may be left out.
+    there may be; `optional` are fields that may be left out. With `growth` it may be a map, a branch or a loop.
     """
-    fields = {
+    fields: dict[str, Any] = {
         "id": _id_of(ID_CHARACTERS),
         "description": {"type": "string", "minLength": 1, "maxLength": _MOST_CHARACTERS},
         "member": {"enum": list(members)},
         "depends_on": {"type": "array", "items": _id_of(_longest_need(kept)), "maxItems": most + len(kept)},
     }
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": [name for name in fields if name not in optional],
-        "additionalProperties": False,
-    }
+    required = [name for name in fields if name not in optional]
+    if growth is not None:
+        plain = {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
+        fields |= {
+            "when": condition_schema(),
+            "over": _id_of(_longest_need(kept)),
+            "body": {"type": "array", "items": plain, "minItems": 1, "maxItems": most},
+            "until": condition_schema(),
+        }
+        required = [name for name in required if name != "member"]
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 
 
-def plan_with(proposed: Sequence[ProposedTask], kept: Sequence[Task], team: Team) -> TaskGraph:
+def plan_with(
+    proposed: Sequence[ProposedTask], kept: Sequence[Task], team: Team, growth: Growth | None = None
+) -> TaskGraph:
     """Return the plan of the tasks that stay and the proposed ones; `PlanRefused` with everything that is wrong."""
     problems = _long_ids(proposed, [task.id for task in kept])
     new, graph = list[Task](), None
     try:
         if not problems:
-            new += [task.as_task() for task in proposed]
+            new += [task.as_task(growth) for task in proposed]
             graph = TaskGraph([*kept, *new])
     except ValidationError as error:
         problems += sentences(error)
@@ -93,6 +135,7 @@ def _longest_need(kept: Iterable[str]) -> int:
 def _long_ids(tasks: Sequence[ProposedTask], kept: Iterable[str]) -> list[str]:
     """Return a sentence for each id longer than the schema allows."""
     most = _longest_need(kept)
+    tasks = [*tasks, *(inner for task in tasks for inner in task.body or ())]
     long = [(one.id, ID_CHARACTERS) for one in tasks if len(one.id) > ID_CHARACTERS]
     long += [(need, most) for one in tasks for need in one.depends_on if len(need) > most]
     return [

@@ -145,7 +145,7 @@ def as_condition(given: Any) -> Any:
     return Condition(data["from"], tests[0], data[tests[0]], data.get("field"))
 
 
-def _schema() -> dict[str, Any]:
+def condition_schema() -> dict[str, Any]:
     """Return the JSON Schema of a condition as data."""
     kinds = {"one_of": {"type": "array"}, "holds": {"type": "string"}}
     tests: dict[str, Any] = {test: kinds.get(test, {}) for test in TESTS}
@@ -163,7 +163,7 @@ AsCondition = Annotated[
     Condition | Mapping[str, Any] | None,
     BeforeValidator(as_condition),
     PlainSerializer(lambda given: None if given is None else given.as_data(), return_type=dict[str, Any] | None),
-    WithJsonSchema({"anyOf": [_schema(), {"type": "null"}]}),
+    WithJsonSchema({"anyOf": [condition_schema(), {"type": "null"}]}),
 ]
 """A condition, or the mapping that it is in JSON; kept as a condition. Or None."""
 

@@ -125,7 +125,7 @@ def task_prompt(**fields: Any) -> str:
 
 def plan_prompt(goal: str = "goal", **fields: Any) -> str:
     request = kt.TeamExecutionRequest(goal, **fields)
-    return Prompts().render("plan", request=request, team=TEAM, max_tasks=3)
+    return Prompts().render("plan", request=request, team=TEAM, max_tasks=3, growth=None)
 
 
 IMITATIONS: Mapping[str, str] = {

@@ -16,7 +16,7 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "system": ("role", "schema"),
     "task": ("assignment", "role", "limits"),
     **dict.fromkeys(("continue", "after_tools", "repair"), _TURN),
-    "plan": ("request", "team", "max_tasks"),
+    "plan": ("request", "team", "max_tasks", "growth"),
     "plan_again": ("problems",),
     "supervise": ("turn", "max_turns", "tasks_left"),
     "judge": ("token", "cannot_tell", "question", "conversation"),

@@ -189,3 +189,86 @@ async def test_audit_g31_what_is_sent_back_of_a_reply_that_is_wrong_all_over_is_
     bench = Bench(reply, GOOD)
     await bench.run()
     assert bench.model.calls[1].messages[-1].text.count("\n- ") == 20
+
+
+GROWING: tuple[dict[str, Any], ...] = (
+    task("list"),
+    {**task("read", "b"), "over": "list"},
+    {**task("mend", "a", "read"), "when": {"from": "list", "contains": "2"}},
+    {
+        "id": "polish",
+        "description": "polish it",
+        "depends_on": ["mend"],
+        "body": [task("write"), task("test", "b", "write")],
+        "until": {"from": "test", "field": "passed", "equals": True},
+    },
+)
+
+
+def growing_team(seen: list[str]) -> kt.Team:
+    async def work(assignment: kt.Assignment) -> str:
+        seen.append(assignment.task.id)
+        if assignment.task.id.endswith("test"):
+            return json.dumps({"passed": assignment.inputs["round"] == 2})
+        return "[1, 2]" if assignment.task.id == "list" else f"made {assignment.task.id}"
+
+    return kt.Team("t", [kt.Member("a", work), kt.Member("b", work)])
+
+
+async def test_kf_map_a_model_plans_a_map_a_branch_and_a_loop_and_they_grow() -> None:
+    model, seen = ScriptedModel([plan(*GROWING)]), list[str]()
+    planner = AgentPlanner(model, growth=True, max_items=7, max_rounds=3)
+    result = await kt.run(growing_team(seen), "g", coordinator=ExpertTeamCoordinator(planner=planner))
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert sorted(seen) == sorted(
+        ["list", "read.0001", "read.0002", "mend"]
+        + [f"polish.{number:02}.{name}" for number in (1, 2) for name in ("write", "test")]
+    )
+    assert result.plan is not None
+    assert (result.plan["read"].max_items, result.plan["polish"].loop) == (
+        7,
+        kt.Loop(
+            [
+                kt.Task("write", "do write", member="a"),
+                kt.Task("test", "do test", member="b", depends_on=["write"]),
+            ],
+            until={"from": "test", "field": "passed", "equals": True},
+            max_rounds=3,
+        ),
+    )
+    asked = model.calls[0]
+    assert "at most 7" in asked.messages[0].text
+    assert asked.output_schema is not None
+    assert {"when", "over", "body", "until"} < asked.output_schema["properties"]["tasks"]["items"]["properties"].keys()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({**task("x"), "over": "nothing"}, "unknown tasks 'nothing'"),
+        ({**task("x"), "when": {"from": "list"}}, "a condition has 'from' and one of"),
+        ({"id": "x", "description": "d"}, "task 'x' has no member"),
+        ({**task("x"), "until": {"from": "list", "equals": 1}}, "task 'x': until is for a loop, which has a body"),
+        (
+            {"id": "x", "description": "d", "body": [task("in", "nobody")]},
+            "in the loop 'x': task 'in' needs the member",
+        ),
+        ({"id": "x", "description": "d", "body": [task("i" * 41)]}, "has 41 characters"),
+    ],
+)
+async def test_what_is_wrong_with_a_plan_that_grows_is_sent_back(wrong: dict[str, Any], sentence: str) -> None:
+    model, seen = ScriptedModel([plan(task("list"), wrong), plan(task("list"))]), list[str]()
+    planner = AgentPlanner(model, growth=True)
+    result = await kt.run(growing_team(seen), "g", coordinator=ExpertTeamCoordinator(planner=planner))
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert sentence in model.calls[1].messages[-1].text
+
+
+async def test_without_growth_a_model_cannot_plan_it() -> None:
+    model, seen = ScriptedModel([plan(*GROWING), plan(*GROWING)]), list[str]()
+    coordinator = ExpertTeamCoordinator(planner=AgentPlanner(model))
+    result = await kt.run(growing_team(seen), "g", coordinator=coordinator)
+    assert (result.status, seen) == (kt.TeamStatus.FAILED, [])
+    assert "task 'read': over is not allowed in this plan" in (result.error or "")
+    assert model.calls[0].output_schema is not None
+    assert "over" not in json.dumps(model.calls[0].output_schema)
