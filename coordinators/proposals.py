@@ -45,7 +45,7 @@ class ProposedTask(BaseModel):
     body: list[ProposedTask] | None = None
     until: dict[str, Any] | None = None
 
-    def as_task(self, growth: Growth | None) -> Task:
+    def as_task(self, growth: Growth | None = None) -> Task:
         """Make the task; `ValueError` for an id that is none, and for what may not be proposed."""
         grows = {name: given for name in _GROWS if (given := getattr(self, name)) is not None}
         if grows and growth is None:
