@@ -44,6 +44,7 @@ from kairo_team.governance.ledger import (
     limits_of,
     plant,
     shown,
+    smaller,
     units_of,
     usage_of,
 )
@@ -65,6 +66,10 @@ _blank = object.__new__
 @final
 class Governor:
     """One node of a budget tree: spending counts on every ancestor, and no spending passes a limit.
+
+    `beside` opens a shared governor: one budget over children of several parents. A child that is carved with `shared`
+    counts on its parent and the parent's ancestors, and on the shared governor and those above it. Every limit and
+    every halt of both lines holds for it.
 
     Its seconds start when it is made. The guards read `clock` (seconds, any origin; default `time.monotonic`), possibly
     from several threads. `restored_usage`, seconds included, counts against the budget again; no top-up lifts
@@ -218,12 +223,13 @@ class Governor:
         tree.acquire()
         try:
             if node.ended is not None:
-                node = node.nearest_open()
+                _record_late(node, (tokens, picos, 0, tool_calls), completion_tokens)
+                return
             node.spend(tokens, completion_tokens, picos, tool_calls)
             if _reaches_a_limit(node, tokens, picos, tool_calls):
                 node.mark_overdrawn()
                 halts.stop_crossed(node, (tokens, picos, 0, tool_calls))
-            if (node.timed or tree.halts) and node.ended is None:
+            if node.timed or tree.halts:
                 halts.check(node)
         finally:
             tree.release()
@@ -231,7 +237,7 @@ class Governor:
     def restore(self, usage: Usage, sign: int = 1) -> None:
         """Book what an earlier session spent here, without its seconds, unchecked; the sign -1 takes it back."""
         with self._node.tree.lock:
-            charge(self._node.nearest_open(), usage, sign)
+            charge(self._node, usage, sign)
 
     def cancel(self, reason: HaltReason = HaltReason.CANCELLED) -> None:
         """Stop this governor and its descendants; may be called from any task, thread or signal handler.
@@ -240,13 +246,38 @@ class Governor:
         """
         halts.stop(self._node, HaltReason(reason))
 
-    def carve(self, name: str, budget: Budget = FREE, *, guarantee: Budget | None = None) -> Governor:
+    def beside(self, name: str, budget: Budget = FREE, *, restored_usage: Usage | None = None) -> Governor:
+        """Open a shared governor: `budget` is the ceiling of all children, here and below, that are carved with it.
+
+        It is no child: nothing is set aside for it, its usage does not count here, and its path begins with its own
+        name. What is carved from it is a shared governor with both ceilings. What stands under it is stopped and closed
+        with it, and it is closed with this one. `restored_usage`, seconds included, counts against its budget again.
+        Raises `GovernorClosed` after `close`.
+        """
+        node = self._node
+        opened = _blank(Governor)
+        with node.tree.lock:
+            if node.ended is not None:
+                raise GovernorClosed(node.name)
+            opened._node = beside = plant(node.tree, None, name, budget, limits_of(budget))  # noqa: SLF001 - its own kind
+            node.tree.join(node.tree.beside, node, beside)
+            node.children = node.children or {}
+            if restored_usage is not None:
+                restore(beside, restored_usage)
+        return opened
+
+    def carve(
+        self, name: str, budget: Budget = FREE, *, guarantee: Budget | None = None, shared: Governor | None = None
+    ) -> Governor:
         """Make a child: `budget` is its ceiling, and `guarantee` is set aside here at once.
 
         The default guarantee is the ceiling, in the dimensions where it is finite. Above its guarantee the child uses
         the amount that is guaranteed to no node. Its seconds start now and never outlast its ancestors'. Names may
         repeat. Raises `InsufficientBudget`, which names the dimension, if the guarantee cannot be set aside,
         `ValueError` if it is more than the ceiling, `HaltError` if halted, and `GovernorClosed` after `close`.
+
+        `shared` was opened with `beside`, here or above, or carved from such a governor: the child counts on it too,
+        and the guarantee is set aside there too. Raises `ValueError` for another one, and if this one counts on it.
         """
         limit = UNLIMITED if budget is FREE else limits_of(budget)
         if guarantee is None:
@@ -262,7 +293,10 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
-            child._node = node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
+            across = None if shared is None else _share(node, shared)
+            if across is not None:
+                halts.check(across)
+            child._node = node.carve(name, budget, limit, amounts, across)  # noqa: SLF001 - one of its own kind
         finally:
             tree.release()
         return child
@@ -270,17 +304,25 @@ class Governor:
     def carve_again(self, name: str, budget: Budget, spent: Usage) -> Governor:
         """Carve a closed child again: its earlier spending, seconds included, counts on it again."""
         with self._node.tree.lock:
-            charge(self._node.nearest_open(), spent, -1)
+            charge(self._node, spent, -1)
             try:
                 child = self.carve(name, budget)
             except BaseException:
-                charge(self._node.nearest_open(), spent)
+                charge(self._node, spent)
                 raise
             restore(child._node, spent)  # noqa: SLF001 - one of its own kind
         return child
 
     def carve_share(
-        self, name: str, ceiling: Budget | None, part: float, reserve: float, least: Units = NOTHING
+        self,
+        name: str,
+        ceiling: Budget | None,
+        part: float,
+        reserve: float,
+        least: Units = NOTHING,
+        *,
+        shared: Governor | None = None,
+        shared_part: float = 1.0,
     ) -> tuple[Governor, Units]:
         """Make a child whose guarantee is a part of the unallotted amount; return it and its guarantee.
 
@@ -289,6 +331,9 @@ class Governor:
         unit in each dimension with a limit above 0, at least `least`, and at most the ceiling. A part of 0 is no
         guarantee. Raises `InsufficientBudget` where `least` does not fit beside the reserve, and `GovernorClosed` like
         `carve`. A halted governor makes a halted child, and the first guard of the attempt raises.
+
+        With `shared` (as for `carve`) the guarantee is at most `shared_part` of what is unallotted there, by the same
+        rules and without a reserve.
         """
         budget, limit = (FREE, UNLIMITED) if ceiling is None else (ceiling, limits_of(ceiling))
         node = self._node
@@ -298,26 +343,32 @@ class Governor:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
             least = least if limit is UNLIMITED or least is NOTHING else cut(least, limit)
+            across = None if shared is None else _share(node, shared)
             guarantee = node.share(part, reserve, least) if node.limited and part else NOTHING
+            if across is not None and across.limited and part:
+                guarantee = smaller(node, guarantee, across, across.share(shared_part, 0.0, least))
             guarantee = guarantee if limit is UNLIMITED else cut(guarantee, limit)
-            carved = node.carve(name, budget, limit, guarantee)
+            carved = node.carve(name, budget, limit, guarantee, across)
         finally:
             tree.release()
         child = _blank(Governor)
         child._node = carved  # noqa: SLF001 - one of its own kind
         return child, guarantee
 
-    def carve_with(self, name: str, ceiling: Budget | None, guarantee: Units) -> Governor:
+    def carve_with(
+        self, name: str, ceiling: Budget | None, guarantee: Units, *, shared: Governor | None = None
+    ) -> Governor:
         """Make a child with a guarantee in ledger units that was decided before; like `carve_share` of a halted one.
 
-        Raises `InsufficientBudget` where the guarantee does not fit, and `GovernorClosed` after `close`.
+        Raises `InsufficientBudget` where the guarantee does not fit, here or at `shared` (as for `carve`), and
+        `GovernorClosed` after `close`.
         """
         budget, limit = (FREE, UNLIMITED) if ceiling is None else (ceiling, limits_of(ceiling))
         node = self._node
         with node.tree.lock:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
-            carved = node.carve(name, budget, limit, guarantee)
+            carved = node.carve(name, budget, limit, guarantee, None if shared is None else _share(node, shared))
         child = _blank(Governor)
         child._node = carved  # noqa: SLF001 - one of its own kind
         return child
@@ -336,11 +387,11 @@ class Governor:
         return self.tree().children if node.children else ()
 
     def top_up(self, budget: Budget) -> None:
-        """Enlarge the guarantee and ceiling from the parent's remainder; on the root, raise the limit.
+        """Enlarge the guarantee and ceiling from the parent's remainder; without a parent, raise the limit.
 
         `None` leaves a dimension as it is; a dimension without a ceiling stays without one. A top-up lifts the
         exhaustion of the dimensions it enlarges, but no cancel, emergency stop, passed deadline or restored halt.
-        Raises `InsufficientBudget`, and changes nothing, when the parent has less left; `GovernorClosed` after `close`.
+        Raises `InsufficientBudget`, and changes nothing, when less is left there; `GovernorClosed` after `close`.
         """
         node = self._node
         more = units_of(budget)
@@ -368,6 +419,8 @@ class Governor:
         with node.tree.lock:
             parent = node.parent
             left = parent.unallotted(dim) if parent is not None and node.ended is None else None
+            if node.shared is not None and node.ended is None:
+                left = min((one for one in (left, node.shared.unallotted(dim)) if one is not None), default=None)
             if parent is None or not left:
                 return NOTHING
             ceiling = node.limit[dim]
@@ -624,6 +677,30 @@ def _reaches_a_limit(node: Node, tokens: int, picos: int, tool_calls: int) -> bo
     return False
 
 
+def _record_late(node: Node, units: Units, completion: int) -> None:
+    """Book usage of a closed node at the nearest open node of each line, then raise what a guard there raises."""
+    found, (tokens, picos, _, tool_calls) = node.nearest_open(), units
+    for one in found:
+        one.spend(tokens, completion, picos, tool_calls)
+        if _reaches_a_limit(one, tokens, picos, tool_calls):
+            one.mark_overdrawn()
+            halts.stop_crossed(one, units)
+    for one in found:
+        if one.ended is None:
+            halts.check(one)
+
+
+def _share(parent: Node, shared: Governor) -> Node:
+    """Return the node of a shared governor that a child of `parent` is to stand under. Needs the lock."""
+    if type(shared) is not Governor or shared._node.tree is not parent.tree:  # noqa: SLF001 - it is of this module
+        raise ValueError(f"shared is a governor that Governor.beside opened in the same tree, not {shared!r}")
+    node = shared._node  # noqa: SLF001 - it is of this module
+    parent.check_shared(node)
+    if node.ended is not None:
+        raise GovernorClosed(node.name)
+    return node
+
+
 def _graft(parent: Node, ended: BudgetNode) -> None:
     """Make a closed node of a value, with all that was below it."""
     node = parent.carve(ended.name, ended.budget, limits_of(ended.budget), NOTHING)
@@ -640,9 +717,13 @@ def write_down(node: Node, path: str) -> BudgetNode:
     if node.ended is not None and not tree.halts:
         return _write_ended(_remember(node), path)
     children = (node.children or {}).values()
-    return _write(
-        node, node.cells, path, in_force(node), tuple(write_down(one, f"{path}/{one.escaped()}") for one in children)
-    )
+    below = tuple(write_down(one, _path_in(node, path, one)) for one in children)
+    return _write(node, node.cells, path, in_force(node), below)
+
+
+def _path_in(node: Node, path: str, child: Node) -> str:
+    """Return the path of a child of a node; what stands under a shared node keeps its own."""
+    return f"{path}/{child.escaped()}" if child.parent is node else child.full_path()
 
 
 Ended = tuple["Node", list[int], Sequence["Ended"]]
@@ -658,12 +739,12 @@ def _remember(node: Node) -> Ended:
 def _write_ended(ended: Ended, path: str) -> BudgetNode:
     """Return a closed node as a value; its children are made when they are read."""
     node, cells, below = ended
-    children = ReadLater(partial(_write_all_ended, below, path)) if below else ()
+    children = ReadLater(partial(_write_all_ended, node, below, path)) if below else ()
     return _write(node, cells, path, None, children)
 
 
-def _write_all_ended(nodes: Sequence[Ended], path: str) -> tuple[BudgetNode, ...]:
-    return tuple(_write_ended(ended, f"{path}/{ended[0].escaped()}") for ended in nodes)
+def _write_all_ended(node: Node, below: Sequence[Ended], path: str) -> tuple[BudgetNode, ...]:
+    return tuple(_write_ended(ended, _path_in(node, path, ended[0])) for ended in below)
 
 
 def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children: Sequence[BudgetNode]) -> BudgetNode:
@@ -683,12 +764,14 @@ def _write(node: Node, cells: list[int], path: str, halt: Halt | None, children:
 
 
 def passed_limits(node: Node) -> list[tuple[str, int, int, int]]:
-    """Return the exceeded limits of a node and the nodes below it, with the excess. Needs the lock."""
-    if not node.tree.overdrawn:
+    """Return the exceeded limits of a node, and of all below and beside it, with the excess. Needs the lock."""
+    tree = node.tree
+    if not tree.overdrawn:
         return []
+    below = family(node)
     return [
         (one.name, dim, limit, over)
-        for one in family(node)
+        for one in [*below, *(beside for owner in below for beside in tree.beside.get(owner, ()))]
         for dim, (limit, over) in enumerate(zip(one.limit, one.overshoot_units(), strict=True))
         if limit is not None and over
     ]
@@ -701,11 +784,12 @@ def guarantee_of(node: Node) -> Budget:
 
 
 def charge(node: Node, usage: Usage, sign: int = 1) -> None:
-    """Book a usage here and above, without its seconds; with the sign -1 take it back."""
+    """Book a usage at the nearest open node and above, without its seconds; with the sign -1 take it back."""
     tokens, completion = sign * usage.tokens, sign * usage.completion_tokens
-    node.spend(tokens, completion, sign * picodollars(usage.dollars), sign * usage.tool_calls)
-    node.move(LOOPS, sign * usage.loops, sign * usage.loops)
-    node.mark_overdrawn()
+    for one in node.nearest_open():
+        one.spend(tokens, completion, sign * picodollars(usage.dollars), sign * usage.tool_calls)
+        one.move(LOOPS, sign * usage.loops, sign * usage.loops)
+        one.mark_overdrawn()
 
 
 def restore(node: Node, usage: Usage) -> None:

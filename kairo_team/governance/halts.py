@@ -37,6 +37,7 @@ class Tree:
 
     __slots__ = (
         "acquire",
+        "beside",
         "clock",
         "final",
         "halts",
@@ -58,6 +59,8 @@ class Tree:
         self.lock = threading.RLock()
         self.acquire = self.lock.acquire
         self.release = self.lock.release
+        self.beside: Registry[Node] = {}
+        """By node: the shared nodes that were opened beside it."""
         self.repeats: dict[Node, int] = {}
         """By node: how many of its next iterations repeat what was paid before."""
         self.halts: dict[Node, Halt] = {}
@@ -94,6 +97,10 @@ class Tree:
         if node.ended is None or node.parent is None or node.parent.children is None:
             return
         node.parent.children.pop(node.segment, None)
+        if node.shared is not None and node.shared.children is not None:
+            node.shared.children.pop(node, None)
+        for one in family(node) if self.beside else ():
+            self.beside.pop(one, None)
         for halts in (self.halts, self.final):
             for halted in [one for one in tuple(halts) if one.below(node)]:
                 halts.pop(halted, None)
@@ -189,7 +196,7 @@ def wake_waiters(node: Node) -> None:
 def scopes_inside(node: Node) -> list[GovernorScope]:
     """Return the scopes open at a node and below it; its cost grows with this subtree, not with the whole tree."""
     scopes = node.tree.scopes
-    if node.parent is None:
+    if _is_above_all(node):
         found = snapshot(scopes.values())
     else:
         found = [scope for one in family(node) if (scope := scopes.get(one)) is not None]
@@ -199,12 +206,17 @@ def scopes_inside(node: Node) -> list[GovernorScope]:
 def _inside(registry: Registry[One], node: Node) -> list[One]:
     if not registry:
         return []
-    nodes = snapshot(registry) if node.parent is None else family(node)
+    nodes = snapshot(registry) if _is_above_all(node) else family(node)
     return [found for one in nodes for found in snapshot(registry.get(one, _EMPTY))]
 
 
+def _is_above_all(node: Node) -> bool:
+    """Return whether every node of the tree is below this one; a shared node, which has no parent either, is not."""
+    return node.parent is None and not node.tree.beside
+
+
 def family(node: Node) -> list[Node]:
-    """Return a node and all nodes carved below it."""
+    """Return a node and all nodes below it: those carved from it, and those that stand under a shared node."""
     family = [node]
     for one in family:  # it grows while it is walked
         if one.children:

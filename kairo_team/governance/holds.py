@@ -16,7 +16,7 @@ import anyio
 
 from kairo_team.budget import HaltReason, Money, check_count, check_used, picodollars, to_dollars
 from kairo_team.errors import GovernorClosed, InsufficientBudget, KairoError
-from kairo_team.governance.halts import check, check_hopeless, current_loop, send, stop, wake_waiters
+from kairo_team.governance.halts import check, check_hopeless, current_loop, family, send, stop, wake_waiters
 from kairo_team.governance.ledger import (
     COMMITTED,
     DIMENSIONS,
@@ -113,7 +113,7 @@ class Reservation:
             self._units = (min(tokens, held[TOKENS]), min(picos, held[DOLLARS]), 0, held[TOOL_CALLS])
             self._node.reduce(held, self._units)
             if tree.lines:
-                serve(self._node.nearest_open())
+                serve(self._node)
 
     def release(self) -> None:
         """Give the whole hold back; only for a call that certainly was not sent.
@@ -146,7 +146,7 @@ class Reservation:
                 self.overshoot = True
                 node.mark_overdrawn()
             if tree.lines:
-                serve(node.nearest_open())
+                serve(node)
         finally:
             tree.release()
 
@@ -301,7 +301,8 @@ class Waiter:
 def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
     """Return the node of the path where an earlier waiter waits for what `amount` would draw on."""
     lines = node.tree.lines
-    for place in node.line():
+    place: Node | None = node
+    while place is not None:
         line = lines.get((place, dim))
         if line and line[0].arrival < arrival:
             return place
@@ -310,6 +311,11 @@ def overtaken(node: Node, dim: int, amount: int, arrival: int) -> Node | None:
             amount -= spare
             if amount <= 0:
                 return None
+        if place.shared is not None:
+            found = overtaken(place.shared, dim, amount, arrival)
+            if found is not None:
+                return found
+        place = place.parent
     return None
 
 
@@ -330,6 +336,9 @@ def serve(node: Node) -> None:
 def dismiss(node: Node) -> None:
     """Wake the waiters below a node that closed, and serve the lines above that it gave back to. Needs the lock."""
     wake_waiters(node)
+    for one in family(node):
+        if one.shared is not None:
+            serve(one.shared)
     if node.parent is not None:
         serve(node.parent)
 
@@ -358,7 +367,7 @@ async def wait(waiter: Waiter, on_wait: Callable[[], object] | None = None) -> U
         tree.leave(tree.waiters, node, waiter)
         with tree.lock:
             waiter.leave()
-            serve(node.nearest_open())
+            serve(node)
     return waiter.outcome()
 
 

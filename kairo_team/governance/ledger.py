@@ -7,6 +7,11 @@ Every amount is an integer: tokens, picodollars, loops, tool calls. At every nod
 where `spent` and `held` are those of the node's whole subtree, and `committed` is what the node has
 spent and held itself, plus, for each open child, the larger of the child's guarantee and `committed`,
 plus what closed children spent. Only usage that is reported above its hold can exceed the limit.
+
+A node may stand under a shared node as well as under its parent. Then everything goes up both lines: what passes above
+the node's guarantee counts at the parent and at the shared node, and a hold has to fit at every node of both lines. A
+shared node has no parent, or one that is shared too, so the two lines never meet.
+
 A node stores `spent`, `committed` and `used`, which is spent and held together. The part of `committed` that is not
 used is guaranteed only.
 
@@ -134,12 +139,16 @@ class Node:
     """One account of the tree. Code outside this package uses it through `Governor`."""
 
     __slots__ = (
-        "budget", "cells", "children", "deadline", "ended", "guarantee", "limit", "limited", "name", "parent",
-        "segment", "started", "timed", "tree",
+        "budget", "cells", "children", "deadline", "ended", "forked", "guarantee", "limit", "limited", "name", "parent",
+        "segment", "shared", "started", "timed", "tree",
     )  # fmt: skip
 
     tree: Tree
     parent: Node | None
+    shared: Node | None
+    """The shared node that it stands under too."""
+    forked: bool
+    """Whether it, or a node above it, stands under a shared node."""
     name: str
     segment: str
     """The name, with a number (`a#2`) where an earlier sibling has the same name."""
@@ -147,17 +156,18 @@ class Node:
     limit: Limits
     guarantee: Units
     cells: list[int]
-    children: dict[str, Node] | None
+    children: dict[str | Node, Node] | None
+    """What was carved here, by segment, and what stands under this shared node, by itself; `None` without any."""
     started: float
     ended: float | None
     """When it closed; `None` while it is open."""
     deadline: float | None
     limited: tuple[Node, ...]
-    """The nodes of its line with a limit in any dimension, nearest first."""
+    """The nodes of its lines with a limit in any dimension, nearest first, and the shared line before the other."""
     timed: bool
-    """Whether any node of its line has a deadline."""
+    """Whether any node of its lines has a deadline."""
 
-    # -- moves: each goes up the line, from this node to the root ------------------------------
+    # -- moves: each goes up the line, from this node to the root; of a forked node, up both lines ------
 
     def move(self, dim: int, amount: int, spent: int, completion: int = 0) -> None:
         """Change the used amount (held or spent) by `amount` and the spent amount by `spent`, here and above.
@@ -165,6 +175,9 @@ class Node:
         `completion` is the part of `spent` that is completion tokens. Where a guarantee covers the amount, the
         committed amount of the ancestors stays the same.
         """
+        if self.forked:
+            self._change(dim, amount, amount, spent, completion)
+            return
         committed, used = COMMITTED + dim, USED + dim
         delta = amount
         node: Node | None = self
@@ -191,6 +204,11 @@ class Node:
         """Hold `amount` if it fits here and above; return whether it did. It books first, and takes back if not."""
         if self.tree.overdrawn and self.walled(dim, amount) is not None:
             return False
+        if self.forked:
+            fits = self._change(dim, amount, amount)
+            if not fits:
+                self.move(dim, -amount, 0)
+            return fits
         committed, used = COMMITTED + dim, USED + dim
         fits = True
         delta = amount
@@ -214,10 +232,36 @@ class Node:
 
     def pay(self, dim: int, amount: int) -> None:
         """Count a held amount as spent, here and above."""
+        if self.forked:
+            self._change(dim, 0, 0, amount)
+            return
         node: Node | None = self
         while node is not None:
             node.cells[dim] += amount
             node = node.parent
+
+    def _change(self, dim: int, more: int, used: int, spent: int = 0, completion: int = 0) -> bool:
+        """Change the committed amount by `more`, with the used and the spent amount, on both lines of a forked node.
+
+        Return whether no limit was passed. What passes above the guarantee goes to the parent and to the shared node.
+        """
+        fits = True
+        todo = [(self, more)]
+        for node, delta in todo:  # it grows while it is walked
+            cells = node.cells
+            cells[dim] += spent
+            cells[COMPLETION] += completion
+            cells[USED + dim] += used
+            above = delta
+            if delta:
+                old = cells[COMMITTED + dim]
+                cells[COMMITTED + dim] = new = old + delta
+                limit, floor = node.limit[dim], node.guarantee[dim]
+                if limit is not None and new > limit:
+                    fits = False
+                above = max(new, floor) - max(old, floor)
+            todo += [(up, above) for up in (node.shared, node.parent) if up is not None]
+        return fits
 
     def book(self, units: Units) -> bool:
         """Hold all of `units` if they fit here and above, else nothing; return whether they fit."""
@@ -281,13 +325,18 @@ class Node:
                 node.cells = node.cells.copy()  # a tree written down before keeps what it counted then
             node.cells[COMPLETION] += completion
         for dim in HELD_DIMENSIONS:
-            change = used[dim] - charged[dim]
-            for node in self.line():
-                if node.ended is None:
-                    node.move(dim, change, change)
-                    node.mark_overdrawn()
-                    break
-                node.cells[dim] += change
+            self.correct(dim, used[dim] - charged[dim])
+
+    def correct(self, dim: int, change: int) -> None:
+        """Change what was spent: of closed nodes only that, and from the first open node of a line on as ever."""
+        if self.ended is None:
+            self.move(dim, change, change)
+            self.mark_overdrawn()
+            return
+        self.cells[dim] += change
+        for above in (self.shared, self.parent):
+            if above is not None:
+                above.correct(dim, change)
 
     def set_aside(self, amounts: Units) -> None:
         """Commit `amounts` for a child here, and above what no guarantee covers; raises `InsufficientBudget`."""
@@ -310,6 +359,8 @@ class Node:
     def commit(self, dim: int, amount: int) -> bool:
         """Add `amount` to committed here, and above what no guarantee covers; return whether it fits."""
         fits = not self.tree.overdrawn or self.walled(dim, amount) is None
+        if self.forked:
+            return self._change(dim, amount, 0) and fits
         committed = COMMITTED + dim
         node: Node | None = self
         while node is not None and amount:
@@ -356,56 +407,63 @@ class Node:
                 found = node
         return found
 
-    def rooms(self, dim: int) -> Iterator[tuple[Node, int]]:
-        """Yield each node limited in `dim`, nearest first, with the largest amount that fits there now."""
-        spare = 0
-        for node in self.line():
+    def rooms(self, dim: int, spare: int = 0) -> Iterator[tuple[Node, int]]:
+        """Yield each node limited in `dim`, nearest first, with the largest amount that fits there now.
+
+        `spare` is the part of an amount that guarantees below cover.
+        """
+        node: Node | None = self
+        while node is not None:
             limit = node.limit[dim]
             committed = node.cells[COMMITTED + dim]
             if limit is not None:
                 yield node, min(spare + max(0, limit - committed), max(0, limit - node.used(dim)))
             spare += max(0, node.guarantee[dim] - committed)
+            if node.shared is not None:
+                yield from node.shared.rooms(dim, spare)
+            node = node.parent
 
     def room(self, dim: int) -> int | None:
         """Return the largest amount that could be held now; `None` is unlimited."""
         return min((room for _, room in self.rooms(dim)), default=None)
 
+    def nearest(self, dim: int) -> list[tuple[Node, int]]:
+        """Return the nearest node limited in `dim`, and its limit; of a forked node, those of both lines."""
+        limit = self.limit[dim]
+        if limit is not None:
+            return [(self, limit)]
+        if self.forked:
+            return [found for up in (self.shared, self.parent) if up is not None for found in up.nearest(dim)]
+        return [(node, most) for node in self.limited if (most := node.limit[dim]) is not None][:1]
+
     def unallotted(self, dim: int) -> int | None:
-        """Return limit minus committed of the nearest node limited in `dim`."""
-        for node in self.limited:
-            limit = node.limit[dim]
-            if limit is not None:
-                return max(0, limit - node.cells[COMMITTED + dim])
-        return None
+        """Return limit minus committed of the nearest node limited in `dim`; of two lines, the smaller amount."""
+        return min((max(0, most - node.cells[COMMITTED + dim]) for node, most in self.nearest(dim)), default=None)
 
     def unspent(self, dim: int) -> int | None:
-        """Return limit minus spent of the nearest node limited in `dim`."""
-        for node in self.limited:
-            limit = node.limit[dim]
-            if limit is not None:
-                return max(0, limit - node.cells[dim])
-        return None
+        """Return limit minus spent of the nearest node limited in `dim`; of two lines, the smaller amount."""
+        return min((max(0, most - node.cells[dim]) for node, most in self.nearest(dim)), default=None)
 
     def allottable(self, dim: int, reserve: float) -> int | None:
-        """Return limit minus committed minus the reserved share of the limit, at the nearest node limited in `dim`."""
-        for node in self.limited:
-            limit = node.limit[dim]
-            if limit is not None:
-                return max(0, limit - node.cells[COMMITTED + dim] - int(limit * reserve))
-        return None
+        """Return what `unallotted` does, less the reserved share of the limit."""
+        left = (most - node.cells[COMMITTED + dim] - int(most * reserve) for node, most in self.nearest(dim))
+        return min((max(0, one) for one in left), default=None)
 
     def share(self, part: float, reserve: float, least: Units) -> Units:
         """Return a part of the unallotted amounts, at least one unit where there is a limit above 0.
 
-        Where the part is less than `least` it returns `least`. Raises `InsufficientBudget` where the reserve leaves
-        less than that.
+        Where the part is less than `least` it returns `least`. Of two lines it returns the smaller part. Raises
+        `InsufficientBudget` where the reserve leaves less than `least`.
         """
         units = [0, 0, 0, 0]
+        forked = self.forked
         for dim in ALL_DIMENSIONS:
-            for node in self.limited:
+            found: int | None = None
+            for node in [one for one, _ in self.nearest(dim)] if forked else self.limited:
                 limit = node.limit[dim]
                 if limit is None:
                     continue
+                amount = 0
                 if limit:
                     left = limit - node.cells[COMMITTED + dim]
                     free = left - int(limit * reserve)
@@ -415,13 +473,16 @@ class Node:
                         amount = least[dim]
                         if amount > free:
                             raise self.insufficient(dim, amount)
-                    units[dim] = amount
-                break
+                if found is None or amount < found:
+                    found = amount
+                if not forked:
+                    break
+            units[dim] = found or 0
         tokens, dollars, loops, tool_calls = units
         return (tokens, dollars, loops, tool_calls)
 
     def insufficient(self, dim: int, asked: int) -> InsufficientBudget:
-        """Return the error that names the node of the line with the least left, and that amount."""
+        """Return the error that names the node of its lines with the least left, and that amount."""
         node, left = min(self.rooms(dim), key=lambda pair: pair[1])
         return InsufficientBudget(DIMENSIONS[dim], shown(dim, asked), shown(dim, left), node.name)
 
@@ -434,11 +495,18 @@ class Node:
 
     # -- the tree -----------------------------------------------------------------------------
 
-    def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
-        """Make a child and set its `guarantee` aside here and above; raises `InsufficientBudget`. Needs the lock."""
+    def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units, shared: Node | None = None) -> Node:
+        """Make a child and set its `guarantee` aside here and above; raises `InsufficientBudget`. Needs the lock.
+
+        With `shared` the child stands under that node too, and its guarantee is set aside there as well.
+        """
         if guarantee is not NOTHING:
             self.set_aside(guarantee)
+            if shared is not None:
+                self._set_aside_beside(shared, guarantee)
         child = plant(self.tree, self, name, budget, limit)
+        if shared is not None:
+            child.stand_under(shared)
         child.guarantee = guarantee
         siblings = self.children
         if siblings is None:
@@ -447,6 +515,36 @@ class Node:
             child.segment = _another(name, siblings)
             siblings[child.segment] = child
         return child
+
+    def _set_aside_beside(self, shared: Node, amounts: Units) -> None:
+        """Commit at a shared node, too, what was set aside here; what does not fit there is taken back here."""
+        try:
+            shared.set_aside(amounts)
+        except InsufficientBudget:
+            for dim in ALL_DIMENSIONS:
+                self.commit(dim, -amounts[dim])
+            raise
+
+    def check_shared(self, shared: Node) -> None:
+        """Raise `ValueError` if a child of this node may not stand under a shared node."""
+        tree, above = self.tree, set(self.line())
+        *_, outermost = line = list(shared.line())
+        if not any(outermost in tree.beside.get(one, ()) for one in above):
+            raise ValueError(f"{shared.name!r} was not opened beside {self.name!r} or a governor above it")
+        if not above.isdisjoint(line):
+            raise ValueError(f"{self.name!r} stands under {shared.name!r} already: what it spends would count twice")
+
+    def stand_under(self, shared: Node) -> None:
+        """Take a shared node as a second line upwards; only before anything is booked here."""
+        self.shared = shared
+        self.forked = True
+        parent = self.parent
+        own = (self,) if self.limit != UNLIMITED else ()
+        self.limited = (*own, *shared.limited, *(parent.limited if parent is not None else ()))
+        self.timed = self.timed or shared.timed
+        if shared.children is None:
+            shared.children = {}
+        shared.children[self] = self
 
     def enlarge(self, more: Units, seconds: float | None) -> None:
         """Enlarge the guarantee and the ceiling, of the root the limit; changes nothing when it raises."""
@@ -463,18 +561,21 @@ class Node:
         self.budget = budget_of(self.limit, most_seconds)
 
     def enlarge_guarantee(self, parent: Node, more: Units) -> None:
-        """Set more aside at the parent and its ancestors; changes nothing when it raises."""
+        """Set more aside at the parent and its ancestors, and on the shared line; changes nothing when it raises."""
         old = self.guarantee
         new = (old[0] + more[0], old[1] + more[1], old[2] + more[2], old[3] + more[3])
         used = self.cells[COMMITTED:USED]
         tokens, dollars, loops, tool_calls = (max(new[dim], used[dim]) - max(old[dim], used[dim]) for dim in range(4))
-        parent.set_aside((tokens, dollars, loops, tool_calls))
+        amounts = (tokens, dollars, loops, tool_calls)
+        parent.set_aside(amounts)
+        if self.shared is not None:
+            parent._set_aside_beside(self.shared, amounts)
         self.guarantee = new
 
     def close(self) -> None:
-        """Close the children, charge open holds, give the unused guarantee back."""
-        if self.children:
-            self._close_children()
+        """Close what is below and beside it, charge open holds, give the unused guarantee back."""
+        if self.children is not None:
+            self._close_below()
         cells = self.cells
         if cells[5] != cells[0] or cells[6] != cells[1] or cells[8] != cells[3]:  # with no child open, that is held
             for dim in HELD_DIMENSIONS:
@@ -482,49 +583,48 @@ class Node:
         parent = self.parent
         if self.guarantee is not NOTHING and parent is not None:
             tokens, picos, loops, tool_calls = self.guarantee
-            if tokens > cells[5]:
-                parent.commit(TOKENS, cells[5] - tokens)
-            if picos > cells[6]:
-                parent.commit(DOLLARS, cells[6] - picos)
-            if loops > cells[7]:
-                parent.commit(LOOPS, cells[7] - loops)
-            if tool_calls > cells[8]:
-                parent.commit(TOOL_CALLS, cells[8] - tool_calls)
+            for above in (parent,) if self.shared is None else (self.shared, parent):
+                if tokens > cells[5]:
+                    above.commit(TOKENS, cells[5] - tokens)
+                if picos > cells[6]:
+                    above.commit(DOLLARS, cells[6] - picos)
+                if loops > cells[7]:
+                    above.commit(LOOPS, cells[7] - loops)
+                if tool_calls > cells[8]:
+                    above.commit(TOOL_CALLS, cells[8] - tool_calls)
         self.ended = self.tree.clock()
         self.limited = ()
 
-    def _close_children(self) -> None:
-        for child in (self.children or {}).values():
-            if child.ended is None:
-                child.close()
+    def _close_below(self) -> None:
+        for node in (*(self.children or {}).values(), *self.tree.beside.get(self, ())):
+            if node.ended is None:
+                node.close()
 
     def line(self) -> Iterator[Node]:
-        """Yield this node and its ancestors, up to the root."""
+        """Yield this node and its ancestors; those on the shared line before those up to the root."""
         node: Node | None = self
         while node is not None:
             yield node
+            if node.shared is not None:
+                yield from node.shared.line()
             node = node.parent
 
     def below(self, other: Node) -> bool:
-        """Return whether this node is `other` or was carved somewhere below it."""
+        """Return whether this node is `other`, or was carved or stands somewhere below it."""
         return any(node is other for node in self.line())
 
-    def nearest_open(self) -> Node:
-        """Return the nearest open node of the line, or the root when all are closed."""
-        node = self
-        while node.ended is not None and node.parent is not None:
-            node = node.parent
-        return node
+    def nearest_open(self) -> list[Node]:
+        """Return the nearest open node of each line, or its outermost one where all are closed."""
+        above = () if self.ended is None else [one for one in (self.shared, self.parent) if one is not None]
+        return [found for one in above for found in one.nearest_open()] or [self]
 
     def earliest_deadline(self) -> tuple[float, Node] | None:
         """Return the earliest deadline in the tree's clock, and its node (of equals, the outermost)."""
         owner: Node | None = None
         earliest = math.inf
-        node: Node | None = self
-        while node is not None:
+        for node in self.line():
             if node.deadline is not None and node.deadline <= earliest:
                 earliest, owner = node.deadline, node
-            node = node.parent
         return None if owner is None else (earliest, owner)
 
     # -- views --------------------------------------------------------------------------------
@@ -558,7 +658,7 @@ class Node:
 
     def full_path(self) -> str:
         """Return the names from the root to here, joined by slashes."""
-        return "/".join(reversed([node.escaped() for node in self.line()]))
+        return self.escaped() if self.parent is None else f"{self.parent.full_path()}/{self.escaped()}"
 
     def escaped(self) -> str:
         """Return its segment of a path: `~1` is a slash inside a name, `~0` a tilde."""
@@ -566,6 +666,15 @@ class Node:
         if "~" in segment or "/" in segment:
             return segment.replace("~", "~0").replace("/", "~1")
         return segment
+
+
+def smaller(one: Node, units: Units, other: Node, more: Units) -> Units:
+    """Return the smaller of two nodes' amounts in each dimension; where only one of them is limited, that one's."""
+    tokens, dollars, loops, tool_calls = (
+        a if not other.nearest(dim) else b if not one.nearest(dim) else min(a, b)
+        for dim, (a, b) in enumerate(zip(units, more, strict=True))
+    )
+    return (tokens, dollars, loops, tool_calls)
 
 
 def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Limits) -> Node:
@@ -580,12 +689,12 @@ def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Lim
     node.limit = limit
     node.guarantee = NOTHING
     node.cells = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-    node.children = node.ended = node.deadline = None
+    node.children = node.ended = node.deadline = node.shared = None
     node.started = tree.clock()
     if parent is None:
-        node.limited, node.timed = (), False
+        node.limited, node.timed, node.forked = (), False, False
     else:
-        node.limited, node.timed = parent.limited, parent.timed
+        node.limited, node.timed, node.forked = parent.limited, parent.timed, parent.forked
     if budget is not FREE:
         if limit != UNLIMITED:
             node.limited = (node, *node.limited)
@@ -595,7 +704,7 @@ def plant(tree: Tree, parent: Node | None, name: str, budget: Budget, limit: Lim
     return node
 
 
-def _another(name: str, taken: dict[str, Node]) -> str:
+def _another(name: str, taken: dict[str | Node, Node]) -> str:
     """Return a free name for one more child of the same name: `a`, then `a#2`, then `a#3`."""
     number = len(taken) + 1
     while f"{name}#{number}" in taken:

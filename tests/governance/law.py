@@ -41,6 +41,7 @@ from tests.governance.draws import (
     restored,
     restored_halts,
     seconds,
+    shares,
     truths,
 )
 from tests.governance.naive import (
@@ -83,18 +84,29 @@ class GovernorLaw(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.governors: dict[Naive, Governor] = {}
+        self.accounts: list[Pair] = []
+        """The shared governors, and what was carved from them."""
         self.taken: list[Held] = []
         self.turn = 0
         self.sound = True
 
-    @initialize(target=nodes, limit=most_of_all, seconds=seconds, earlier=restored, halt=restored_halts, more=branches)
+    @initialize(
+        target=nodes,
+        limit=most_of_all,
+        seconds=seconds,
+        earlier=restored,
+        halt=restored_halts,
+        more=branches,
+        shared=most_of_all,
+    )
     def plant(
         self,
         limit: Limits,
         seconds: float | None,
         earlier: Vector | None,
         halt: HaltReason | None,
-        more: list[tuple[int, Limits, Vector | None]],
+        more: list[tuple[int, Limits, Vector | None, int | None]],
+        shared: Limits,
     ) -> Pairs:
         usage = None
         self.root = root = Naive("root", None, limit, ZERO, deadline=seconds)
@@ -108,9 +120,9 @@ class GovernorLaw(RuleBasedStateMachine):
         self.governors[root] = governor = Governor(
             budget(limit, seconds), name="root", clock=lambda: self.now, restored_usage=usage, restored_halt=halt
         )
-        pairs = [(governor, root)]
-        for at, ceiling, guarantee in more:
-            pairs += self.try_to_carve(pairs[at % len(pairs)], ceiling, guarantee, None)
+        pairs = [(governor, root), self.open_beside((governor, root), shared, None, None)]
+        for at, ceiling, guarantee, across in more:
+            pairs += self.try_to_carve(pairs[at % len(pairs)], ceiling, guarantee, None, across)
         return multiple(*pairs)
 
     # -- how things are done ------------------------------------------------------------------
@@ -151,26 +163,80 @@ class GovernorLaw(RuleBasedStateMachine):
             node.exhaust(dim)
             self.halts(call, model)
 
-    def adopt(self, child: Governor, parent: Naive, limit: Limits, guarantee: Vector, seconds: float | None) -> Pair:
+    def adopt(
+        self,
+        child: Governor,
+        parent: Naive,
+        limit: Limits,
+        guarantee: Vector,
+        seconds: float | None,
+        shared: Naive | None,
+    ) -> Pair:
         due = None if seconds is None else self.now + seconds
-        model = Naive(child.name, parent, limit, guarantee, started=self.now, deadline=due)
-        parent.children.append(model)
+        model = Naive(child.name, parent, limit, guarantee, started=self.now, deadline=due, shared=shared)
+        for one in model.above():
+            one.children.append(model)
         self.governors[model] = child
+        if any(parent is account for _, account in self.accounts):
+            self.accounts.append((child, model))
         return child, model
+
+    # -- shared governors ---------------------------------------------------------------------
+
+    @rule(target=nodes, at=nodes, limit=limits, seconds=seconds, earlier=restored, odds=st.integers(0, 2))
+    def beside(self, at: Pair, limit: Limits, seconds: float | None, earlier: Vector | None, odds: int) -> Pairs:
+        governor, model = at
+        if odds:
+            return multiple()
+        if model.closed:
+            self.refuses(GovernorClosed, partial(governor.beside, "late", budget(limit, seconds)))
+            return multiple()
+        return self.open_beside(at, limit, seconds, earlier)
+
+    def open_beside(self, at: Pair, limit: Limits, seconds: float | None, earlier: Vector | None) -> Pair:
+        governor, owner = at
+        due = None if seconds is None else self.now + seconds
+        model = Naive(f"s{len(self.governors)}", None, limit, ZERO, started=self.now, deadline=due)
+        usage = None
+        if earlier is not None:
+            usage = Usage(earlier[0] // 2, earlier[0] - earlier[0] // 2, to_dollars(earlier[1]), *earlier[2:], 500.0)
+            model.book_late(earlier, usage.completion_tokens)
+            model.started -= 500.0
+            model.deadline = None if due is None else due - 500.0
+        opened = self.do(partial(governor.beside, model.name, budget(limit, seconds), restored_usage=usage))
+        owner.beside.append(model)
+        self.governors[model] = opened
+        self.accounts.append((opened, model))
+        return opened, model
+
+    def refuses_to_share(self, call: Callable[[], object], model: Naive, shared: Naive | None) -> bool:
+        """Check that a child that may not stand under a shared node, or no more, is not carved; say whether it is."""
+        if shared is None or (not shared.closed and model.may_share(shared)):
+            return False
+        self.refuses(GovernorClosed if model.may_share(shared) else ValueError, call)
+        return True
 
     # -- children -----------------------------------------------------------------------------
 
-    @rule(target=nodes, at=nodes, limit=limits, guarantee=guarantees, seconds=seconds)
-    def carve(self, at: Pair, limit: Limits, guarantee: Vector | None, seconds: float | None) -> Pairs:
-        return multiple(*self.try_to_carve(at, limit, guarantee, seconds))
+    @rule(target=nodes, at=nodes, limit=limits, guarantee=guarantees, seconds=seconds, across=shares)
+    def carve(
+        self, at: Pair, limit: Limits, guarantee: Vector | None, seconds: float | None, across: int | None
+    ) -> Pairs:
+        return multiple(*self.try_to_carve(at, limit, guarantee, seconds, across))
 
     @rule(target=nodes, at=nodes)
     def carve_one_as_large(self, at: Pair) -> Pairs:
         """Make a child whose ceiling is reached when its parent's is."""
-        return multiple(*self.try_to_carve(at, at[1].limit, ZERO, None))
+        return multiple(*self.try_to_carve(at, at[1].limit, ZERO, None, None))
 
-    def try_to_carve(self, at: Pair, limit: Limits, guarantee: Vector | None, seconds: float | None) -> list[Pair]:
+    def choose_account(self, across: int | None) -> Pair | tuple[None, None]:
+        return (None, None) if across is None else self.accounts[across % len(self.accounts)]
+
+    def try_to_carve(
+        self, at: Pair, limit: Limits, guarantee: Vector | None, seconds: float | None, across: int | None
+    ) -> list[Pair]:
         governor, model = at
+        account, shared = self.choose_account(across)
         if model.depth() >= DEEPEST:
             return []
         wanted = vector([most or 0 for most in limit]) if guarantee is None else guarantee
@@ -179,13 +245,18 @@ class GovernorLaw(RuleBasedStateMachine):
             f"n{len(self.governors)}",
             budget(limit, seconds),
             guarantee=None if guarantee is None else budget(guarantee),
+            shared=account,
         )
         if any(most is not None and some > most for most, some in zip(limit, wanted, strict=True)):
             self.refuses(ValueError, call)
-        elif self.may_not_start(call, model):
+        elif (
+            self.may_not_start(call, model)
+            or self.refuses_to_share(call, model, shared)
+            or (shared is not None and self.may_not_start(call, shared))
+        ):
             pass
-        elif model.fits_for_child(wanted):
-            return [self.adopt(self.do(call), model, limit, wanted, seconds)]
+        elif model.fits_for_child(wanted, shared):
+            return [self.adopt(self.do(call), model, limit, wanted, seconds, shared)]
         else:
             self.refuses(InsufficientBudget, call)
         return []
@@ -197,20 +268,44 @@ class GovernorLaw(RuleBasedStateMachine):
         part=st.sampled_from([0.25, 0.5, 1.0]),
         reserve=st.sampled_from([0.0, 0.25, 0.5]),
         least=st.just(ZERO) | amounts,
+        across=shares,
+        shared_part=st.sampled_from([0.25, 0.5, 1.0]),
     )
-    def carve_share(self, at: Pair, ceiling: Limits, part: float, reserve: float, least: Vector) -> Pairs:
+    def carve_share(
+        self,
+        at: Pair,
+        ceiling: Limits,
+        part: float,
+        reserve: float,
+        least: Vector,
+        across: int | None,
+        shared_part: float,
+    ) -> Pairs:
         governor, model = at
+        account, shared = self.choose_account(across)
         if model.depth() >= DEEPEST:
             return multiple()
-        call = partial(governor.carve_share, f"n{len(self.governors)}", budget(ceiling), part, reserve, least)
+        name = f"n{len(self.governors)}"
+        call = partial(
+            governor.carve_share,
+            name,
+            budget(ceiling),
+            part,
+            reserve,
+            least,
+            shared=account,
+            shared_part=shared_part,
+        )
         if model.closed:
             self.refuses(GovernorClosed, call)
             return multiple()
-        wanted = model.share(part, reserve, ceiling, least)
-        if wanted is not None and model.fits_for_child(wanted):
+        if self.refuses_to_share(call, model, shared):
+            return multiple()
+        wanted = model.share(part, reserve, ceiling, least, None if shared is None else (shared, shared_part))
+        if wanted is not None and model.fits_for_child(wanted, shared):
             child, share = self.do(call)
             assert share == wanted
-            return self.adopt(child, model, ceiling, wanted, None)
+            return self.adopt(child, model, ceiling, wanted, None, shared)
         self.refuses(InsufficientBudget, call)
         return multiple()
 
@@ -221,7 +316,7 @@ class GovernorLaw(RuleBasedStateMachine):
         if model.closed:
             self.refuses(GovernorClosed, call)
             return
-        if model.parent is not None and not model.parent.fits_for_child(model.draw(more)):
+        if model.parent is not None and not model.parent.fits_for_child(model.draw(more), model.shared):
             self.refuses(InsufficientBudget, call)
             return
         self.do(call)
@@ -230,13 +325,14 @@ class GovernorLaw(RuleBasedStateMachine):
     @rule(at=nodes, dim=st.sampled_from(DIMENSIONS), part=st.sampled_from([0.0, 0.25, 1.0]))
     def top_up_share(self, at: Pair, dim: int, part: float) -> None:
         governor, model = at
-        left = None if model.parent is None or model.closed else model.parent.unallotted(dim)
+        lines = [] if model.parent is None or model.closed else [one.unallotted(dim) for one in model.above()]
+        left = min([one for one in lines if one is not None], default=None)
         more = ZERO
         if model.parent is not None and left:
             ceiling = model.limit[dim]
             wanted = max(1, int(left * part))
             more = only(dim, wanted if ceiling is None else min(wanted, ceiling - model.guarantee[dim]))
-            if not model.parent.fits_for_child(model.draw(more)):
+            if not model.parent.fits_for_child(model.draw(more), model.shared):
                 more = ZERO
         assert self.do(partial(governor.top_up_share, NAMES[dim], part)) == more
         model.guarantee = plus(model.guarantee, more)
@@ -387,20 +483,20 @@ class GovernorLaw(RuleBasedStateMachine):
         call = partial(
             governor.record_usage, truth[TOKENS] - completion, completion, to_dollars(truth[DOLLARS]), truth[TOOLS]
         )
-        here = model.nearest_open()
-        here.book_late(truth, completion)
-        if here.closed:
-            self.do(call)
-            return
-        for dim in CALL:
-            crossed = here.outermost(dim, 1) if truth[dim] else None
-            if crossed is not None:
-                crossed.exhaust(dim, stop=True)
-        here.look_at_the_clock(self.now)
-        if here.halted():
-            self.halts(call, here)
-        else:
-            self.do(call)
+        for here in model.nearest_open():
+            here.book_late(truth, completion)
+        still_open = [here for here in model.nearest_open() if not here.closed]
+        for here in still_open:
+            for dim in CALL:
+                crossed = here.outermost(dim, 1) if truth[dim] else None
+                if crossed is not None:
+                    crossed.exhaust(dim, stop=True)
+        for here in still_open:
+            here.look_at_the_clock(self.now)
+            if here.halted():
+                self.halts(call, here)
+                return
+        self.do(call)
 
     @rule(at=nodes, dim=st.sampled_from(CALL))
     def record_the_rest(self, at: Pair, dim: int) -> None:
@@ -477,16 +573,18 @@ class GovernorLaw(RuleBasedStateMachine):
                 reservation.release()
                 model.end(held, ZERO)
         self.everything_is_as_the_model_says()
-        for model in self.root.children:
+        outermost = [model for model in self.governors if model.parent is None]
+        for model in [child for one in outermost for child in one.children]:
             if model in self.governors:
                 self.governors[model].close()
             model.close(self.now)
         self.everything_is_as_the_model_says()
-        governor, root = self.governors[self.root], self.root
-        assert governor.held == Usage()
-        if not root.closed:
-            left = [None if most is None else max(0, most - root.spent(dim)) for dim, most in enumerate(root.limit)]
-            assert units(governor.remaining) == tuple(left)
+        for one in outermost:
+            governor = self.governors[one]
+            assert governor.held == Usage()
+            if not one.closed:
+                left = [None if most is None else max(0, most - one.spent(dim)) for dim, most in enumerate(one.limit)]
+                assert units(governor.remaining) == tuple(left)
 
     def check_sums(self, model: Naive, governor: Governor) -> None:
         usage, halt = governor.status()

@@ -67,6 +67,10 @@ class Naive:
     """What was booked here without having been held: alone this may pass a limit."""
     holds: list[Vector] = field(default_factory=list[Vector])
     children: list[Naive] = field(default_factory=list["Naive"])
+    """Those that were carved here, and those that stand under it as a shared node."""
+    shared: Naive | None = None
+    beside: list[Naive] = field(default_factory=list["Naive"])
+    """The shared nodes that were opened here."""
     ended: float | None = None
     halt: HaltReason | None = None
     stopped: bool = False
@@ -79,14 +83,23 @@ class Naive:
     def closed(self) -> bool:
         return self.ended is not None
 
+    def above(self) -> list[Naive]:
+        return [one for one in (self.shared, self.parent) if one is not None]
+
     def line(self) -> list[Naive]:
-        return [self, *(self.parent.line() if self.parent else [])]
+        """Return the nodes that it counts on: the shared line before the one to the root."""
+        return [self, *(node for one in self.above() for node in one.line())]
+
+    def may_share(self, shared: Naive) -> bool:
+        """Return whether a child may stand under a shared node: one that was opened above and is not above already."""
+        line, across = self.line(), shared.line()
+        return any(across[-1] in node.beside for node in line) and not any(node in line for node in across)
 
     def family(self) -> list[Naive]:
         return [self, *(below for child in self.children for below in child.family())]
 
     def depth(self) -> int:
-        return len(self.line())
+        return 1 + (self.parent.depth() if self.parent else 0)
 
     def spent(self, dim: int) -> int:
         return self.own_spent[dim] + sum(child.spent(dim) for child in self.children)
@@ -113,12 +126,15 @@ class Naive:
     def booked_late(self, dim: int) -> int:
         return self.late[dim] + sum(child.booked_late(dim) for child in self.children)
 
+    def nearest(self, dim: int) -> list[Naive]:
+        """Return the nearest node limited in a dimension, of each line."""
+        return [self] if self.limit[dim] is not None else [node for one in self.above() for node in one.nearest(dim)]
+
     def unallotted(self, dim: int) -> int | None:
-        for node in self.line():
-            limit = node.limit[dim]
-            if limit is not None:
-                return max(0, limit - node.committed(dim))
-        return None
+        left = [
+            max(0, most - node.committed(dim)) for node in self.nearest(dim) if (most := node.limit[dim]) is not None
+        ]
+        return min(left, default=None)
 
     # -- what fits ----------------------------------------------------------------------------
 
@@ -145,10 +161,12 @@ class Naive:
         finally:
             self.holds.pop()
 
-    def fits_for_child(self, amounts: Vector) -> bool:
+    def fits_for_child(self, amounts: Vector, shared: Naive | None = None) -> bool:
         """Try a child with that guarantee, and take it back; what it is guaranteed, it must be able to spend."""
-        before = {node: [node.committed(dim) for dim in DIMENSIONS] for node in self.line()}
-        self.children.append(Naive("try", self, UNLIMITED, amounts))
+        parents = [one for one in (self, shared) if one is not None]
+        before = {node: [node.committed(dim) for dim in DIMENSIONS] for one in parents for node in one.line()}
+        for one in parents:
+            one.children.append(Naive("try", self, UNLIMITED, amounts))
         try:
             for node, old in before.items():
                 for dim, limit in enumerate(node.limit):
@@ -157,7 +175,8 @@ class Naive:
                     if limit < node.committed(dim) > old[dim] or node.used(dim) + amounts[dim] > limit:
                         return False
         finally:
-            self.children.pop()
+            for one in parents:
+                one.children.pop()
         return True
 
     def room(self, dim: int, asked: int) -> dict[Naive, int]:
@@ -186,23 +205,36 @@ class Naive:
             granted[dim] = want
         return ("waits", ZERO) if waits else ("granted", vector(granted))
 
-    def share(self, part: float, reserve: float, ceiling: Limits, least: Vector) -> Vector | None:
-        """Return what a child of that part is guaranteed, if it is there; None where `least` is more than is free."""
+    def share(
+        self, part: float, reserve: float, ceiling: Limits, least: Vector, across: tuple[Naive, float] | None = None
+    ) -> Vector | None:
+        """Return what a child of that part is guaranteed, if it is there; None where `least` is more than is free.
+
+        `across` is the shared node it is to stand under, and its part there: it gets the smaller one.
+        """
         share = [0, 0, 0, 0]
+        shares = [(self, part, reserve), *([] if across is None else [(*across, 0.0)])]
         for dim in DIMENSIONS:
-            limit = next((node.limit[dim] for node in self.line() if node.limit[dim] is not None), None)
-            left = self.unallotted(dim)
-            if limit and left is not None:
-                free = left - int(Fraction(reserve) * limit)
-                share[dim] = max(1, min(left, int(Fraction(part) * free)))
-                need = least[dim] if ceiling[dim] is None else min(least[dim], ceiling[dim] or 0)
-                if need > share[dim]:
-                    if need > free:
-                        return None
-                    share[dim] = need
             most = ceiling[dim]
+            need = least[dim] if most is None else min(least[dim], most)
+            nearest = [(node, some, aside) for one, some, aside in shares for node in one.nearest(dim)]
+            parts = [node.part_of_its_own(dim, some, aside, need) for node, some, aside in nearest]
+            found = [one for one in parts if one is not None]
+            if len(found) < len(parts):
+                return None
+            share[dim] = min(found, default=0)
             share[dim] = share[dim] if most is None else min(most, share[dim])
         return vector(share)
+
+    def part_of_its_own(self, dim: int, part: float, reserve: float, need: int) -> int | None:
+        """Return a part of what is not allotted of its own limit; None where that is less than is needed."""
+        limit = self.limit[dim]
+        if not limit:
+            return 0
+        left = max(0, limit - self.committed(dim))
+        free = left - int(Fraction(reserve) * limit)
+        some = max(1, min(left, int(Fraction(part) * free)))
+        return some if need <= some else need if need <= free else None
 
     def draw(self, more: Vector) -> Vector:
         """Return what the parent has to set aside for so much more of a guarantee: what is used is there already."""
@@ -254,9 +286,9 @@ class Naive:
         self.stopped = self.final = True
 
     def overdue(self, now: float) -> Naive | None:
-        """Return whose deadline comes first on the line (of equals, the outermost), if it has passed."""
-        due = [(node.deadline, node.depth(), node) for node in self.line() if node.deadline is not None]
-        deadline, _, node = min(due, key=lambda one: one[:2], default=(0.0, 0, None))
+        """Return whose deadline comes first on the line (of equals, the last of the line), if it has passed."""
+        due = [(node.deadline, node) for node in reversed(self.line()) if node.deadline is not None]
+        deadline, node = min(due, key=lambda one: one[0], default=(0.0, None))
         return node if now >= deadline else None
 
     def look_at_the_clock(self, now: float) -> None:
@@ -301,14 +333,16 @@ class Naive:
     def close(self, now: float) -> None:
         if self.closed:
             return
-        for child in self.children:
+        for child in (*self.children, *self.beside):
             child.close(now)
         for hold in self.holds:
             self.own_spent = plus(self.own_spent, hold)
         self.ended = now
 
-    def nearest_open(self) -> Naive:
-        return next((node for node in self.line() if not node.closed), self.line()[-1])
+    def nearest_open(self) -> list[Naive]:
+        """Return the nearest open node of each line, or the outermost of a line where all are closed."""
+        above = self.above() if self.closed else []
+        return [node for one in above for node in one.nearest_open()] or [self]
 
 
 def budget(limit: Limits, seconds: float | None = None) -> Budget:
