@@ -75,7 +75,7 @@ class Plugin(NamedTuple):
 
     def load(self) -> Any:
         """Import its package and return what is published; `ValueError` when that fails, whatever it raises."""
-        owner = f"{_kind(self.kind).word} {self.name!r}"
+        owner = f"{kind_of(self.kind).word} {self.name!r}"
         source = f"{self.target!r} ({self.distribution} {self.version})"
         match = _TARGET.fullmatch(self.target)
         if match is None:
@@ -112,7 +112,7 @@ def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iter
     Timeout(seconds=5)
     """
     found = find(kind, name)
-    return _made(_kind(kind), f"{_kind(kind).word} {name!r}", found, options, also)
+    return _made(kind_of(kind), f"{kind_of(kind).word} {name!r}", found, options, also)
 
 
 def _made(kind: Kind, owner: str, found: Any, options: Mapping[str, Any], also: Iterable[str] = ()) -> Any:
@@ -135,7 +135,7 @@ def examine(plugin: Plugin) -> str:
 
     One that needs no options is made. Raises `ValueError` for one that cannot be loaded, made or used.
     """
-    kind, found = _kind(plugin.kind), plugin.load()
+    kind, found = kind_of(plugin.kind), plugin.load()
     needed = _needed(found) if kind.is_made and callable(found) else []
     if needed:
         return f"it needs {known(needed)}; its shape is checked when it is made"
@@ -163,7 +163,7 @@ def resolve(where: str, kind: str, given: Any) -> Any:
     'TaskDispatchCoordinator'
     """
     if not isinstance(given, str):
-        _kind(kind).check(where, given)
+        kind_of(kind).check(where, given)
         return given
     try:
         return make(kind, given)
@@ -197,7 +197,7 @@ def installed(kind: str | None = None) -> tuple[Plugin, ...]:
     >>> [one.name for one in plugins.installed("permission-guard")]
     ['rules', 'side-effects']
     """
-    kinds = {name: one for name, one in KINDS.items() if kind in (None, name)} or {str(kind): _kind(str(kind))}
+    kinds = {name: one for name, one in KINDS.items() if kind in (None, name)} or {str(kind): kind_of(str(kind))}
     everything, _ = _published({one.group: name for name, one in kinds.items()})
     return tuple(
         plugin
@@ -214,14 +214,14 @@ def unreadable() -> tuple[str, ...]:
 def locate(kind: str, name: str) -> Plugin:
     """Return the plug-in that a name means, not imported; `ValueError` as `find` raises it."""
     if not isinstance(name, str):
-        raise ValueError(f"{_kind(kind).what} is named by a string, not {name!r:.200}")
-    if name in _kind(kind).built_in:  # without a look at what is installed
+        raise ValueError(f"{kind_of(kind).what} is named by a string, not {name!r:.200}")
+    if name in kind_of(kind).built_in:  # without a look at what is installed
         return next(one for one in _built_in(kind) if one.name == name)
     there = installed(kind)
     named = _named(there, name)
     if len(named) == 1:
         return named[0]
-    word = _kind(kind).word
+    word = kind_of(kind).word
     if named and named[0].full_name == named[1].full_name:
         where = " and ".join(repr(one.target) for one in named)
         raise ValueError(f"{named[0].distribution} publishes the {word} {name!r} twice, {where}: ask its authors")
@@ -245,10 +245,11 @@ def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
     near = get_close_matches(name, names, 2)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     broken = "".join(f"; {one}" for one in unreadable())
-    return f"there is no {_kind(kind).word} {name!r:.200}; {hint}there are {known(names)}{broken}"
+    return f"there is no {kind_of(kind).word} {name!r:.200}; {hint}there are {known(names)}{broken}"
 
 
-def _kind(kind: str) -> Kind:
+def kind_of(kind: str) -> Kind:
+    """Return the plug-in point of that name; `ValueError` lists those there are."""
     try:
         return KINDS[kind]
     except (KeyError, TypeError):
@@ -258,11 +259,14 @@ def _kind(kind: str) -> Kind:
 
 
 def _built_in(kind: str) -> list[Plugin]:
-    return [Plugin(kind, name, target, OURS, _version()) for name, target in sorted(_kind(kind).built_in.items())]
+    return [
+        Plugin(kind, name, target, OURS, version_of_library())
+        for name, target in sorted(kind_of(kind).built_in.items())
+    ]
 
 
 @cache
-def _version() -> str:
+def version_of_library() -> str:
     """Return the version of this library; "" where it is not installed."""
     metadata: Any = import_module("importlib.metadata")
     try:
@@ -275,7 +279,7 @@ def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
     """Yield the published plug-ins of a kind, by name, with the problems that can be seen without importing them."""
     for one in sorted(published):
         others = [other.full_name for other in published if other.name == one.name and other is not one]
-        if one.name in _kind(kind).built_in:
+        if one.name in kind_of(kind).built_in:
             yield one._replace(problem=f"the name is built in: write {one.full_name!r} for this one")
         elif one.full_name in others:
             yield one._replace(problem=f"{one.distribution} publishes the name twice")

@@ -78,8 +78,8 @@ MODULES = {
         telemetry_spans text""",
     "web_console": "access address app console live_runs open_questions pages run_page run_view serving sources",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
-    "cli": """app budget_table budgets console_command desk document eval_command exits graph interrupts job
-        journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
+    "cli": """app budget_table budgets console_command desk document eval_command exits graph init_command interrupts
+        job journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_table schema_command sources streams""",
     "testing": "clocks record_replay recorder scripted scripted_judge scripted_pairs",
 }

@@ -16,6 +16,7 @@ from kairo_team.cli.desk import Desk
 from kairo_team.cli.eval_command import eval_app
 from kairo_team.cli.exits import QuietEnd
 from kairo_team.cli.graph import check_place
+from kairo_team.cli.init_command import init_app
 from kairo_team.cli.interrupts import LEFT
 from kairo_team.cli.job import USAGE_ERROR
 from kairo_team.cli.journal_commands import journal_app
@@ -64,6 +65,7 @@ app.add_typer(console_app)
 app.add_typer(report_app)
 app.add_typer(eval_app)
 app.add_typer(plugins_app)
+app.add_typer(init_app)
 
 
 @app.callback(invoke_without_command=True)

