@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
@@ -16,6 +15,7 @@ from kairo_team.errors import repeated
 from kairo_team.evaluators.check_calls import CHECK_TIMEOUT
 from kairo_team.evaluators.criterion import BY, RESERVED, Criterion, Example
 from kairo_team.evaluators.data_files import Place, parts_of, read_data
+from kairo_team.evaluators.data_mistakes import LineOf, Mistake, sentences, unknown_key
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.rubric_checks import SEEN, CheckData, Closed, Text, no_check, written
 from kairo_team.evaluators.score_range import exact
@@ -23,10 +23,7 @@ from kairo_team.evaluators.score_range import exact
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-LineOf = Callable[[Place], int | None]
 R = TypeVar("R", bound=Rubric)
-MOST: Final = 50
-"""Mistakes that are listed; there may be more."""
 _A_CRITERION: Final = ("criteria", 0)
 """The place of a criterion."""
 _SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -127,6 +124,14 @@ def read_rubric(kind: type[R], data: Any, name: str = "the rubric", line_of: Lin
         raise ValueError(f"{name}: the data is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    made, mistakes = rubric_of(kind, plain)
+    if made is None:
+        raise ValueError("\n".join(sentences(mistakes, name, line_of)))
+    return made
+
+
+def rubric_of(kind: type[R], plain: Any) -> tuple[R | None, list[Mistake]]:
+    """Make a rubric of JSON values; None with all that is wrong in them."""
     clashes = list(_clashes(plain))
     mistakes, said = [*_doubles(plain), *clashes], {one.path[:2] for one in clashes}
     made: RubricData | None = None
@@ -135,12 +140,12 @@ def read_rubric(kind: type[R], data: Any, name: str = "the rubric", line_of: Lin
     except ValidationError as error:
         found = [_mistake(plain, one) for one in error.errors(include_url=False)]
         mistakes += [one for one in found if not (one.of_fields and one.path in said)]
-    if made is not None and not mistakes:
-        try:
-            return kind(cast("Any", made.criteria), made.threshold, check_timeout=made.check_timeout)
-        except ValueError as error:
-            mistakes = [Mistake((), str(error))]
-    raise ValueError("\n".join(_sentences(mistakes, name, line_of)))
+    if made is None or mistakes:
+        return None, mistakes
+    try:
+        return kind(cast("Any", made.criteria), made.threshold, check_timeout=made.check_timeout), []
+    except ValueError as error:
+        return None, [Mistake((), str(error))]
 
 
 def load_rubric(file: str | os.PathLike[str]) -> Rubric:
@@ -153,21 +158,6 @@ def load_rubric(file: str | os.PathLike[str]) -> Rubric:
     """
     data = read_data(pathlib.Path(file))
     return read_rubric(Rubric, data.value, str(file), data.line_of)
-
-
-class Mistake(NamedTuple):
-    """One thing that is wrong in data."""
-
-    path: Place
-    says: str
-    key: str | None = None
-    """A key of the mapping there that it is about: its line is the mistake's."""
-    of_fields: bool = False
-    """It is about fields that do not fit together, the first that was found."""
-
-    def line(self, line_of: LineOf) -> int:
-        """Return where it is in a file, from 1; 0: not known."""
-        return line_of(self.path if self.key is None else (*self.path, self.key)) or 0
 
 
 def _doubles(data: Any) -> Iterator[Mistake]:
@@ -219,28 +209,12 @@ def _clashes_of_decider(fields: Mapping[Any, Any]) -> Iterator[tuple[Place, str]
         yield ("reference",), "must be false where a human decides it: a person is not shown Task.reference"
 
 
-def _sentences(mistakes: Sequence[Mistake], name: str, line_of: LineOf) -> Iterator[str]:
-    placed = sorted((one.line(line_of), [(isinstance(step, str), step) for step in one.path], n, one)
-                    for n, one in enumerate(mistakes))  # fmt: skip
-    for line, _, _, one in placed[:MOST]:
-        where = f"{name}, line {line}: " if line else f"{name}: "
-        yield f"{where}{_shown(one.path)}{' ' if one.path else ''}{one.says}"
-    if len(placed) > MOST:
-        yield f"{name}: and {len(placed) - MOST} more mistakes"
-
-
-def _shown(path: Place) -> str:
-    named = (isinstance(step, str) and step.replace("-", "_").isidentifier() for step in path)
-    steps = (f".{step:.80}" if plain else f"[{step!r:.80}]" for step, plain in zip(path, named, strict=True))
-    return "".join(steps).removeprefix(".")
-
-
 def _mistake(data: Any, error: ErrorDetails) -> Mistake:
     """Say what is wrong, and what is allowed there."""
     kind, path = error["type"], _path_in(data, error["loc"])
     if kind == "extra_forbidden":
         *inside, key = path
-        return Mistake(tuple(inside), _unknown(str(key), _keys_at(tuple(inside))), str(key))
+        return Mistake(tuple(inside), unknown_key(str(key), _keys_at(tuple(inside))), str(key))
     if kind == "missing":
         return Mistake(path, f"needs {str(error['loc'][-1])!r}; it takes {', '.join(_keys_at(path))}")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -273,12 +247,6 @@ def _must(error: ErrorDetails) -> str:
         return f"must hold {error.get('ctx', {})['max_length']} at most"
     _, _, allowed = says.partition(" should ")
     return f"must {_PLAINER.get(allowed, allowed)}" if allowed else f"is refused: {says}"
-
-
-def _unknown(key: str, takes: Sequence[str]) -> str:
-    near = get_close_matches(key, takes, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"takes no {key!r:.80}; {hint}it takes {', '.join(takes)}"
 
 
 def _path_in(data: Any, place: Sequence[int | str]) -> Place:
