@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kairo_team.results import AgentOutput, AgentStatus, Artifact, TaskOutcome, TeamResult, TeamStatus
     from kairo_team.tasks import Assignment, Loop, Task, TaskGraph, TaskStatus
     from kairo_team.team import Member, PlannerFailureMode, RiskProfile, Role, Team, TeamConfig, TeamExecutionRequest
+    from kairo_team.team_data.loading import TeamJob, load_job, load_team, team_schema
     from kairo_team.tools.permissions import ToolPermissions
     from kairo_team.tools.tool import tool
     from kairo_team.verdicts import (
@@ -127,6 +128,7 @@ __all__ = [
     "TeamCoordinator",
     "TeamExecutionRequest",
     "TeamFailed",
+    "TeamJob",
     "TeamResult",
     "TeamRun",
     "TeamStatus",
@@ -139,9 +141,12 @@ __all__ = [
     "check",
     "console",
     "events",
+    "load_job",
     "load_rubric",
+    "load_team",
     "run",
     "run_sync",
+    "team_schema",
     "tool",
 ]
 
@@ -179,6 +184,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "tasks": "Assignment Loop Task TaskGraph TaskStatus",
         "team": "Member PlannerFailureMode RiskProfile Role Team TeamConfig TeamExecutionRequest",
         "engine.team_run": "TeamRun",
+        "team_data.loading": "TeamJob load_job load_team team_schema",
         "tools.permissions": "ToolPermissions",
         "tools.tool": "tool",
         "verdicts": "Cause CriterionResult EvaluationContext EvaluationVerdict Finding VerdictOutcome",

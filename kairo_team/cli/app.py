@@ -21,7 +21,7 @@ from kairo_team.cli.interrupts import LEFT
 from kairo_team.cli.job import USAGE_ERROR
 from kairo_team.cli.journal_commands import journal_app
 from kairo_team.cli.judge import judge_app
-from kairo_team.cli.loading import read_spec
+from kairo_team.cli.loading import read_team_spec
 from kairo_team.cli.options import (
     EXIT_CODES,
     BudgetOption,
@@ -140,7 +140,7 @@ def run(
         str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")
     ] = None,
 ) -> int:
-    """Run the team that a Python file builds, on a goal or on the file's own request or plan.
+    """Run the team that a Python file builds or a file of data holds, on a goal or on the file's own request or plan.
 
     With a journal, Ctrl-C leaves the run interrupted: `kairo resume` goes on with it. A team without a gate of its own
     then waits for answers to its questions: `kairo answer` gives them.
@@ -188,7 +188,7 @@ def graph(
     if svg is None:
         desk.begin_chart()
     else:
-        check_place(svg, read_spec(file).file)
+        check_place(svg, read_team_spec(file).file)
     with loaded(file, goal, coordinator=coordinator) as job:
         return desk.graph(job, svg)
 

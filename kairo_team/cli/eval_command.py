@@ -18,7 +18,7 @@ from kairo_team.cli.budgets import parse_limits
 from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
 from kairo_team.cli.journals import made
 from kairo_team.cli.judge_inputs import check_output, read_judge, read_rubric, write_output
-from kairo_team.cli.loading import find_team, importable, load_module, read_spec
+from kairo_team.cli.loading import importable, load_subject, read_team_spec
 from kairo_team.cli.options import (
     ContentOption,
     CoordinatorOption,
@@ -36,15 +36,11 @@ from kairo_team.evals.dataset import Dataset
 from kairo_team.evals.eval_result import OUTCOMES, EvalResult
 from kairo_team.evals.eval_run import prepare_eval
 from kairo_team.recorded import ENDED
-from kairo_team.tasks import TaskGraph
-from kairo_team.team import TeamConfig, TeamExecutionRequest
 from kairo_team.views.eval_page import render_eval
 from kairo_team.views.eval_progress import EvalProgress
 from kairo_team.views.eval_table import draw_comparison, draw_eval
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
     from kairo_team.durable.journal import SqliteJournal
@@ -100,7 +96,9 @@ def eval_command(
         Path, typer.Argument(metavar="DATASET", help="Cases: JSON Lines, or a JSON or YAML dataset of pydantic-evals.")
     ],
     *,
-    team: Annotated[str, typer.Option(metavar="FILE.py[:TEAM]", help="A Python file that builds the kt.Team.")],
+    team: Annotated[
+        str, typer.Option(metavar="FILE[:TEAM]", help="A Python file that builds the kt.Team, or a team as data.")
+    ],
     rubric: Annotated[
         str | None, typer.Option(metavar="FILE[:NAME]", help="What decides; default: the dataset's evaluators.")
     ] = None,
@@ -216,11 +214,9 @@ def _job(
     run_id: str | None,
 ) -> EvalJob:
     cases = _dataset(dataset, with_rubric=rubric is None)
-    spec = read_spec(team)
+    spec = read_team_spec(team)
     stack.enter_context(importable(spec.file))
-    module = load_module(spec.file)
-    subject = find_team(module, spec)
-    config, plan = _settings(module)
+    subject, config, plan = load_subject(spec)
     limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
     try:
         return prepare_eval(
@@ -249,15 +245,6 @@ def _dataset(file: Path, *, with_rubric: bool) -> Dataset:
         raise Refusal(f"{str(file)!r} is not UTF-8 text: give a dataset, JSON Lines with a case a line") from None
     except (KairoError, ValueError, OSError) as error:
         raise Refusal(f"{file}: {explain(error) if not isinstance(error, ValueError) else error}") from None
-
-
-def _settings(module: ModuleType) -> tuple[TeamConfig, TaskGraph | None]:
-    """Return what the file's `request` or `plan` says of each of the team's runs; their goals are the cases'."""
-    request, plan = getattr(module, "request", None), getattr(module, "plan", None)
-    plan = plan if isinstance(plan, TaskGraph) else None
-    if isinstance(request, TeamExecutionRequest):
-        return request.config, request.plan or plan
-    return TeamConfig(), plan
 
 
 def _earlier(place: Path) -> EvalResult:

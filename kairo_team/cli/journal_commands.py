@@ -97,7 +97,7 @@ def resume(
     run: RunArgument,
     file: Annotated[
         str | None,
-        typer.Argument(metavar="FILE.py[:TEAM]", help="The file of its team; default: the one it was started from."),
+        typer.Argument(metavar="FILE[:TEAM]", help="The file of its team; default: the one it was started from."),
     ] = None,
     *,
     journal: JournalOption = None,

@@ -1,23 +1,28 @@
-"""`FILE.py[:TEAM]`: import a file and find its team, request and plan."""
+"""`FILE.py[:TEAM]`, or a file of data: load it and find its team, request and plan."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.errors import known
+from kairo_team.errors import MissingExtra, Misuse, known
+from kairo_team.evaluators.data_files import SUFFIXES
 from kairo_team.tasks import TaskGraph
-from kairo_team.team import Team, TeamExecutionRequest
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+from kairo_team.team_data.loading import load_job
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from kairo_team.team_data.loading import TeamJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +33,16 @@ class Spec:
     team: str | None
 
 
-def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM") -> Spec:
-    """Split `FILE.py[:TEAM]` and check that the file exists; `builds` and `name` describe the expected object."""
+def read_team_spec(text: str) -> Spec:
+    """Split `FILE.py[:TEAM]`, or take the path of a team as data, and check that the file exists."""
+    return read_spec(text, f"a kt.Team, or of a team as data in {', '.join(SUFFIXES)}", also=SUFFIXES)
+
+
+def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM", *, also: Collection[str] = ()) -> Spec:
+    """Split `FILE.py[:TEAM]` and check that the file exists; `builds` and `name` describe the expected object.
+
+    `also` are the suffixes of files that hold one object each, and name none.
+    """
     file, team = Path(text), None
     if not _exists(file) and ":" in text:
         before, _, team = text.rpartition(":")
@@ -38,6 +51,10 @@ def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM") -> Spec:
             raise Refusal(f"{text!r} names no {name.lower()} after the colon: write FILE.py or FILE.py:{name}")
     if not _exists(file):
         raise Refusal(f"there is no file {str(file)!r:.200}: give the path of a Python file that builds {builds}")
+    if file.is_file() and file.suffix.lower() in also:
+        if team is not None:
+            raise Refusal(f"{str(file)!r} holds one team: leave out {':' + team!r}")
+        return Spec(file, None)
     if not file.is_file() or file.suffix != ".py":
         raise Refusal(f"{str(file)!r} is not a Python file: give the path of a .py file that builds {builds}")
     return Spec(file, team)
@@ -107,6 +124,49 @@ def _explain_import(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "it ended the program (SystemExit): put what it does under `if __name__ == '__main__':`"
     return explain(error)
+
+
+def load_team_file(spec: Spec) -> tuple[Team, Callable[[str | None], TeamExecutionRequest]]:
+    """Return the team of a Python file or of a file of data, and what makes its request from a goal, or without one."""
+    if spec.file.suffix.lower() in SUFFIXES:
+        job = _load_data(spec.file)
+        return job.team, partial(_request_of, job)
+    module = load_module(spec.file)
+    team = find_team(module, spec)
+    return team, partial(find_request, module, team)
+
+
+def load_subject(spec: Spec) -> tuple[Team, TeamConfig, TaskGraph | None]:
+    """Return the team of a file, and what the file says of each of its runs, whose goals are not the file's."""
+    if spec.file.suffix.lower() in SUFFIXES:
+        job = _load_data(spec.file)
+        return job.team, job.config, job.plan
+    module = load_module(spec.file)
+    team = find_team(module, spec)
+    request, plan = getattr(module, "request", None), getattr(module, "plan", None)
+    plan = plan if isinstance(plan, TaskGraph) else None
+    if isinstance(request, TeamExecutionRequest):
+        return team, request.config, request.plan or plan
+    return team, TeamConfig(), plan
+
+
+def _load_data(file: Path) -> TeamJob:
+    """Load a team as data; it is trusted as a Python file is, because to run it was asked for."""
+    try:
+        return load_job(file, trusted=True)
+    except OSError as error:
+        raise Refusal(f"{str(file)!r} cannot be read: {explain(error)}") from None
+    except ValueError as error:
+        raise Refusal(*str(error).split("\n")) from None
+    except MissingExtra as error:
+        raise Refusal(f"{file}: {error}") from None
+
+
+def _request_of(job: TeamJob, goal: str | None) -> TeamExecutionRequest:
+    try:
+        return job.request(goal)
+    except (Misuse, ValueError) as error:
+        raise Refusal(explain(error)) from None
 
 
 def find_team(module: ModuleType, spec: Spec) -> Team:

@@ -14,7 +14,12 @@ EXIT_CODES: Final = (
     "130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM and SIGHUP."
 )
 
-TeamFile = Annotated[str, typer.Argument(metavar="FILE.py[:TEAM]", help="A Python file that builds a kt.Team.")]
+TeamFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE[:TEAM]", help="A Python file that builds a kt.Team, or a team as data in .yaml, .toml or .json."
+    ),
+]
 Goal = Annotated[
     str | None, typer.Argument(metavar="GOAL", help="What to do; default: the file's `request` or `plan`.")
 ]

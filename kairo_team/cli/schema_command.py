@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from kairo_team.evaluators.rubric import Rubric
+from kairo_team.team_data.loading import team_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kairo_team.cli.desk import Desk
 
 schema_app = typer.Typer(help="Print the JSON Schema of a file of data.", rich_markup_mode=None)
@@ -27,8 +30,18 @@ def schema(context: typer.Context) -> int:
 @schema_app.command("rubric", epilog="Exit codes: 0 printed, 2 usage error.")
 def schema_rubric(context: typer.Context) -> int:
     """Print the JSON Schema of a rubric in .yaml, .toml or .json."""
+    return _print(context, Rubric.json_schema())
+
+
+@schema_app.command("team", epilog="Exit codes: 0 printed, 2 usage error.")
+def schema_team(context: typer.Context) -> int:
+    """Print the JSON Schema of a team in .yaml, .toml or .json."""
+    return _print(context, team_schema())
+
+
+def _print(context: typer.Context, schema: Mapping[str, Any]) -> int:
     desk = cast("Desk", context.obj)
     desk.begin(json=True)
-    document = json.dumps(Rubric.json_schema(), indent=2) + "\n"
+    document = json.dumps(schema, indent=2) + "\n"
     desk.present(document, lambda screen: screen.print_text(document))
     return 0

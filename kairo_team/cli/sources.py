@@ -1,4 +1,4 @@
-"""From what a job is made: a Python file, the demo, or a recorded run, which says what it was started from."""
+"""From what a job is made: a file, the demo, or a recorded run, which says what it was started from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kairo_team.cli.budgets import with_limits
 from kairo_team.cli.job import GoOn, Job
 from kairo_team.cli.journals import command, made, quoted
-from kairo_team.cli.loading import find_request, find_team, importable, load_module, read_spec
+from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import KairoError
 from kairo_team.plugins import resolve
@@ -35,11 +35,10 @@ def loaded(
     coordinator: str | None = None,
 ) -> Generator[Job]:
     """Build the job that a file and the command line describe; the file's own imports work inside the block."""
-    spec = read_spec(file)
+    spec = read_team_spec(file)
     with importable(spec.file):
-        module = load_module(spec.file)
-        team = find_team(module, spec)
-        yield Job(team, with_limits(find_request(module, team, goal), budget), named_coordinator(coordinator), model)
+        team, request = load_team_file(spec)
+        yield Job(team, with_limits(request(goal), budget), named_coordinator(coordinator), model)
 
 
 def named_coordinator(name: str | None, where: str = "--coordinator") -> TeamCoordinator | None:
@@ -68,7 +67,7 @@ def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
 
 def file_source(file: str, goal: str | None, model: str | None, coordinator: str | None) -> Mapping[str, str]:
     """Describe a run that a file begins, so that it can be started again."""
-    spec = read_spec(file)
+    spec = read_team_spec(file)
     where = {"file": str(spec.file.resolve()), "team": spec.team}
     found = {**where, "goal": goal, "model": model, "coordinator": coordinator}
     return {name: text for name, text in found.items() if text is not None}
@@ -105,9 +104,9 @@ def loaded_again(
         demo = import_module(_DEMO).make_team(model)
         yield _going_on(Job(demo, recorded_request(journal, run.run_id), journal=journal), budget, how)
         return
-    spec = read_spec(file if file is not None else _file_of(run, journal))
+    spec = read_team_spec(file if file is not None else _file_of(run, journal))
     with importable(spec.file):
-        team = find_team(load_module(spec.file), spec)
+        team, _ = load_team_file(spec)
         request = recorded_request(journal, run.run_id)  # its classes may be the file's
         yield _going_on(Job(team, request, coordinator, model, journal=journal), budget, how)
 

@@ -1,0 +1,1 @@
+"""Teams as data: YAML, TOML, JSON or a dict, with all mistakes of a file at once."""

@@ -1,0 +1,167 @@
+"""`load_team` and `load_job`: a team, and what it is to do, from a file or a dict."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team._util.frozen import EMPTY, freeze_json, thaw
+from kairo_team.errors import Misuse
+from kairo_team.evaluators.data_files import DEEPEST, Data, parts_of, read_data
+from kairo_team.evaluators.data_mistakes import sentences
+from kairo_team.tasks import TaskGraph
+from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+from kairo_team.team_data.hints import arguments_of
+from kairo_team.team_data.reading import MISSING, Reading, keys_in
+from kairo_team.team_data.shapes import Argument, Built, Definitions, Plain, Schema
+
+if TYPE_CHECKING:
+    Source = str | os.PathLike[str] | Mapping[str, Any]
+
+_SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamJob:
+    """A team, and what its data says it is to do: what `load_job` returns.
+
+    >>> job = kt.load_job({"name": "desk", "members": [...], "request": {"goal": "Tides."}})  # doctest: +SKIP
+    >>> result = kt.run_sync(job.team, job.request())  # doctest: +SKIP
+    """
+
+    team: Team
+    goal: str | None = None
+    """None: a goal must be given, or there is a plan."""
+    context: Mapping[str, Any] = EMPTY
+    """JSON values every member can read."""
+    plan: TaskGraph | None = None
+    config: TeamConfig = TeamConfig()
+
+    def request(self, goal: str | None = None) -> TeamExecutionRequest:
+        """Make a request, with a run id of its own; `goal` takes the place of the data's.
+
+        Raises `Misuse` when there is neither a goal nor a plan.
+        """
+        goal = goal if goal is not None else self.goal
+        if goal is None and self.plan is None:
+            raise Misuse(f"team {self.team.name!r} has no goal: give one, or write request.goal or request.plan")
+        goal = goal if goal is not None else f"Carry out the plan of {self.team.name}."
+        return TeamExecutionRequest(goal, self.context, self.plan, self.config)
+
+
+def load_team(source: Source, *, trusted: bool = False) -> Team:
+    """Make a team of data: a .yaml, .yml (extra `yaml`), .toml or .json file, or a dict of what such a file holds.
+
+    The keys are the arguments of `Team` and of what is in it. A plug-in is its name, or `{name: its arguments}`:
+    `mini`, `{mini: {model: "local:smollm2", max_turns: 2}}`; `module:name` is code of your own. Relative paths begin at
+    the file; those of a dict at the working directory.
+
+    Loading imports nothing but the built-in and installed plug-ins that the data names, and starts nothing. With
+    `trusted` the data may do what a Python file may: name `module:name`, start an MCP server's program, read `${NAME}`
+    from the environment, and name files outside its folder. Without it each of these is a mistake.
+
+    Raises `ValueError` with one sentence for each mistake, one a line, each with the file, the line and what is allowed
+    there; `OSError` for a file that cannot be opened, and `MissingExtra`.
+
+    >>> member = {"role": "writer", "agent": {"mini": {"model": "local:smollm2", "max_turns": 2}}}
+    >>> team = kt.load_team({"name": "desk", "members": [member]})
+    >>> print(team.members[0].agent)
+    MiniAgent('local:smollm2', max_turns=2)
+    """
+    return load_job(source, trusted=trusted).team
+
+
+def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
+    """Make a team of data as `load_team` does, with what its `request` says: goal, context, plan and config."""
+    name, data, folder = _data_of(source)
+    reading = Reading(folder, trusted)
+    reading.mistakes += keys_in(data.value)
+    secret = {one.path for one in reading.mistakes}
+    with _importable(folder) if trusted and not isinstance(source, Mapping) else nullcontext():
+        made = _DOCUMENT.read(data.value, (), reading)
+    mistakes = [one for n, one in enumerate(reading.mistakes) if n < len(secret) or one.path not in secret]
+    if mistakes or made is MISSING:
+        raise ValueError("\n".join(sentences(mistakes, name, data.line_of)))
+    job: TeamJob = made
+    return job
+
+
+def _data_of(source: Source) -> tuple[str, Data, pathlib.Path]:
+    """Return what sentences call the data, the data, and where its paths begin."""
+    if isinstance(source, Mapping):
+        return "the team", Data(_plain(source), lambda _: None), pathlib.Path.cwd()
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"a team is loaded from the path of a file or from a dict, not from {source!r:.80}")
+    file = pathlib.Path(source)
+    return str(file), read_data(file), file.resolve().parent
+
+
+def _plain(source: Mapping[str, Any]) -> Any:
+    try:
+        plain = thaw(freeze_json(source))
+        _check_depth(plain, 0)
+    except RecursionError:
+        raise ValueError("the team: the data is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"the team: {error}") from None
+    return plain
+
+
+def _check_depth(value: Any, depth: int) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"the data is nested more than {DEEPEST} deep")
+    for one in parts_of(value).values():
+        _check_depth(one, depth + 1)
+
+
+@contextmanager
+def _importable(folder: pathlib.Path) -> Generator[None]:
+    """Make modules beside the file importable while it is loaded."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+
+
+def team_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a team as data, for editors; `kairo schema team` prints it.
+
+    >>> print(kt.team_schema()["required"])
+    ['name', 'members']
+    """
+    made: dict[str, Any] = thaw(freeze_json(_schema()))
+    return made
+
+
+@cache
+def _schema() -> Mapping[str, Any]:
+    definitions: Definitions = {}
+    own: Schema = _DOCUMENT.own_schema(definitions)
+    return {"$schema": _SCHEMA, "title": "A team of kairo-team", **own, "$defs": definitions}
+
+
+def _make(request: Mapping[str, Any] | None = None, **team: Any) -> TeamJob:
+    team.pop("$schema", None)
+    return TeamJob(Team(**team), **(request or {}))
+
+
+def _request_arguments() -> Mapping[str, Argument]:
+    found = arguments_of(TeamExecutionRequest)
+    return {name: Argument(one.shape, required=False) for name, one in found.items()}
+
+
+def _document_arguments() -> Mapping[str, Argument]:
+    request = Built("TeamExecutionRequest", lambda **given: given, _request_arguments)
+    beside = {"request": Argument(request, required=False), "$schema": Argument(Plain(str), required=False)}
+    return {**arguments_of(Team), **beside}
+
+
+_DOCUMENT: Final = Built("Team", _make, _document_arguments)

@@ -1,0 +1,86 @@
+"""One reading of data: where its files are, what it may do, and what is wrong in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from kairo_team.evaluators.data_files import Place, parts_of
+from kairo_team.evaluators.data_mistakes import Mistake
+
+
+class Missing:
+    """Stands for what could not be made."""
+
+
+MISSING: Final = Missing()
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_KEY_LIKE: Final = re.compile(
+    r"\bsk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}|\bsk_(?:live|test)_[A-Za-z0-9]{10,}|\bgh[pousr]_[A-Za-z0-9]{20,}"
+    r"|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[abeoprs]-[A-Za-z0-9-]{10,}"
+    r"|\bA(?:KIA|SIA)[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}|\bhf_[A-Za-z0-9]{20,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|\bBearer (?=[A-Za-z._~-]*[0-9])[A-Za-z0-9._~-]{16,}"
+    r"|\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,200}:[^\s/@$]{1,200}@"
+)
+"""What the keys of well-known services look like, and a password in an address."""
+_KEY_NAME: Final = re.compile(
+    r"(?i)(?:^|[_-])(?:api[_-]?key|apikey|password|passwd|passphrase|secret|client[_-]?secret|access[_-]?key|"
+    r"private[_-]?key|(?:access|auth|refresh|api|bearer|id)[_-]?token|authorization)$|_token$|^token$"
+)
+_SAYS: Final = "holds a key, as it seems: keys do not stand in files; take it from the environment"
+
+
+@dataclass
+class Reading:
+    """One reading of data."""
+
+    folder: Path
+    """Where relative paths begin."""
+    trusted: bool
+    """It may import code, start programs, read the environment, and name files outside its folder."""
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def refuse(self, place: Place, says: str, key: str | None = None) -> Missing:
+        """Note a mistake."""
+        self.mistakes.append(Mistake(place, says, key))
+        return MISSING
+
+    def path(self, text: str, place: Place) -> Path | Missing:
+        """Return the path that a text means; of data that is not trusted it must lead into its folder."""
+        if not text.strip() or "\0" in text:
+            return self.refuse(place, f"must be the path of a file, not {text!r:.80}")
+        found = self.folder / Path(text).expanduser() if self.trusted else self.folder / text
+        if not self.trusted and not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(self.folder)):
+            return self.refuse(
+                place, f"leads out of the file's folder, {text!r:.80}: that is for trusted data (trusted=True)"
+            )
+        return found
+
+    def from_environment(self, text: str, place: Place) -> str | Missing:
+        """Put the variables of the environment that a text names, `${NAME}`, in their places."""
+        names = _VARIABLE.findall(text)
+        if names and not self.trusted:
+            return self.refuse(place, f"reads the environment, {text!r:.80}: that is for trusted data (trusted=True)")
+        unset = [name for name in names if name not in os.environ]
+        if unset:
+            return self.refuse(place, f"names the environment variable {unset[0]!r}, which is not set")
+        return _VARIABLE.sub(lambda found: os.environ[found[1]], text)
+
+
+def keys_in(data: Any, place: Place = ()) -> Iterator[Mistake]:
+    """Find values that look like keys, and values with the name of a key."""
+    for step, value in parts_of(data).items():
+        inside = (*place, step)
+        if isinstance(value, Mapping | list):
+            yield from keys_in(value, inside)
+        elif isinstance(value, str) and _VARIABLE.search(value) is None and _is_key(step, value):
+            yield Mistake(inside, f"{_SAYS}, where a provider finds it, or write ${{NAME}} in headers, env and secrets")
+
+
+def _is_key(name: int | str, value: str) -> bool:
+    named = isinstance(name, str) and _KEY_NAME.search(name) is not None and bool(value.strip())
+    return named or _KEY_LIKE.search(value) is not None

@@ -1,0 +1,486 @@
+"""Shapes of data: how each is read, and its JSON Schema."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+
+from kairo_team.evaluators.data_files import SUFFIXES, Place, parts_of, read_data
+from kairo_team.evaluators.data_mistakes import sentences, unknown_key
+from kairo_team.evaluators.rubric import Rubric
+from kairo_team.evaluators.rubric_data import rubric_of
+from kairo_team.team_data.reading import MISSING, Missing, Reading
+
+Schema = dict[str, Any]
+Definitions = dict[str, Any]
+"""Schemas by the names under which others refer to them."""
+_WORDS: Final[Mapping[Any, str]] = {
+    str: "a string",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    Decimal: "a number",
+    datetime: "a date and time",
+    type(None): "null",
+}
+LEAVES: Final = frozenset(_WORDS)
+"""Types of single values."""
+
+
+class Shape(ABC):
+    """What may stand in one place of data."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What it is, for a sentence."""
+
+    @abstractmethod
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is meant to be one, right or wrong."""
+
+    @abstractmethod
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Return what the value stands for; `MISSING` when that was refused."""
+
+    @abstractmethod
+    def schema(self, definitions: Definitions) -> Schema:
+        """Return its JSON Schema, and put what it refers to among the definitions."""
+
+    def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
+        """Note that something else stands there."""
+        unquoted = self.words == "a string" and isinstance(value, bool | int | float)
+        return reading.refuse(place, f"must be {self.words}, not {shown(value)}{': put it in quotes' * unquoted}")
+
+
+def shown(value: Any) -> str:
+    """Return a value as data writes it, cut."""
+    return f"{json.dumps(value, ensure_ascii=False)!s:.80}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Join alternatives as a sentence does; every whole number is a number."""
+    *before, last = dict.fromkeys(word for word in words if word != "a whole number" or "a number" not in words)
+    return f"{', '.join(before)} or {last}" if before else last
+
+
+# ---------------------------------------------------------------- single values
+
+
+def _words_of(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        return _words_of(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return joined([_words_of(one) for one in get_args(hint)])
+    if get_origin(hint) is Literal:
+        return joined([repr(one) for one in get_args(hint)])
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return joined([repr(one.value) for one in hint])
+    return _WORDS.get(hint, "a value")
+
+
+@dataclass(frozen=True)
+class Plain(Shape):
+    """A single value of a Python type, of its own JSON type."""
+
+    hint: Any
+
+    @property
+    def words(self) -> str:
+        """The type's words."""
+        return _words_of(self.hint)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.hint)
+
+    def fits(self, value: Any) -> bool:
+        """Take all single values."""
+        return not isinstance(value, list | Mapping)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Validate it as JSON is validated, without changing its type."""
+        try:
+            return self._adapter.validate_json(json.dumps(value), strict=True)
+        except ValidationError as error:
+            for one in error.errors(include_url=False):
+                if one["type"] == "value_error":
+                    return reading.refuse(place, f"is refused: {one.get('ctx', {})['error']}")
+            return self.refuse(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Return what pydantic makes."""
+        made: Schema = self._adapter.json_schema()
+        made.pop("title", None)
+        return made
+
+
+@dataclass(frozen=True)
+class Validated(Shape):
+    """A value of a type that says itself what stands for it in JSON."""
+
+    hint: Any
+    words = "a value"
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.hint)
+
+    def fits(self, value: Any) -> bool:
+        """Take everything."""
+        return True
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Validate it."""
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            return reading.refuse(place, f"is refused: {first.get('ctx', {}).get('error', first['msg'])}")
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Return what the type says of itself."""
+        return self._adapter.json_schema()
+
+
+class Json(Shape):
+    """Any JSON value."""
+
+    words = "a value"
+
+    def fits(self, value: Any) -> bool:
+        """Take everything."""
+        return True
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Return it as it is."""
+        return value
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow everything."""
+        return {}
+
+
+class PathOf(Shape):
+    """The path of a file or folder; a relative one begins at the file of the data."""
+
+    words = "a path"
+
+    def fits(self, value: Any) -> bool:
+        """Take strings."""
+        return isinstance(value, str)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Return the path from here."""
+        return reading.path(value, place) if isinstance(value, str) else self.refuse(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow strings."""
+        return {"type": "string", "minLength": 1, "description": "A path; a relative one begins at this file."}
+
+
+class SecretText(Shape):
+    """A text in which `${NAME}` stands for a variable of the environment."""
+
+    words = "a string"
+
+    def fits(self, value: Any) -> bool:
+        """Take strings."""
+        return isinstance(value, str)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Put the variables in."""
+        return reading.from_environment(value, place) if isinstance(value, str) else self.refuse(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow strings."""
+        return {"type": "string", "description": "A text; ${NAME} is taken from the environment."}
+
+
+# ---------------------------------------------------------------- several
+
+
+@dataclass(frozen=True)
+class ListOf(Shape):
+    """A list."""
+
+    item: Shape
+    least: int = 0
+    words = "a list"
+
+    def fits(self, value: Any) -> bool:
+        """Take lists."""
+        return isinstance(value, list)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read each item."""
+        if not isinstance(value, list):
+            return self.refuse(value, place, reading)
+        if len(parts_of(value)) < self.least:
+            return reading.refuse(place, f"must hold {self.least} at least")
+        read = [self.item.read(one, (*place, step), reading) for step, one in parts_of(value).items()]
+        return MISSING if MISSING in read else read
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Describe the items."""
+        least: Schema = {"minItems": self.least} if self.least else {}
+        return {"type": "array", "items": self.item.schema(definitions), **least}
+
+
+@dataclass(frozen=True)
+class MapOf(Shape):
+    """Values by name."""
+
+    item: Shape
+    words = "a mapping"
+
+    def fits(self, value: Any) -> bool:
+        """Take mappings."""
+        return isinstance(value, Mapping)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read each value."""
+        if not isinstance(value, Mapping):
+            return self.refuse(value, place, reading)
+        read = {str(name): self.item.read(one, (*place, name), reading) for name, one in parts_of(value).items()}
+        return MISSING if MISSING in read.values() else read
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Describe the values."""
+        return {"type": "object", "additionalProperties": self.item.schema(definitions)}
+
+
+@dataclass(frozen=True)
+class OneOf(Shape):
+    """One of several shapes: the first for which a value is meant."""
+
+    shapes: tuple[Shape, ...]
+
+    @property
+    def words(self) -> str:
+        """The words of each."""
+        return joined([one.words for one in self.shapes])
+
+    def fits(self, value: Any) -> bool:
+        """Take what one of them takes."""
+        return any(one.fits(value) for one in self.shapes)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read it as the one that fits."""
+        for one in self.shapes:
+            if one.fits(value):
+                return one.read(value, place, reading)
+        return self.refuse(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow any of them."""
+        return {"anyOf": [one.schema(definitions) for one in self.shapes]}
+
+
+@dataclass(frozen=True)
+class OrNull(Shape):
+    """A shape, or null, which is Python's None."""
+
+    shape: Shape
+
+    @property
+    def words(self) -> str:
+        """Its words, or null."""
+        return f"{self.shape.words} or null"
+
+    def fits(self, value: Any) -> bool:
+        """Take null too."""
+        return value is None or self.shape.fits(value)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read it, or take the null."""
+        if value is None:
+            return None
+        return self.shape.read(value, place, reading) if self.fits(value) else self.refuse(value, place, reading)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Allow null."""
+        return {"anyOf": [self.shape.schema(definitions), {"type": "null"}]}
+
+
+# ---------------------------------------------------------------- what a constructor makes
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a constructor."""
+
+    shape: Shape
+    required: bool
+    several: bool = False
+    """It takes the rest of the positional arguments."""
+
+
+@dataclass(frozen=True)
+class Built(Shape):
+    """What a constructor makes of its arguments by name."""
+
+    name: str
+    make: Callable[..., Any]
+    find: Callable[[], Mapping[str, Argument]]
+    """Returns its arguments; asked for late, because a class may be made of itself."""
+
+    @cached_property
+    def arguments(self) -> Mapping[str, Argument]:
+        """Its arguments, by name."""
+        return self.find()
+
+    @property
+    def words(self) -> str:
+        """A mapping."""
+        return "a mapping"
+
+    def fits(self, value: Any) -> bool:
+        """Take mappings."""
+        return isinstance(value, Mapping)
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read each argument and call the constructor, unless one of them is wrong."""
+        if not isinstance(value, Mapping):
+            return self.refuse(value, place, reading)
+        given = parts_of(value)
+        before = len(reading.mistakes)
+        self._check_keys([*map(str, given)], place, reading)
+        read = {
+            name: one.shape.read(given[name], (*place, name), reading)
+            for name, one in self.arguments.items()
+            if name in given
+        }
+        return MISSING if len(reading.mistakes) > before else self.call(read, place, reading)
+
+    def _check_keys(self, given: Sequence[str], place: Place, reading: Reading) -> None:
+        """Note the unknown keys, and the lacking ones but those that an unknown one was to be."""
+        unknown = [key for key in given if key not in self.arguments]
+        for key in unknown:
+            reading.refuse(place, unknown_key(key, [*self.arguments]), key)
+        meant = {name for key in unknown for name in get_close_matches(key, [*self.arguments], 1)}
+        required = [name for name, one in self.arguments.items() if one.required]
+        lacks = ", ".join(repr(name) for name in required if name not in given and name not in meant)
+        if lacks:
+            reading.refuse(place, f"needs {lacks}; it takes {', '.join(self.arguments)}")
+
+    def read_first(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Read a value that is not a mapping as the first argument."""
+        name, one = next(iter(self.arguments.items()), (None, None))
+        if name is None or one is None:
+            return reading.refuse(place, "takes no arguments: write its name alone")
+        lacks = [other for other, argument in self.arguments.items() if argument.required and other != name]
+        if lacks:
+            return reading.refuse(place, f"needs {', '.join(map(repr, [name, *lacks]))}: write them as a mapping")
+        read = one.shape.read([value] if one.several and not isinstance(value, list) else value, place, reading)
+        return read if read is MISSING else self.call({name: read}, place, reading)
+
+    def call(self, given: Mapping[str, Any], place: Place, reading: Reading) -> Any:
+        """Call the constructor; what it refuses is a mistake."""
+        try:
+            bound = inspect.signature(self.make).bind_partial()
+            bound.arguments.update(given)
+            beyond = {name: bound.arguments.pop(name) for name in given if name not in bound.signature.parameters}
+            return self.make(*bound.args, **bound.kwargs, **beyond)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a package's constructor may raise anything
+            return self._refused(error, given, place, reading)
+
+    def _refused(self, error: BaseException, given: Mapping[str, Any], place: Place, reading: Reading) -> Missing:
+        said = " ".join(str(error).split()) or "without a reason"
+        if not isinstance(error, TypeError | ValueError | ImportError):
+            said = f"{type(error).__name__}: {said}"
+        found = re.match(rf"{re.escape(self.name)}\.(\w+):? (.*)", said)
+        if found is None or found[1] not in given:
+            return reading.refuse(place, f"is refused: {said:.400}")
+        says = found[2] if found[2].startswith(("must ", "needs ")) else f"is refused: {found[2]}"
+        return reading.refuse((*place, found[1]), f"{says:.400}")
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Refer to the definition of its name."""
+        if self.name not in definitions:
+            definitions[self.name] = {}  # it may refer to itself
+            definitions[self.name].update(self.own_schema(definitions))
+        return {"$ref": f"#/$defs/{self.name}"}
+
+    def own_schema(self, definitions: Definitions) -> Schema:
+        """Return the schema of the mapping itself."""
+        return {
+            "type": "object",
+            "properties": {name: one.shape.schema(definitions) for name, one in self.arguments.items()},
+            "required": [name for name, one in self.arguments.items() if one.required],
+            "additionalProperties": False,
+        }
+
+
+# ---------------------------------------------------------------- rubrics
+
+
+class RubricOf(Shape):
+    """A rubric: its data, or the path of its file."""
+
+    words = "a rubric or the path of its file"
+
+    def fits(self, value: Any) -> bool:
+        """Take mappings and paths of files of data."""
+        return isinstance(value, Mapping) or (isinstance(value, str) and value.lower().endswith(SUFFIXES))
+
+    def read(self, value: Any, place: Place, reading: Reading) -> Any:
+        """Make the rubric; each mistake in its file is one here, with its line there."""
+        if isinstance(value, Mapping):
+            made, mistakes = rubric_of(Rubric, value)
+            for one in mistakes:
+                reading.refuse((*place, *one.path), one.says, one.key)
+            return MISSING if made is None else made
+        return self._load(value, place, reading) if self.fits(value) else self.refuse(value, place, reading)
+
+    def _load(self, text: str, place: Place, reading: Reading) -> Any:
+        path = reading.path(text, place)
+        if isinstance(path, Missing):
+            return path
+        try:
+            found = read_data(Path(path))
+        except (ValueError, ImportError, OSError) as error:
+            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            return reading.refuse(place, f"names {text!r:.80}, which cannot be read: {said}")
+        made, mistakes = rubric_of(Rubric, found.value)
+        for one in sentences(mistakes, text, found.line_of):
+            reading.refuse(place, f"names a rubric that is wrong: {one}")
+        return MISSING if made is None else made
+
+    def schema(self, definitions: Definitions) -> Schema:
+        """Refer to the schema of rubrics."""
+        if "Rubric" not in definitions:
+            own = Rubric.json_schema()
+            inner = {f"Rubric.{name}": one for name, one in own.pop("$defs", {}).items()}
+            own.pop("$schema", None)
+            definitions.update(cast("Definitions", _moved(inner)))
+            definitions["Rubric"] = _moved(own)
+        files = {"type": "string", "pattern": r"\.(yaml|yml|toml|json)$", "description": "The path of a rubric."}
+        return {"anyOf": [{"$ref": "#/$defs/Rubric"}, files]}
+
+
+def _moved(node: Any) -> Any:
+    """Return a rubric's schema with its references to where its definitions are now."""
+    parts = parts_of(node)
+    if isinstance(node, list):
+        return [*map(_moved, parts.values())]
+    if not isinstance(node, Mapping):
+        return node
+    made = {key: _moved(one) for key, one in parts.items()}
+    if isinstance(made.get("$ref"), str):
+        made["$ref"] = made["$ref"].replace("#/$defs/", "#/$defs/Rubric.")
+    return made
