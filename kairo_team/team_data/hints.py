@@ -187,9 +187,8 @@ def _shape_of_class(hint: Any) -> Shape | None:
         return RubricOf()
     if hint in _kinds():
         return Named(_kinds()[hint]) if hint is not contracts.ChatModel else Plain(str)
-    if isinstance(hint, type) and (is_dataclass(hint) or hint.__module__.partition(".")[0] == "kairo_team"):
-        return built(hint)
-    return None
+    ours = str(getattr(hint, "__module__", "")).partition(".")[0] == "kairo_team"
+    return built(cast("Any", hint)) if isinstance(hint, type) and (ours or is_dataclass(cast("Any", hint))) else None
 
 
 @cache
@@ -225,11 +224,11 @@ def _of_the_class(make: Callable[..., Any], taken: Collection[str]) -> Mapping[s
 
 def _signature(make: Callable[..., Any]) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
     """Return the parameters and their types."""
-    if isinstance(make, type) and is_dataclass(make) and cast("Any", make).__dataclass_params__.init:
-        return inspect.signature(make).parameters, _hints(make, make.__module__)
-    function = inspect.unwrap(cast("Any", make).__init__ if isinstance(make, type) else make)
+    parameters, written = inspect.signature(make).parameters, cast("Any", make)
+    if is_dataclass(make) and written.__dataclass_params__.init:
+        return parameters, _hints(written, written.__module__)
+    function: Any = inspect.unwrap(written.__init__ if isinstance(make, type) else written)
     function = getattr(function, "__func__", function)
-    parameters = inspect.signature(make).parameters
     return parameters, _hints(function, getattr(function, "__module__", ""))
 
 
@@ -239,7 +238,7 @@ def _hints(owner: Any, module: str) -> Mapping[str, Any]:
     `typing.get_type_hints` would read what stands inside aliases too, and needs all of it at run time.
     """
     names = _Names(module)
-    kinds = [one for one in owner.__mro__ if one is not object] if isinstance(owner, type) else [owner]
+    kinds: Sequence[Any] = [one for one in getattr(owner, "__mro__", [owner]) if one is not object]
     written = {name: hint for one in reversed(kinds) for name, hint in inspect.get_annotations(one).items()}
     return {name: _evaluated(hint, names) if isinstance(hint, str) else hint for name, hint in written.items()}
 

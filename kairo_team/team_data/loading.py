@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.frozen import EMPTY, freeze_json, thaw
 from kairo_team.errors import Misuse
-from kairo_team.evaluators.data_files import DEEPEST, Data, parts_of, read_data
+from kairo_team.evaluators.data_files import DEEPEST, Data, Place, parts_of, read_data
 from kairo_team.evaluators.data_mistakes import sentences
 from kairo_team.tasks import TaskGraph
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
@@ -95,11 +95,15 @@ def load_job(source: Source, *, trusted: bool = False) -> TeamJob:
 def _data_of(source: Source) -> tuple[str, Data, pathlib.Path]:
     """Return what sentences call the data, the data, and where its paths begin."""
     if isinstance(source, Mapping):
-        return "the team", Data(_plain(source), lambda _: None), pathlib.Path.cwd()
+        return "the team", Data(_plain(source), _no_line), pathlib.Path.cwd()
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"a team is loaded from the path of a file or from a dict, not from {source!r:.80}")
     file = pathlib.Path(source)
     return str(file), read_data(file), file.resolve().parent
+
+
+def _no_line(_place: Place) -> int | None:
+    return None
 
 
 def _plain(source: Mapping[str, Any]) -> Any:
@@ -153,13 +157,17 @@ def _make(request: Mapping[str, Any] | None = None, **team: Any) -> TeamJob:
     return TeamJob(Team(**team), **(request or {}))
 
 
+def _as_given(**given: Any) -> dict[str, Any]:
+    return given
+
+
 def _request_arguments() -> Mapping[str, Argument]:
     found = arguments_of(TeamExecutionRequest)
     return {name: Argument(one.shape, required=False) for name, one in found.items()}
 
 
 def _document_arguments() -> Mapping[str, Argument]:
-    request = Built("TeamExecutionRequest", lambda **given: given, _request_arguments)
+    request = Built("TeamExecutionRequest", _as_given, _request_arguments)
     beside = {"request": Argument(request, required=False), "$schema": Argument(Plain(str), required=False)}
     return {**arguments_of(Team), **beside}
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kairo_team import plugins
 from kairo_team.evaluators.data_files import SUFFIXES, Place, parts_of
@@ -40,7 +40,7 @@ def imported(text: str, place: Place, reading: Reading) -> Any:
         return reading.refuse(place, f"names {text!r:.80}, and {module!r} cannot be imported: {_said(error)}")
     for name in path.split("."):
         if not hasattr(found, name):
-            near = get_close_matches(name, [*vars(found)] if hasattr(found, "__dict__") else [], 1)
+            near = get_close_matches(name, [*getattr(found, "__dict__", {})], 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             return reading.refuse(place, f"names {text!r:.80}, and {module!r} has no {name!r}{hint}")
         found = getattr(found, name)
@@ -83,7 +83,7 @@ class Imported(Shape):
 class OutputType(Shape):
     """The type of a task's output: a JSON Schema, or `module:name`."""
 
-    words = "a JSON Schema, or a type of yours, written module:name"
+    says = "a JSON Schema, or a type of yours, written module:name"
 
     def fits(self, value: Any) -> bool:
         """Take mappings and strings."""
@@ -95,11 +95,12 @@ class OutputType(Shape):
             return imported(value, place, reading)
         if not isinstance(value, Mapping):
             return self.refuse(value, place, reading)
+        schema = cast("Mapping[str, Any]", value)
         try:
-            JsonSchema(value, "a JSON Schema as an output type")
+            JsonSchema(schema, "a JSON Schema as an output type")
         except (ValueError, ImportError) as error:
             return reading.refuse(place, f"is refused: {error}")
-        return value
+        return schema
 
     def schema(self, definitions: Definitions) -> Schema:
         """Allow mappings and strings."""
@@ -225,8 +226,12 @@ def options_of(kind: str, name: str, make: Callable[..., Any]) -> Built:
 
     called = getattr(make, "__name__", name)
     if kind == "guardrail" and not is_import(name):
-        return Built(called, lambda **given: policies_of([{"name": name, **given}])[0], lambda: _placed(make))
+        return Built(called, partial(_make_guardrail, name), lambda: _placed(make))
     return Built(called, make, lambda: arguments_of(make))
+
+
+def _make_guardrail(guardrail_name: str, /, **given: Any) -> Any:
+    return policies_of([{"name": guardrail_name, **given}])[0]
 
 
 def _placed(make: Callable[..., Any]) -> Mapping[str, Argument]:
@@ -239,7 +244,7 @@ def _placed(make: Callable[..., Any]) -> Mapping[str, Argument]:
 class ToolOf(Shape):
     """A tool by name, one's own as `module:name`, or a source of tools with its arguments."""
 
-    words = "the name of a tool, module:name, or one source of tools with its arguments"
+    says = "the name of a tool, module:name, or one source of tools with its arguments"
 
     def fits(self, value: Any) -> bool:
         """Take strings and mappings."""

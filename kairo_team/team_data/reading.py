@@ -42,7 +42,7 @@ class Reading:
     """Where relative paths begin."""
     trusted: bool
     """It may import code, start programs, read the environment, and name files outside its folder."""
-    mistakes: list[Mistake] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list[Mistake])
 
     def refuse(self, place: Place, says: str, key: str | None = None) -> Missing:
         """Note a mistake."""

@@ -44,10 +44,12 @@ LEAVES: Final = frozenset(_WORDS)
 class Shape(ABC):
     """What may stand in one place of data."""
 
+    says = "a value"
+
     @property
-    @abstractmethod
     def words(self) -> str:
         """What it is, for a sentence."""
+        return self.says
 
     @abstractmethod
     def fits(self, value: Any) -> bool:
@@ -134,7 +136,7 @@ class Validated(Shape):
     """A value of a type that says itself what stands for it in JSON."""
 
     hint: Any
-    words = "a value"
+    says = "a value"
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
@@ -160,7 +162,7 @@ class Validated(Shape):
 class Json(Shape):
     """Any JSON value."""
 
-    words = "a value"
+    says = "a value"
 
     def fits(self, value: Any) -> bool:
         """Take everything."""
@@ -178,7 +180,7 @@ class Json(Shape):
 class PathOf(Shape):
     """The path of a file or folder; a relative one begins at the file of the data."""
 
-    words = "a path"
+    says = "a path"
 
     def fits(self, value: Any) -> bool:
         """Take strings."""
@@ -196,7 +198,7 @@ class PathOf(Shape):
 class SecretText(Shape):
     """A text in which `${NAME}` stands for a variable of the environment."""
 
-    words = "a string"
+    says = "a string"
 
     def fits(self, value: Any) -> bool:
         """Take strings."""
@@ -220,7 +222,7 @@ class ListOf(Shape):
 
     item: Shape
     least: int = 0
-    words = "a list"
+    says = "a list"
 
     def fits(self, value: Any) -> bool:
         """Take lists."""
@@ -246,7 +248,7 @@ class MapOf(Shape):
     """Values by name."""
 
     item: Shape
-    words = "a mapping"
+    says = "a mapping"
 
     def fits(self, value: Any) -> bool:
         """Take mappings."""
@@ -432,7 +434,7 @@ class Built(Shape):
 class RubricOf(Shape):
     """A rubric: its data, or the path of its file."""
 
-    words = "a rubric or the path of its file"
+    says = "a rubric or the path of its file"
 
     def fits(self, value: Any) -> bool:
         """Take mappings and paths of files of data."""

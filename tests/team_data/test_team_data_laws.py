@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 from hypothesis import HealthCheck, given, settings
@@ -64,6 +64,10 @@ def rubric(most: int) -> Rubric:
     return Rubric([Criterion("short", "it is short", checks.max_words(most))])
 
 
+def budget_of(task: Any) -> kt.Budget | None:
+    return kt.Budget(**task["budget"]) if "budget" in task else None
+
+
 def in_python(members: list[Any], limits: dict[str, int], types: dict[str, Any]) -> kt.Team:
     """The same team, built as Python builds it."""
     made = list[kt.Member]()
@@ -101,7 +105,7 @@ def test_a_team_as_data_is_the_same_team_in_python(
             theirs.concurrency,
         )
         assert (ours.agent.model, ours.agent.max_turns) == (theirs.agent.model, theirs.agent.max_turns)
-    plan = [kt.Task(**{**one, "budget": kt.Budget(**one["budget"])} if "budget" in one else one) for one in tasks]
+    plan = [kt.Task(**cast("Any", {**one, "budget": budget_of(one)})) for one in tasks]
     assert job.plan == kt.TaskGraph(plan)
     assert job.config == kt.TeamConfig(budget=kt.Budget(**budget))
 
