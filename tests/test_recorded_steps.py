@@ -12,7 +12,7 @@ import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.team_run import TeamRun
-from kairo_team.errors import ContractBreach
+from kairo_team.errors import ContractBreach, Misuse
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, PanelEvaluationStrategy, Rubric
 from kairo_team.testing import ScriptedAgent, ScriptedJudge, ScriptedModel
 
@@ -225,3 +225,36 @@ async def test_audit_g05_a_review_that_was_cut_short_anywhere_asks_for_no_answer
         kept = MemoryRecords(dict(records[:cut]))
         answered = sum(key.startswith("call:") and value is not None for key, value in kept.records.items())
         assert await run(kept) == all_calls - answered
+
+
+async def test_a_step_that_is_planning_is_paid_from_its_share_and_a_replay_knows_what_it_cost() -> None:
+    class Asking:
+        async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+            async with TeamRun.open(request, team) as run:
+                with pytest.raises(Misuse, match="plan first"):
+                    await run.step("early", lambda: 1, planning=True)
+                graph = await run.plan(kt.TaskGraph([kt.Task("a", "do")]))
+                async for task in run.ready(graph):
+                    run.go(self.body, run, task)
+                run.output = await run.step("end", lambda: self.ask(run, "end"), returns=str, planning=True)
+            return run.result
+
+        async def body(self, run: TeamRun, task: kt.Task) -> None:
+            attempt = await run.attempt(task, 1)
+            said = await run.step("after", lambda: self.ask(run, "after"), planning=True)
+            assert said == "after so"
+            run.accept(task, attempt)
+
+        async def ask(self, run: TeamRun, what: str) -> str:
+            return (await run.context("plan").model("test:m").complete(kt.ModelRequest([kt.Message.user(what)]))).text
+
+    journal = MemoryRecords()
+    request = kt.TeamExecutionRequest("g", config=kt.TeamConfig(budget=kt.Budget(tokens=5_000)), run_id="r")
+    model = ScriptedModel(["after so", "end so"])
+    team = kt.Team("t", [kt.Member("a", ScriptedAgent(["x"]))], runtime=Replay(journal, models={"test:m": model}))
+    first = await Asking().execute(request, team)
+    assert (first.status, first.output, first.usage.tokens) == (kt.TeamStatus.COMPLETED, "end so", 6)
+    assert {"after:usage", "end:usage"} <= set(journal.records)
+    broken: Any = Broken()
+    again = kt.Team("t", [kt.Member("a", broken)], runtime=Replay(MemoryRecords(dict(journal.records))))
+    assert comparable(await Asking().execute(request, again)) == comparable(first)

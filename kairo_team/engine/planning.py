@@ -14,8 +14,8 @@ from kairo_team.engine.budget_split import PLAN
 from kairo_team.engine.preflight import bind, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
-from kairo_team.errors import ContractBreach, Interrupted, Outcome, PlanRefused, innermost, known
-from kairo_team.plugin_calls import PLAIN_CALL, failure_of, words_of
+from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
+from kairo_team.plugin_calls import AWAITED_CALL, PLAIN_CALL, failure_of, words_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -169,16 +169,7 @@ class RunPlan:
         who = "" if by is None else by.task.id
         self._asked[who] = nth = self._asked.get(who, 0) + 1
         key, journal = f"add:{who}:{nth}", self._scope.journal
-        if by is None:
-            self._book_if_cut(key)
-            await self.reach(key)
-        else:
-            if by.records.ended_before(key):
-                self._book_if_cut(key)
-                await dispatcher.wait_for_end(by)
-            by.recall_cancel(key)
-            if by.interrupted is not None:
-                raise Interrupted(str(by.interrupted))
+        await self._enter(key, by, dispatcher)
         async with self._changing:
             self._book(key)
             made: object = journal.get(key, MISSING)
@@ -194,6 +185,35 @@ class RunPlan:
         dispatcher.wake()
         assert self.graph is not None
         return self.graph
+
+    async def decide(
+        self, key: str, by: TaskRun | None, dispatcher: Dispatcher | None, make: Callable[[], Awaitable[object]]
+    ) -> object:
+        """Return what was recorded under `key`, else make it, paid like a plan; see `TeamRun.step`."""
+        if dispatcher is None:
+            raise Misuse("plan first: a step with planning=True decides how a plan goes on")
+        await self._enter(key, by, dispatcher)
+        async with self._changing:
+            self._book(key)
+            made: object = self._scope.journal.get(key, MISSING)
+            if made is MISSING:
+                made = await self._make_paid(key, make)
+        if isinstance(made, PlanFailed):
+            raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
+        return made
+
+    async def _enter(self, key: str, by: TaskRun | None, dispatcher: Dispatcher) -> None:
+        """Begin the step `key` in the work of a task, or in the block; not where the recorded run ended before it."""
+        if by is None:
+            self._book_if_cut(key)
+            await self.reach(key)
+            return
+        if by.records.ended_before(key):
+            self._book_if_cut(key)
+            await dispatcher.wait_for_end(by)
+        by.recall_cancel(key)
+        if by.interrupted is not None:
+            raise Interrupted(str(by.interrupted))
 
     async def _ask_for_tasks(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> int:
         with PLAIN_CALL:
@@ -386,6 +406,17 @@ class RunPlan:
         number = self._next_change()
         scope.journal.put(f"change:{number}", True)
         return Replan(failing_id, replaced, graph, number=number)
+
+
+async def make_step(key: str, make: Callable[[], Any], returns: Any) -> Any:
+    """Make what is to be recorded under `key`; `ContractBreach` unless it has the type that it must have, if any."""
+    with AWAITED_CALL:
+        made: Any = make()
+        if inspect.isawaitable(made):
+            made = await made
+    if returns is not None and not isinstance(made, returns):
+        raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
+    return made
 
 
 def _replan_problems(

@@ -209,18 +209,21 @@ def planner_problems(planner: Planner, config: TeamConfig, runtime: Runtime) -> 
     return [f"the planner: {problem}" for problem in problems]
 
 
-def judge_problems(judge: Any, config: TeamConfig, runtime: Runtime) -> list[str]:
-    """Return one sentence for each reason a judge could not be asked; an agent that judges asks its own models."""
+def judge_problems(judge: Any, config: TeamConfig, runtime: Runtime, what: str = "the judge") -> list[str]:
+    """Return one sentence for each reason a judge could not be asked; an agent that judges asks its own models.
+
+    `what` says who it is: others are asked in the same way.
+    """
     if not isinstance(judge, str) and not hasattr(judge, "complete"):
         return []
     try:
         found = list(single_models(runtime.models.resolve(judge)))
     except KairoError as error:
-        return [f"the judge: {error}"]
+        return [f"{what}: {error}"]
     if config.budget.dollars is None:
         return []
     unpriced = map(runtime.prices.under(config.budget_policy).problem, found)
-    return [f"the judge: {problem}" for problem in unpriced if problem]
+    return [f"{what}: {problem}" for problem in unpriced if problem]
 
 
 def _budget_problems(team: Team, budget: Budget) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 import anyio
@@ -25,7 +25,7 @@ from kairo_team.engine.earlier_calls import EarlierCalls
 from kairo_team.engine.ending import LAST_EVENT, RunEnd, end_early, finish, log_end
 from kairo_team.engine.enforced_end import CallSupervisor
 from kairo_team.engine.growth import Growth
-from kairo_team.engine.planning import RunPlan
+from kairo_team.engine.planning import RunPlan, make_step
 from kairo_team.engine.preflight import able_members
 from kairo_team.engine.questions import Inbox, Questions
 from kairo_team.engine.ready_tasks import ReadyTasks
@@ -39,12 +39,12 @@ from kairo_team.engine.suspension import EarlierSessions, Suspension
 from kairo_team.engine.task_pool import TaskPool, background
 from kairo_team.engine.task_run import COMPLETED, FAILED, RUN_MOVES, RunState, TaskRun, TaskState
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import ContractBreach, IllegalMove, Interrupted, JournalError, Misuse, TeamAborted
+from kairo_team.errors import IllegalMove, Interrupted, JournalError, Misuse, TeamAborted
 from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of, problem_of
 from kairo_team.prompts import Prompts
 from kairo_team.results import AgentStatus, Artifact, Attempt, TeamResult, TeamStatus
-from kairo_team.tasks import Task, TaskGraph
+from kairo_team.tasks import Task, TaskGraph, TaskStatus
 from kairo_team.team import Role
 from kairo_team.tools.tool import as_tool
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
@@ -430,24 +430,27 @@ class TeamRun:
     # ------------------------------------------------------------------ recorded steps
 
     @overload
-    async def step(self, key: str, make: Callable[[], Awaitable[T]], *, returns: Any = None) -> T: ...
+    async def step(
+        self, key: str, make: Callable[[], Awaitable[T]], *, returns: Any = ..., planning: bool = ...
+    ) -> T: ...
     @overload
-    async def step(self, key: str, make: Callable[[], T], *, returns: Any = None) -> T: ...
-    async def step(self, key: str, make: Callable[[], Any], *, returns: Any = None) -> Any:
+    async def step(self, key: str, make: Callable[[], T], *, returns: Any = None, planning: bool = False) -> T: ...
+    async def step(self, key: str, make: Callable[[], Any], *, returns: Any = None, planning: bool = False) -> Any:
         """Return what was recorded under `key`, else make it and record it.
 
         Whatever a coordinator learns from outside goes through here (attempts and reviews do by themselves), so that
-        running its code again on the records decides the same. `returns`: the type the value must have.
+        running its code again on the records decides the same. `returns`: the type the value must have. With
+        `planning`, what it spends by `context("plan")` is recorded with it, as what is spent by `add` is.
         """
+        if planning:
+            return await self._plan.decide(
+                key, _task_run_here(), self._dispatcher, partial(make_step, key, make, returns)
+            )
         recorded = self.journal.get(key, MISSING)
         if recorded is not MISSING:
             return recorded
-        with within(key), AWAITED_CALL:
-            made: Any = make()
-            if inspect.isawaitable(made):
-                made = await made
-        if returns is not None and not isinstance(made, returns):
-            raise ContractBreach(f"step {key!r} made {made!r:.200}, not a {getattr(returns, '__name__', returns)}")
+        with within(key):
+            made = await make_step(key, make, returns)
         self.journal.put(key, made)
         return made
 
@@ -661,6 +664,10 @@ class TeamRun:
     def member(self, task: Task) -> str | None:
         """Return the id of the member that has a task now; None before it started."""
         return self._task_run(task).member
+
+    def status(self, task: Task) -> TaskStatus:
+        """Return where a task stands."""
+        return self._task_run(task).status
 
     def others(self, task: Task) -> tuple[str, ...]:
         """Return the other members that may do a task, in the team's order."""
