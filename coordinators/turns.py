@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +23,8 @@ MOST_SHOWN: Final = 6_000
 """Characters of a conversation that a member is shown."""
 _MOST_OF_A_ROLE: Final = 200
 """Characters of a member's instructions in a description of it."""
+_BETWEEN: Final = "\n\n"
+_CUT: Final = "\n[cut here]"
 
 
 def turn_id(number: int) -> str:
@@ -53,23 +56,50 @@ class Said(NamedTuple):
     """What followed from it, such as who got the turn."""
 
     def __str__(self) -> str:
-        parts = [f"{self.member}:", *filter(None, (self.text, self.note and f"[{self.note}]"))]
-        return "\n".join(parts)
+        """Return it as it stands in a transcript; its lines are set in, so that none passes for a member's name."""
+        lines = [*self.text.splitlines(), *([f"[{self.note}]"] if self.note else [])]
+        return "\n".join([f"{self.member}:", *(f"  {line}" for line in lines)])
+
+
+def written(said: Sequence[Said], most: int) -> str:
+    """Write the newest turns of a conversation in at most so many characters, oldest first.
+
+    A turn is there whole or not at all, but for the newest, whose end is cut off. A line says how many are left out.
+    """
+    texts: deque[str] = deque()
+    size = -len(_BETWEEN)
+    for one in reversed(said):
+        size += len(_BETWEEN) + len(text := str(one))
+        if size > most:
+            break
+        texts.appendleft(text)
+    else:
+        return _BETWEEN.join(texts)
+    while texts:
+        shown = _notice(len(said) - len(texts)) + _BETWEEN.join(texts)
+        if len(shown) <= most:
+            return shown
+        texts.popleft()
+    return _cut(_notice(len(said) - 1) + str(said[-1]), most)
+
+
+def _notice(left_out: int) -> str:
+    turns = "1 earlier turn is" if left_out == 1 else f"{left_out:,} earlier turns are"
+    return f"[{turns} left out]{_BETWEEN}" if left_out else ""
+
+
+def _cut(text: str, most: int) -> str:
+    """Cut a text to so many characters, with a notice if there is room for it."""
+    kept = most - len(_CUT)
+    return text[:kept] + _CUT if kept > 0 else text[:most]
 
 
 class Transcript:
-    """The conversation of one run, as its members are shown it: at most so many characters, the newest turns first.
-
-    A turn is shown whole or not at all; one that is longer than all that is shown is cut. A notice says what is left
-    out.
-    """
+    """The conversation of one run, as its members are shown it: at most so many characters, the newest turns first."""
 
     def __init__(self, limit: int = MOST_SHOWN) -> None:
         self._limit = limit
         self._said: list[Said] = []
-        self._shown: list[str] = []
-        """The newest turns that fit, oldest first."""
-        self._size = 0
 
     def __len__(self) -> int:
         return len(self._said)
@@ -82,16 +112,9 @@ class Transcript:
     def add(self, said: Said) -> None:
         """Take a turn in."""
         self._said.append(said)
-        text = str(said)[: self._limit]
-        self._shown.append(text)
-        self._size += len(text)
-        while self._size > self._limit:
-            self._size -= len(self._shown.pop(0))
 
     def __str__(self) -> str:
-        left_out = len(self._said) - len(self._shown)
-        notice = [f"[{left_out} earlier turns are left out]"] if left_out else []
-        return "\n\n".join([*notice, *self._shown])
+        return written(self._said, self._limit)
 
 
 class TurnWork(TaskWork):
@@ -146,21 +169,36 @@ class Turns:
         self.taken = 0
         """How many there were."""
 
+    async def begin(self, make: Callable[[], Awaitable[Task]]) -> Task:
+        """Have the first turn done, whose task is made while the run is planned, and paid like a plan. Recorded."""
+
+        async def plan() -> TaskGraph:
+            return TaskGraph([await make()])
+
+        return await self._begin(plan)
+
     async def take(self, member: str | None, description: str, inputs: Mapping[str, Any] = {}, **fields: Any) -> Task:
         """Have one turn done to its end, whatever that is, and return its task; it depends on the turn before it.
 
         `fields` are further fields of the task. Recorded.
         """
-        self.taken += 1
-        before = [turn_id(self.taken - 1)] if self.taken > 1 else []
-        fields = {"depends_on": before, **fields}
-        task = Task(turn_id(self.taken), description, member=member, inputs=inputs, **fields)
-        run = self._run
+        number = self.taken + 1
+        fields = {"id": turn_id(number), "depends_on": [turn_id(number - 1)] if self.taken else [], **fields}
+        task = Task(description=description, member=member, inputs=inputs, **fields)
         if self._graph is None:
-            self._graph = await run.plan(TaskGraph([task]))
-            self._reviewers.check(run, self._graph)
-        else:
-            self._graph = await run.add(lambda: [task])
-        async for ready in run.ready(self._graph):
-            run.go(self._work.do, ready)
+            return await self._begin(TaskGraph([task]))
+        self.taken += 1
+        self._graph = await self._run.add(lambda: [task])
+        await self._work_off(self._graph)
         return task
+
+    async def _begin(self, plan: TaskGraph | Callable[[], Awaitable[TaskGraph]]) -> Task:
+        self.taken = 1
+        self._graph = graph = await self._run.plan(plan)
+        self._reviewers.check(self._run, graph)
+        await self._work_off(graph)
+        return graph.tasks[0]
+
+    async def _work_off(self, graph: TaskGraph) -> None:
+        async for ready in self._run.ready(graph):
+            self._run.go(self._work.do, ready)
