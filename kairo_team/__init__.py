@@ -23,8 +23,10 @@ if TYPE_CHECKING:
         Planner,
         TeamCoordinator,
     )
+    from kairo_team.coordinators.group_chat import GroupChatCoordinator
     from kairo_team.coordinators.handoff import HandoffCoordinator
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
+    from kairo_team.coordinators.turns import Said
     from kairo_team.durable.journal import SqliteJournal
     from kairo_team.engine.preflight import PlanCheck
     from kairo_team.engine.run_handle import Run
@@ -86,6 +88,7 @@ __all__ = [
     "EvaluationVerdict",
     "Fallback",
     "Finding",
+    "GroupChatCoordinator",
     "HaltError",
     "HaltReason",
     "HandoffCoordinator",
@@ -117,6 +120,7 @@ __all__ = [
     "RunFinished",
     "RunNotFound",
     "Runtime",
+    "Said",
     "SqliteJournal",
     "SupervisorCoordinator",
     "Task",
@@ -164,8 +168,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "budget": "Budget BudgetNode BudgetPolicy HaltReason Usage",
         "conditions": "Condition",
         "contracts": "Agent ChatModel EvaluationStrategy HumanGate MemberContext Planner TeamCoordinator",
+        "coordinators.group_chat": "GroupChatCoordinator",
         "coordinators.handoff": "HandoffCoordinator",
         "coordinators.supervisor": "SupervisorCoordinator",
+        "coordinators.turns": "Said",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
         "durable.journal": "SqliteJournal",
         "engine.preflight": "PlanCheck",

@@ -393,6 +393,7 @@ _GUARDRAILS: Final = {
 _COORDINATORS: Final = {
     "board": "kairo_team.coordinators:TaskDispatchCoordinator",
     "expert": "kairo_team.coordinators:ExpertTeamCoordinator",
+    "group-chat": "kairo_team.coordinators:GroupChatCoordinator",
     "handoff": "kairo_team.coordinators:HandoffCoordinator",
     "supervisor": "kairo_team.coordinators:SupervisorCoordinator",
 }

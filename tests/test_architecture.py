@@ -68,8 +68,8 @@ MODULES = {
     "evaluators/calibration": """agreement asking calibrated calibration certificates confidence_bounds judge_report
         labelled thresholds""",
     "evaluators/attacks": "corpus encodings trial",
-    "coordinators": """agent_planner best_of expert_team failure_policy handoff planners proposals reviewers
-        supervision supervisor task_dispatch task_work turns""",
+    "coordinators": """agent_planner best_of expert_team failure_policy group_chat handoff moderators planners
+        proposals reviewers supervision supervisor task_dispatch task_work turns""",
     "api": "",
     "views": """agreement_svg eval_page eval_progress eval_table graph_chart graph_layout graph_mermaid graph_svg
         json_lines lines live live_notebook notebook open_tasks plain progress report_budget report_calls

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 TEMPLATES: Final = (
     *("system", "task", "continue", "after_tools", "repair", "plan", "plan_again", "supervise"),
-    *("judge", "judge_ask", "judge_again", "judge_pair", "judge_pair_ask"),
+    *("moderator", "moderator_again", "judge", "judge_ask", "judge_again", "judge_pair", "judge_pair_ask"),
 )
 """Names of the templates: the instructions of a role, the task, how a cut-off reply is continued, the message after
 tools have run, how a reply that is not of its type is asked for again, how a plan is asked for, and again, what a
-supervisor is asked to do; and what a judge receives before an artifact, after it, and after a reply that cannot be
-read."""
+supervisor is asked to do; how a moderator is asked who speaks next, and again; and what a judge receives before an
+artifact, after it, and after a reply that cannot be read."""
 
 
 class Prompts:

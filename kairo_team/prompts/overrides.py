@@ -19,6 +19,8 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "plan": ("request", "team", "max_tasks", "growth"),
     "plan_again": ("problems",),
     "supervise": ("turn", "max_turns", "tasks_left"),
+    "moderator": ("goal", "members", "transcript", "end"),
+    "moderator_again": ("problem",),
     "judge": ("token", "cannot_tell", "question", "conversation"),
     "judge_ask": ("token", "cannot_tell", "shown", "question", "hidden", "whole", "plain"),
     "judge_again": ("token", "problem"),

@@ -1,0 +1,344 @@
+"""Group chat: members talk in turns, and a moderator says who is next, until all is settled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team._util.frozen import known_arguments
+from kairo_team._util.plugin_shapes import check_function, check_plug_in
+from kairo_team.budget import check_count
+from kairo_team.coordinators.failure_policy import FailurePolicy
+from kairo_team.coordinators.moderators import ROUND_ROBIN, Choice, Rule, Talk, choose, in_turn, moderator_of
+from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
+from kairo_team.coordinators.turns import Said, Turns, TurnWork, turn_id, written
+from kairo_team.engine.runtime import Runtime
+from kairo_team.engine.team_run import TeamRun
+from kairo_team.errors import PlanRefused, innermost, known
+from kairo_team.plugin_calls import AWAITED_CALL, words_of
+from kairo_team.prompts import Prompts
+from kairo_team.tasks import Task, TaskGraph, TaskStatus
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
+    from kairo_team.coordinators.task_work import Progress
+    from kairo_team.results import Attempt, TeamResult
+    from kairo_team.team import Member, Team, TeamExecutionRequest
+    from kairo_team.verdicts import Finding
+
+CLOSING: Final = "closing"
+"""The id of the task that writes the final answer."""
+_SPEAK: Final = "You are one of several who talk about the task. Say what brings it forward, in a few sentences."
+_CLOSE: Final = "The talk about the task is over. Write the final answer from what was said."
+_PART: Final = "your part"
+_EARLIER: Final = "the talk so far"
+_LAST: Final = "who spoke last"
+"""Names of the inputs of a turn."""
+_FIRST: Final = "moderator:first"
+"""The recorded step that names the first speaker."""
+_FEWEST_CHARACTERS: Final = 200
+
+Until = Callable[[Sequence[Said]], bool | Awaitable[bool]]
+"""A function of the transcript that says whether the talk is over."""
+
+
+@known_arguments
+class GroupChatCoordinator:
+    """Lets members talk about the goal in turns; a moderator says who is next.
+
+    Each turn is a task: `turn.0001` and so on. Its member is given the goal, the last turn, and the talk before it,
+    as quoted text: together `transcript_chars` characters, the oldest turns are left out first, and a line says how
+    many. A last turn that is longer than that is handed on whole. The goal is never left out.
+
+    `moderator` picks the speakers. "round_robin" takes them in the team's order. A function is given the transcript, a
+    sequence of `kt.Said` (`member`, `text`), and returns a member's id, or None to end the talk; it may be async. A
+    model, by its name or as an object, or an agent is asked with a JSON schema of the members and the end. It is asked
+    once more with what was wrong; then the next member in turn speaks, and the result has a warning. What it costs is
+    paid from planning's share, and recorded. It has `TeamConfig.task_timeout` seconds for an answer.
+
+    The talk ends when the moderator ends it, `until(transcript)` is true, or after `max_turns`. A talk that `until` or
+    the moderator was to end, and that took all its turns, is DEGRADED. A member whose turn failed, after the retries
+    of `failure_policy`, does not speak again; the others go on, and the run is DEGRADED.
+
+    `closing`, a member's id, takes no turns, and writes the final answer from the transcript, as the task `closing`;
+    None: the last turn is the answer. `evaluator` reviews the answer alone: a strategy or rubric, or the name of one of
+    the team's; None reviews nothing. `judge`, `gate` and `templates` are those of `ExpertTeamCoordinator`.
+
+    >>> coordinator = kt.GroupChatCoordinator(moderator="openai:gpt-5-mini", max_turns=8, closing="editor")
+    """
+
+    def __init__(
+        self,
+        *,
+        moderator: str | Rule | ChatModel | Agent = ROUND_ROBIN,
+        max_turns: int = 12,
+        until: Until | None = None,
+        transcript_chars: int = 6_000,
+        closing: str | None = None,
+        evaluator: EvaluationStrategy | str | None = None,
+        judge: str | ChatModel | Agent | None = None,
+        gate: HumanGate | None = None,
+        failure_policy: FailurePolicy = FailurePolicy(),
+        templates: Mapping[str, str] | None = None,
+    ) -> None:
+        owner = "GroupChatCoordinator"
+        check_count(f"{owner}.max_turns", max_turns, 1)
+        check_count(f"{owner}.transcript_chars", transcript_chars, _FEWEST_CHARACTERS)
+        if closing is not None and (not isinstance(closing, str) or not closing):
+            raise ValueError(f"{owner}.closing is the id of a member, or None for the last turn, not {closing!r}")
+        if until is not None:
+            if not callable(until):
+                raise ValueError(f"{owner}.until is a function of the transcript that returns a bool, not {until!r}")
+            check_function(f"{owner}.until", until, "until(transcript)")
+        Prompts(templates)  # refuses what cannot be filled in
+        self.moderates = moderator_of(f"{owner}.moderator", moderator)
+        """Who is asked; None: the members speak in turn."""
+        self.moderator = moderator
+        self.max_turns = max_turns
+        self.until = until
+        self.transcript_chars = transcript_chars
+        self.closing = closing
+        self.judge = judge
+        self.gate = gate
+        self.failure_policy = failure_policy
+        self.templates = dict(templates or {})
+        self.evaluator = evaluator if evaluator is not None or judge is None else default_evaluator(judge)
+        if self.evaluator is not None and not isinstance(self.evaluator, str):
+            check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
+        if gate is not None:
+            check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
+
+    def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
+        """Return the plan it begins with, the first turn; None where a moderator says who speaks.
+
+        Raises `PlanRefused` for an evaluator the team does not have.
+        """
+        self._reviewers(team)
+        return None if self.moderates is not None else TaskGraph([self._turn(request, team, 1)])
+
+    def worst_case(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
+        """Return the plan of a talk that takes all its turns; a moderator may have others speak."""
+        tasks = [self._turn(request, team, number) for number in range(1, self.max_turns + 1)]
+        if self.closing is not None:
+            tasks.append(Task(CLOSING, request.goal, member=self.closing, depends_on=[tasks[-1].id]))
+        return TaskGraph(tasks)
+
+    def _turn(self, request: TeamExecutionRequest, team: Team, number: int) -> Task:
+        order = self.speakers(team) or team.members
+        before = [turn_id(number - 1)] if number > 1 else []
+        return Task(turn_id(number), request.goal, member=order[(number - 1) % len(order)].id, depends_on=before)
+
+    def preflight(self, request: TeamExecutionRequest, team: Team) -> list[str]:
+        """Return why it could not run this request with this team."""
+        problems = list(self._problems(request, team))
+        try:
+            reviewers = self._reviewers(team)
+        except PlanRefused as refused:
+            return [*problems, *refused.problems]
+        runtime: Runtime = team.runtime or Runtime()
+        gated = self.gate is not None or runtime.gate is not None
+        answer = TaskGraph([Task(CLOSING, request.goal)])
+        return problems + reviewers.problems(answer, request.config, gated=gated)
+
+    def judges(self, plan: TaskGraph | None, team: Team) -> tuple[Any, ...]:
+        """Return the models and agents that reviews ask."""
+        return self._reviewers(team).models(TaskGraph([Task(CLOSING, "answer")]))
+
+    async def execute(self, request: TeamExecutionRequest, team: Team) -> TeamResult:
+        """Run the request to its end."""
+        unreviewed = self.evaluator is None
+        opened = TeamRun.open(request, team, tolerate_failures=unreviewed, templates=self.templates, gate=self.gate)
+        async with opened as run:
+            problems = self.preflight(request, team)
+            if problems:
+                raise PlanRefused(problems)
+            await _Talk(self, run, self._reviewers(team)).hold()
+        return run.result
+
+    def speakers(self, team: Team) -> Sequence[Member]:
+        """Return the members that take turns, in the team's order."""
+        return [member for member in team.members if member.id != self.closing]
+
+    def _reviewers(self, team: Team) -> Reviewers:
+        given = self.evaluator
+        return Reviewers(team, named_evaluator(team, given) if isinstance(given, str) else given, self.judge)
+
+    def _problems(self, request: TeamExecutionRequest, team: Team) -> Iterator[str]:
+        members = [member.id for member in team.members]
+        if request.plan is not None:
+            yield "members that talk in turns make no use of a plan: leave it out, or take another coordinator"
+        if self.closing is not None and self.closing not in members:
+            yield f"closing names {self.closing!r}, and the team has the members {known(members)}"
+        elif not self.speakers(team):
+            yield f"closing names {self.closing!r}, the only member: nobody is left to talk"
+        if self.moderates is not None:
+            yield from self.moderates.problems(request.config, team.runtime or Runtime())
+
+
+class _Talk:
+    """One run."""
+
+    def __init__(self, of: GroupChatCoordinator, run: TeamRun, reviewers: Reviewers) -> None:
+        self._of = of
+        self._run = run
+        self._goal = run.request.goal
+        self._work = _TalkWork(of, run, reviewers, self.follow)
+        self._turns = Turns(run, self._work, reviewers)
+        self._order = of.speakers(run.team)
+        self._silent: set[str] = set()
+        """Members whose turn failed."""
+        self._said: list[Said] = []
+        self._last: Task | None = None
+        """The last turn that was accepted."""
+
+    async def hold(self) -> None:
+        """Take turns until the talk ends, then have the answer written."""
+        task = await self._turns.begin(self._first)
+        if self._of.moderates is not None:  # recorded by now; a replay makes no first turn
+            self._warn(await self._run.step(_FIRST, lambda: Choice(None)), "first")
+        while (choice := await self._after(task)) is not None and choice.speaker is not None:
+            task = await self._turns.take(choice.speaker, self._goal, self._inputs(_SPEAK), **self._needs(task))
+        closing = self._of.closing
+        if choice is not None and closing is not None and self._last is not None:
+            await self._turns.take(closing, self._goal, self._inputs(_CLOSE), id=CLOSING, **self._needs(task))
+
+    async def follow(self, task: Task, attempt: Attempt | None) -> Choice:
+        """Decide what follows a turn; `attempt` is what was made in it, None if nothing was."""
+        of, said = self._of, list(self._said)
+        if attempt is not None and task is not self._last:
+            said.append(_said_in(task, attempt))
+        if of.until is not None and attempt is not None and await self._is_over(of.until, task, said):
+            return Choice(None)
+        if self._turns.taken == of.max_turns:
+            if of.until is not None or of.moderates is not None:
+                who = "`until`" if of.moderates is None else "the moderator"
+                self._run.degrade(f"{who} had not ended the talk after {of.max_turns} turns (max_turns)")
+            return Choice(None)
+        over = attempt is None and await self._run.is_over(task)
+        speakers = [] if over else [one for one in in_turn(self._order, task.member) if one.id not in self._silent]
+        return await self._choose(task, said, speakers)
+
+    async def _choose(self, after: Task | None, said: Sequence[Said], speakers: Sequence[Member]) -> Choice:
+        """Return who speaks next, or that nobody does; the first speaker is chosen while the run is planned."""
+        of, run = self._of, self._run
+        if not speakers or of.moderates is None:
+            return Choice(speakers[0].id if speakers else None)
+        talk = Talk(self._goal, tuple(said), written(said, of.transcript_chars), speakers)
+        key = _FIRST if after is None else f"moderator:{after.id}"
+        make = partial(choose, of.moderates, run, talk)
+        choice = await run.step(key, make, returns=Choice, planning=after is not None)
+        if after is not None:
+            self._warn(choice, f"after {after.id!r}")
+        return choice
+
+    def _warn(self, choice: Choice, when: str) -> None:
+        if choice.problem:
+            then = "the talk ends" if choice.speaker is None else f"{choice.speaker!r} speaks in turn"
+            tell = self._run.degrade if choice.speaker is None else self._run.warn
+            tell(f"the moderator did not say who speaks {when}: {choice.problem}; {then}")
+
+    async def _first(self) -> Task:
+        """Make the first turn, while the run is planned."""
+        choice = await self._choose(None, (), self._order)
+        assert choice.speaker is not None, "somebody speaks first"
+        return Task(turn_id(1), self._goal, member=choice.speaker, inputs=self._inputs(_SPEAK))
+
+    async def _after(self, task: Task) -> Choice | None:
+        """Take in a turn that has ended, and return what follows; None where it waits for a person."""
+        status, choice = self._run.status(task), self._work.choices.get(task.id)
+        if status is TaskStatus.SUSPENDED:
+            return None
+        if status is TaskStatus.COMPLETED:
+            self._said.append(_said_in(task, self._work.made[task.id]))
+            self._last = task
+        else:
+            self._silent.add(task.member or "")
+        return choice or await self.follow(task, self._work.made.get(task.id) if task is self._last else None)
+
+    async def _is_over(self, until: Until, task: Task, said: Sequence[Said]) -> bool:
+        """Ask `until`; where it fails, the talk goes on, with a warning."""
+        over, problem = await self._run.step(f"until:{task.id}", partial(_ask_until, until, tuple(said)))
+        if problem:
+            self._run.warn(f"`until` failed after {task.id!r}, and the talk goes on: {problem}")
+        return over
+
+    def _inputs(self, part: str) -> Mapping[str, Any]:
+        """Return what a member is given beside the goal and the last turn."""
+        inputs = {_PART: part}
+        if self._said:
+            *before, last = self._said
+            earlier = written(before, max(0, self._of.transcript_chars - len(last.text)))
+            inputs |= {_EARLIER: earlier} if earlier else {}
+            inputs[_LAST] = last.member
+        return inputs
+
+    def _needs(self, task: Task) -> dict[str, Any]:
+        """Return what the next turn depends on: the last one that was accepted, and the one before it."""
+        if self._last is None:
+            return {"depends_on": [task.id], "needs": 0}
+        return {"depends_on": [self._last.id, task.id], "needs": 1}
+
+
+class _TalkWork(TurnWork):
+    """The body of every turn."""
+
+    def __init__(
+        self,
+        of: GroupChatCoordinator,
+        run: TeamRun,
+        reviewers: Reviewers,
+        follow: Callable[[Task, Attempt], Awaitable[Choice]],
+    ) -> None:
+        super().__init__(run, of.failure_policy, reviewers)
+        self.made: dict[str, Attempt] = {}
+        """By task id: the last attempt that made something."""
+        self.choices: dict[str, Choice] = {}
+        """By task id: what follows the turn, where that was decided before it ended."""
+        self._reviews_last = of.closing is None and of.evaluator is not None
+        """Whether a turn is the last one is to be known before it ends: it is reviewed then."""
+        self._follow = follow
+
+    def is_answer(self, task: Task, attempt: Attempt) -> bool:
+        """Return whether it is the final answer."""
+        choice = self.choices.get(task.id)
+        return task.id == CLOSING or (choice is not None and choice.speaker is None)
+
+    def try_once(
+        self,
+        task: Task,
+        progress: Progress,
+        previous: Attempt | None,
+        findings: Sequence[Finding],
+        *,
+        offer: bool = True,
+    ) -> Awaitable[Attempt]:
+        """Let the task's member try once; where the last turn is reviewed, decide what follows what was made."""
+        return self._decided(task, super().try_once(task, progress, previous, findings, offer=offer))
+
+    async def _decided(self, task: Task, made: Awaitable[Attempt]) -> Attempt:
+        attempt = await made
+        if attempt.error is None and task.id != CLOSING:
+            self.made[task.id] = attempt
+            if self._reviews_last and task.id not in self.choices:
+                self.choices[task.id] = await self._follow(task, attempt)
+        return attempt
+
+
+def _said_in(task: Task, attempt: Attempt) -> Said:
+    return Said(task.member or attempt.member, "" if attempt.artifact is None else attempt.artifact.text)
+
+
+async def _ask_until(until: Until, said: Sequence[Said]) -> tuple[bool, str]:
+    """Return whether the talk is over, and why that could not be said."""
+    try:
+        with AWAITED_CALL:
+            found: Any = until(said)
+            if inspect.isawaitable(found):
+                found = await found
+    except Exception as error:  # noqa: BLE001 - whatever a function of the caller raises is told
+        return False, words_of(innermost(error))
+    if not isinstance(found, bool):
+        return False, f"it returned {found!r:.100}, not True or False"
+    return found, ""

@@ -1,0 +1,236 @@
+"""Who speaks next in a group chat: in turn, by a function, or by a model or an agent that is asked."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+
+import anyio
+from pydantic import BaseModel, create_model
+
+from kairo_team._util.plugin_shapes import check_function, check_instance, check_plug_in
+from kairo_team.coordinators.turns import Said
+from kairo_team.engine.budget_split import PLAN
+from kairo_team.engine.preflight import judge_problems
+from kairo_team.errors import HaltError, InsufficientBudget, JournalError, innermost, known
+from kairo_team.messages import Message, ModelRequest
+from kairo_team.plugin_calls import AWAITED_CALL, words_of
+from kairo_team.results import AgentOutput, AgentStatus
+from kairo_team.tasks import Assignment, Task
+
+if TYPE_CHECKING:
+    from kairo_team.contracts import Agent, ChatModel
+    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.team_run import TeamRun
+    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.team import Member, TeamConfig
+
+ROUND_ROBIN: Final = "round_robin"
+END: Final = "end of the talk"
+"""What a moderator answers instead of a member; no member can be called so."""
+
+Rule = Callable[[Sequence[Said]], str | Awaitable[str | None] | None]
+"""A function of the transcript that returns a member's id; None ends the talk."""
+_Pick = Callable[[str], Awaitable[str | None]]
+"""Asks a moderator about one turn; it is given what was wrong with its last answer, or nothing."""
+
+
+class Choice(NamedTuple):
+    """Who speaks next; a recorded step."""
+
+    speaker: str | None
+    """None: the talk ends."""
+    problem: str = ""
+    """Why that is not the moderator's choice."""
+
+
+class Talk(NamedTuple):
+    """What a moderator decides from."""
+
+    goal: str
+    said: Sequence[Said]
+    """All turns, oldest first."""
+    text: str
+    """Those of them that fit into a prompt."""
+    speakers: Sequence[Member]
+    """Who can speak, the one whose turn it is first."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The ids of those who can speak."""
+        return [member.id for member in self.speakers]
+
+
+class Moderator(Protocol):
+    """Picks the speakers of a talk."""
+
+    tries: int
+    """How often it is asked about one turn."""
+
+    def pick(self, context: WorkContext, talk: Talk) -> _Pick:
+        """Return what asks it about the next turn."""
+        ...
+
+    def problems(self, config: TeamConfig, runtime: Runtime) -> list[str]:
+        """Return why it could not be asked."""
+        ...
+
+
+def moderator_of(where: str, given: Any) -> Moderator | None:
+    """Return the moderator of a setting; None for a round robin, `ValueError` for what is none."""
+    if given == ROUND_ROBIN:
+        return None
+    check_instance(where, "a moderator", given)
+    if isinstance(given, str):
+        if not given.strip():
+            raise ValueError(f"{where} must name a model, or be {ROUND_ROBIN!r}, not {given!r}")
+        return _Model(given)
+    if callable(getattr(given, "complete", None)):
+        check_plug_in(where, "a moderator", given, "complete", "request")
+        return _Model(given)
+    if callable(getattr(given, "run", None)):
+        check_plug_in(where, "a moderator", given, "run", "assignment", "context")
+        return _Agent(given)
+    if not callable(given):
+        raise ValueError(
+            f"{where} must be {ROUND_ROBIN!r}, a function of the transcript that returns a member's name or None, a "
+            f"model or an agent, not {given!r:.200}"
+        )
+    check_function(where, given, "moderator(transcript)")
+    return _Function(given)
+
+
+def in_turn(order: Sequence[Member], last: str | None) -> list[Member]:
+    """Return members in the order in which they are next after the last speaker."""
+    start = next((number for number, member in enumerate(order, 1) if member.id == last), 0)
+    return [*order[start:], *order[:start]]
+
+
+async def choose(moderator: Moderator, run: TeamRun, talk: Talk) -> Choice:
+    """Ask a moderator who is next; where it fails or names nobody, the speaker in turn.
+
+    The talk ends when the run has nothing left to ask with. It does not end before anybody has spoken.
+    """
+    pick, seconds, problem = moderator.pick(run.context(PLAN), talk), run.config.task_timeout, ""
+    for _ in range(moderator.tries):
+        try:
+            with AWAITED_CALL, anyio.fail_after(seconds):
+                named: Any = await pick(problem)
+        except Exception as error:
+            cause = innermost(error)
+            if isinstance(cause, JournalError):
+                raise
+            problem = _why(cause, seconds)
+            if isinstance(cause, HaltError) and talk.said:
+                return Choice(None, problem)
+            if isinstance(cause, HaltError | InsufficientBudget):
+                break
+            continue
+        if named in talk.names or (named is None and talk.said):
+            return Choice(named)
+        wrong = "ended the talk before anybody had spoken" if named is None else f"named {named!r:.100}"
+        problem = f"it {wrong}; who can speak: {known(talk.names)}"
+    return Choice(talk.names[0], problem)
+
+
+def _why(cause: Exception, seconds: float | None) -> str:
+    if isinstance(cause, TimeoutError) and not str(cause):
+        return f"it did not answer in {seconds:g} seconds (TeamConfig.task_timeout)"
+    return words_of(cause)
+
+
+class _Function:
+    tries = 1
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+
+    def pick(self, context: WorkContext, talk: Talk) -> _Pick:
+        async def call(problem: str) -> str | None:  # noqa: ARG001 - it is asked once, so nothing was wrong before
+            found = self._rule(talk.said)
+            return await found if inspect.isawaitable(found) else found
+
+        return call
+
+    def problems(self, config: TeamConfig, runtime: Runtime) -> list[str]:
+        return []
+
+
+class _Model:
+    tries = 2
+
+    def __init__(self, model: str | ChatModel) -> None:
+        self._model = model
+
+    def pick(self, context: WorkContext, talk: Talk) -> _Pick:
+        model, messages = context.model(self._model), [Message.user(_question(context, talk))]
+        schema = {
+            "type": "object",
+            "properties": {"next": {"enum": _answers(talk)}},
+            "required": ["next"],
+            "additionalProperties": False,
+        }
+
+        async def ask(problem: str) -> str | None:
+            if len(messages) > 1:  # it has answered once
+                messages.append(Message.user(context.render("moderator_again", problem=problem)))
+            reply = await model.complete(ModelRequest(messages, (), schema, settings={"temperature": 0.0}))
+            messages.append(Message.assistant(reply.text))
+            return _named(reply.text)
+
+        return ask
+
+    def problems(self, config: TeamConfig, runtime: Runtime) -> list[str]:
+        return judge_problems(self._model, config, runtime, "the moderator")
+
+
+class _Agent:
+    tries = 2
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def pick(self, context: WorkContext, talk: Talk) -> _Pick:
+        question = _question(context, talk)
+        context.output_type = _reply_type(talk)
+
+        async def ask(problem: str) -> str | None:
+            again = f"\n\n{context.render('moderator_again', problem=problem)}" if problem else ""
+            text = f"{question}{again}"
+            made: Any = await self._agent.run(Assignment(Task("moderator", text), text, {}, {}, {}), context)
+            if isinstance(made, AgentOutput) and made.status is not AgentStatus.COMPLETED:
+                raise ValueError(f"its answer is {made.status.value}: {made.error or made.text}")
+            return _named(made if isinstance(made, str) else made.text)
+
+        return ask
+
+    def problems(self, config: TeamConfig, runtime: Runtime) -> list[str]:
+        return []
+
+
+def _question(context: WorkContext, talk: Talk) -> str:
+    return context.render("moderator", goal=talk.goal, members=talk.speakers, transcript=talk.text, end=END)
+
+
+def _answers(talk: Talk) -> list[str]:
+    """Return what a moderator may answer; somebody has to speak first."""
+    return [*talk.names, *([END] if talk.said else [])]
+
+
+def _reply_type(talk: Talk) -> type[BaseModel]:
+    answers: Any = Literal[tuple(_answers(talk))]
+    return create_model("NextSpeaker", next=(answers, ...))
+
+
+def _named(text: str) -> str | None:
+    """Return whom a reply names; None for the end of the talk."""
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        found = None
+    named = cast("dict[str, Any]", found).get("next") if isinstance(found, dict) else None
+    if not isinstance(named, str):
+        raise ValueError(f'the answer must be {{"next": NAME}}, not {text!r:.200}')
+    return None if named == END else named
