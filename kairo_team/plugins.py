@@ -90,8 +90,8 @@ def find(kind: str, name: str) -> Any:
     """Import the plug-in of that name and return what is published: the class or function that makes it.
 
     A tool is published itself. A built-in name stays built in. `name@distribution` names one of several packages that
-    publish the same name. Raises `ValueError` for an unknown kind or name, for a name that several packages publish,
-    and for a package that cannot be imported.
+    publish the same name; "_" counts as "-". Raises `ValueError` for an unknown kind or name, for a name that several
+    packages publish, and for a package that cannot be imported.
 
     >>> from kairo_team import plugins
     >>> plugins.find("constraint", "timeout").__name__
@@ -215,8 +215,8 @@ def locate(kind: str, name: str) -> Plugin:
     """Return the plug-in that a name means, not imported; `ValueError` as `find` raises it."""
     if not isinstance(name, str):
         raise ValueError(f"{kind_of(kind).what} is named by a string, not {name!r:.200}")
-    if name in kind_of(kind).built_in:  # without a look at what is installed
-        return next(one for one in _built_in(kind) if one.name == name)
+    if _key(name) in kind_of(kind).built_in:  # without a look at what is installed
+        return next(one for one in _built_in(kind) if one.name == _key(name))
     there = installed(kind)
     named = _named(there, name)
     if len(named) == 1:
@@ -237,7 +237,13 @@ def published(kind: str, name: str) -> bool:
 
 
 def _named(there: Sequence[Plugin], name: str) -> list[Plugin]:
-    return [one for one in there if one.name == name] or [one for one in there if one.full_name == name]
+    key = _key(name)
+    return [one for one in there if _key(one.name) == key] or [one for one in there if _key(one.full_name) == key]
+
+
+def _key(name: str) -> str:
+    """Return what two names have in common that mean the same: `group_chat` is `group-chat`."""
+    return name.replace("_", "-")
 
 
 def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
@@ -278,8 +284,8 @@ def version_of_library() -> str:
 def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
     """Yield the published plug-ins of a kind, by name, with the problems that can be seen without importing them."""
     for one in sorted(published):
-        others = [other.full_name for other in published if other.name == one.name and other is not one]
-        if one.name in kind_of(kind).built_in:
+        others = [other.full_name for other in published if _key(other.name) == _key(one.name) and other is not one]
+        if _key(one.name) in kind_of(kind).built_in:
             yield one._replace(problem=f"the name is built in: write {one.full_name!r} for this one")
         elif one.full_name in others:
             yield one._replace(problem=f"{one.distribution} publishes the name twice")

@@ -9,7 +9,12 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import plugins
-from kairo_team.coordinators import ExpertTeamCoordinator, TaskDispatchCoordinator
+from kairo_team.coordinators import (
+    ExpertTeamCoordinator,
+    HandoffCoordinator,
+    SupervisorCoordinator,
+    TaskDispatchCoordinator,
+)
 from kairo_team.governance import Timeout
 from kairo_team.models.resolver import ModelResolver
 from tests import plugin_packages
@@ -276,6 +281,15 @@ def test_a_built_in_name_stays_built_in(install: Install) -> None:
     assert problems == [None, "the name is built in: write 'expert@acme-all' for this one"]
 
 
+def test_an_underscore_counts_as_a_hyphen(install: Install) -> None:
+    assert plugins.find("constraint", "max_iterations") is plugins.find("constraint", "max-iterations")
+    install("acme-all", points("acme_all", {"gate": "gate"}, name="pager_duty"), EVERYTHING)
+    assert plugins.find("gate", "pager-duty") is plugins.find("gate", "pager_duty@acme_all")
+    install("acme-two", points("acme_two", {"gate": "gate"}, name="pager-duty"), EVERYTHING)
+    with pytest.raises(ValueError, match="several packages publish the gate 'pager_duty'"):
+        plugins.find("gate", "pager_duty")
+
+
 def test_a_package_that_publishes_a_name_twice_is_refused(install: Install) -> None:
     info = install("acme-all", {}, EVERYTHING)
     (info / "entry_points.txt").write_text("[kairo_team.gates]\nacme = acme_all:gate\nacme = acme_all:journal\n")
@@ -349,7 +363,15 @@ def team(**fields: Any) -> kt.Team:
     return kt.Team("desk", [kt.Member("clerk", good)], **fields)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("expert", ExpertTeamCoordinator), ("board", TaskDispatchCoordinator)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("expert", ExpertTeamCoordinator),
+        ("board", TaskDispatchCoordinator),
+        ("handoff", HandoffCoordinator),
+        ("supervisor", SupervisorCoordinator),
+    ],
+)
 async def test_a_run_takes_its_coordinator_by_name(name: str, kind: type) -> None:
     assert type(team(coordinator=name).coordinator) is kind
     for run in (await kt.run(team(), "g", coordinator=name), await kt.run(team(coordinator=name), "g")):
