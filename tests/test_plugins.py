@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,6 +146,17 @@ def test_every_point_has_the_contract_and_the_kit_it_names() -> None:
         "KitReport",
         "run_kit",
     }
+
+
+@pytest.mark.parametrize("page", ["plug-ins.md", "extending.md"])
+def test_the_pages_list_every_plug_in_point(page: str) -> None:
+    text = (Path(__file__).parents[1] / "docs" / page).read_text(encoding="utf-8")
+    rows = [re.findall(r"`([\w.-]+)`", line) for line in text.splitlines() if line.startswith("| ")]
+    if page == "plug-ins.md":
+        assert [row[0] for row in rows if row] == list(plugins.KINDS)
+    else:
+        groups = {row[1]: row[0] for row in rows if len(row) == 2 and row[0].startswith("kairo_team.")}
+        assert groups == {kind: point.group for kind, point in plugins.KINDS.items()}
 
 
 # ---------------------------------------------------------------- what cannot be had
