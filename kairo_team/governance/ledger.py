@@ -247,20 +247,26 @@ class Node:
         """
         fits = True
         todo = [(self, more)]
-        for node, delta in todo:  # it grows while it is walked
-            cells = node.cells
-            cells[dim] += spent
-            cells[COMPLETION] += completion
-            cells[USED + dim] += used
-            above = delta
-            if delta:
-                old = cells[COMMITTED + dim]
-                cells[COMMITTED + dim] = new = old + delta
-                limit, floor = node.limit[dim], node.guarantee[dim]
-                if limit is not None and new > limit:
-                    fits = False
-                above = max(new, floor) - max(old, floor)
-            todo += [(up, above) for up in (node.shared, node.parent) if up is not None]
+        for first, amount in todo:  # it grows while it is walked
+            node: Node | None = first
+            delta = amount
+            while node is not None:
+                cells = node.cells
+                if spent:
+                    cells[dim] += spent
+                    cells[COMPLETION] += completion
+                cells[USED + dim] += used
+                if delta:
+                    old = cells[COMMITTED + dim]
+                    cells[COMMITTED + dim] = new = old + delta
+                    limit, floor = node.limit[dim], node.guarantee[dim]
+                    if limit is not None and new > limit:
+                        fits = False
+                    if floor:
+                        delta = max(new, floor) - max(old, floor)
+                if node.shared is not None:
+                    todo.append((node.shared, delta))
+                node = node.parent
         return fits
 
     def book(self, units: Units) -> bool:
