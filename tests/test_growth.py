@@ -495,3 +495,87 @@ def test_what_a_map_a_branch_or_a_loop_lacks_is_refused_before_work_starts(plan:
     found = check([SPLIT, *plan], kt.Budget())
     assert not found.ok
     assert problem in found.problems[0]
+
+
+# ---------------------------------------------------------------- the budget of a map or a loop
+
+
+def spending(tokens: Any, made: Answers) -> Callable[[kt.Assignment, kt.MemberContext], Any]:
+    """Return a member's function that spends as many tokens on each task that grew, in two calls."""
+    answer = member(made).agent
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> Any:
+        if assignment.task.part_of is not None:
+            cost = tokens(assignment) if callable(tokens) else tokens
+            for half in (cost // 2, cost - cost // 2):
+                with await context.governor.hold(half) as hold:
+                    await anyio.sleep(1)
+                    hold.settle(kt.Usage(half))
+                context.keep(f"half of {assignment.task.id}")
+        return await answer(assignment)  # type: ignore[operator, misc]  # the function that `member` made
+
+    return work
+
+
+async def run_spending(
+    plan: Sequence[kt.Task], tokens: Any, made: Answers, **budgets: kt.Budget | None
+) -> kt.TeamResult:
+    work = spending(tokens, made)
+    members = [kt.Member(name, work, name=name, budget=budgets.get(name)) for name in ("a", "b")]
+    recorder = EventRecorder()
+    team = kt.Team("team", members, runtime=kt.Runtime(subscribers=[recorder]))
+    with anyio.fail_after(100_000):
+        result = await kt.run(team, "g", plan=kt.TaskGraph(plan), budget=budgets.get("team") or kt.Budget())
+    recorder.assert_lawful()
+    return result
+
+
+def spent_on(result: kt.TeamResult, name: str) -> int:
+    return sum(one.usage.tokens for one in result.outcomes if one.task_id.startswith(f"{name}."))
+
+
+@pytest.mark.parametrize("limit", [1_000, 250, 99, 10])
+async def test_kf_map_the_budget_of_a_map_holds_for_all_its_items_whoever_does_them(limit: int) -> None:
+    read = kt.Task.map("read", "r", over="split", max_items=20, budget=kt.Budget(tokens=limit), retries=0)
+    plan = [SPLIT, read, kt.Task("gather", "g", depends_on=["read"], needs=0)]
+    result = await run_spending(plan, 50, {"split": list(range(20))})
+    assert spent_on(result, "read") <= limit
+    done = sum(status == "completed" for name, status in statuses(result).items() if name.startswith("read."))
+    assert done == limit // 50
+    assert {one.member for one in result.outcomes if one.task_id.startswith("read.")} <= {"a", "b", None}
+    assert statuses(result)["gather"] == "completed"
+
+
+async def test_kf_loop_the_budget_of_a_loop_ends_it_with_what_there_is() -> None:
+    loop = polish(rounds=50, budget=kt.Budget(tokens=500))
+    result = await run_spending([loop], 100, passes_in(99))
+    assert spent_on(result, "polish") <= 500
+    assert result["polish"].status is kt.TaskStatus.FAILED
+    assert "round 3" in (result["polish"].error or "")
+    assert result["polish.02.test"].status is kt.TaskStatus.COMPLETED
+
+
+async def test_the_budgets_of_a_map_its_members_and_the_team_hold_together() -> None:
+    read = kt.Task.map("read", "r", over="split", max_items=20, budget=kt.Budget(tokens=600), retries=0)
+    other = kt.Task.map("other", "o", over="split", max_items=20, retries=0)
+    result = await run_spending(
+        [SPLIT, read, other],
+        50,
+        {"split": list(range(20))},
+        team=kt.Budget(tokens=1_000),
+        a=kt.Budget(tokens=300),
+    )
+    assert spent_on(result, "read") <= 600
+    assert sum(one.usage.tokens for one in result.outcomes if one.member == "a") <= 300
+    assert 900 <= result.usage.tokens <= 1_000
+
+
+async def test_a_loop_in_a_map_has_a_part_of_its_budget() -> None:
+    inner = kt.Task("inner", "i", loop=kt.Loop(BODY, until=None, max_rounds=2), budget=kt.Budget(tokens=150))
+    each = kt.Task.map(
+        "each", "e", over="split", max_items=9, loop=kt.Loop([inner], max_rounds=1), budget=kt.Budget(tokens=400)
+    )
+    result = await run_spending([SPLIT, each], 50, {"split": [1, 2, 3, 4]})
+    for number in range(1, 5):
+        assert spent_on(result, f"each.{number:04}") <= 150
+    assert 300 <= spent_on(result, "each") <= 400

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from kairo_team import events
-from kairo_team.budget import HaltReason
+from kairo_team.budget import Budget, HaltReason
 from kairo_team.engine.budget_split import Needs
 from kairo_team.engine.records.replay import RecordedStart, Unpaid
 from kairo_team.engine.task_run import (
@@ -25,10 +26,9 @@ from kairo_team.engine.task_run import (
 )
 from kairo_team.errors import ContractBreach, HaltError, InsufficientBudget
 from kairo_team.governance.halts import REASONS
-from kairo_team.governance.ledger import DIMENSIONS, NOTHING, units_of
+from kairo_team.governance.ledger import DIMENSIONS, NOTHING, larger, units_of
 
 if TYPE_CHECKING:
-    from kairo_team.budget import Budget
     from kairo_team.engine.ready_tasks import Entry, ReadyTasks
     from kairo_team.engine.records.replay import PlanRecords
     from kairo_team.engine.suspension import EarlierSessions
@@ -96,7 +96,10 @@ class Dispatcher:
         self._has_concluded = False
         self._stopped = False
         self._reserve = config.budget_policy.reserve
+        self._policy = config.budget_policy
         self._needs = Needs(governors, config.budget_policy)
+        self._group_needs: dict[str, Needs] = {}
+        """What a task of a map or a loop with a budget is expected to take, by the id of that."""
         self._weight_left = sum(task_run.task.weight for task_run in self.tasks.values())
         self._slots = config.max_parallel_tasks
         self._slots_taken = 0
@@ -139,10 +142,11 @@ class Dispatcher:
         raise StopAsyncIteration
 
     def _next(self) -> TaskRun | None:
-        while self.board.due:
-            self.on_due(self.board.due.popleft())
-        while not self._stopped and (self._slots is None or self._slots_taken < self._slots):
-            taken = self.board.take()
+        while True:
+            while self.board.due:
+                self.on_due(self.board.due.popleft())
+            free = not self._stopped and (self._slots is None or self._slots_taken < self._slots)
+            taken = self.board.take() if free else None
             if taken is None:
                 return None
             entry, member = taken
@@ -156,7 +160,6 @@ class Dispatcher:
                 self._fail_unpaid(task_run, start)
             elif self._start(task_run, member, paid=start is RecordedStart.PAID):
                 return task_run
-        return None
 
     def _start(self, task_run: TaskRun, member: str, *, paid: bool) -> bool:
         """Give the task its budget and let it start; without budget it waits, or fails when none can come back."""
@@ -173,14 +176,16 @@ class Dispatcher:
                 self._without_budget.append(task_run)
                 self._wait(task_run, "budget")
             else:
-                halt = _find_halt(self._governors[member], got)
+                shared = _shared_by(task_run.entry)
+                short_of = shared if shared is not None and shared.name == got.origin else self._governors[member]
+                halt = _find_halt(short_of, got)
                 unpaid = Unpaid(str(halt or got), halt is not None)
                 task_run.records.put_unpaid(task_run.task.id, unpaid)
                 self._fail_unpaid(task_run, unpaid)
             return False
         task_run.member = task_run.leased = member
         task_run.move(IN_FLIGHT)
-        self._weight_left -= task_run.task.weight
+        self._take_weight(task_run.entry, task_run.task.weight)
         self.active += 1
         self._slots_taken += 1
         task_run.has_slot = True
@@ -202,13 +207,13 @@ class Dispatcher:
         got = self._carve_now(task_run, member, paid=paid)
         if not isinstance(got, InsufficientBudget):
             task_run.carvings = number
-            if member in self._limited:
+            if member in self._limited or _shared_by(task_run.entry) is not None:
                 records.put_carved(task_id, number, member, got)
         return got
 
     def _carve_again(self, task_run: TaskRun, member: str, guarantee: Units) -> Governor | None:
         parent, ceiling = self._governors[member], self._ceiling(task_run, member)
-        return self._earlier.carve_again(parent, task_run.task.id, ceiling, guarantee)
+        return self._earlier.carve_again(parent, task_run.task.id, ceiling, guarantee, _shared_by(task_run.entry))
 
     def _ceiling(self, task_run: TaskRun, member: str) -> Budget | None:
         return task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
@@ -223,20 +228,39 @@ class Dispatcher:
         starting = task_run.state is PENDING
         weight_left = self._weight_left if starting else self._weight_left + task.weight
         part = task.weight / weight_left
-        looks_ahead = starting and not paid and member in self._limited
-        least = self._needs.of(member) if looks_ahead else NOTHING
+        group = _group_of(task_run.entry)
+        least = self._needs.of(member) if starting and not paid and member in self._limited else NOTHING
+        if group is not None and starting and not paid:
+            least = larger(least, self._group_needs[group.task.id].of(group.task.id))
         got = self._carve_part(task_run, member, part, least)
-        if starting and isinstance(got, InsufficientBudget) and self._needs.start_with_less(member, self.active):
+        if starting and isinstance(got, InsufficientBudget) and self._starts_with_less(member, group):
             got = self._carve_part(task_run, member, part, NOTHING)
         if paid and isinstance(got, InsufficientBudget):
             got = self._carve_part(task_run, member, 0.0, NOTHING)
         return got
 
+    def _starts_with_less(self, member: str, group: Entry | None) -> bool:
+        if group is not None and self._group_needs[group.task.id].start_with_less(group.task.id, self.active):
+            return True
+        return self._needs.start_with_less(member, self.active)
+
     def _carve_part(self, task_run: TaskRun, member: str, part: float, least: Units) -> Units | InsufficientBudget:
+        entry, parent = task_run.entry, self._governors[member]
         try:
-            task_run.governor, guarantee = self._governors[member].carve_share(
-                task_run.task.id, self._ceiling(task_run, member), part, self._reserve, least
-            )
+            if entry.parent is None:
+                task_run.governor, guarantee = parent.carve_share(
+                    task_run.task.id, self._ceiling(task_run, member), part, self._reserve, least
+                )
+            else:
+                task_run.governor, guarantee = parent.carve_share(
+                    task_run.task.id,
+                    self._ceiling(task_run, member),
+                    part,
+                    self._reserve,
+                    least,
+                    shared=_shared_by(entry),
+                    shared_part=_part_of_shared(entry),
+                )
         except InsufficientBudget as short:
             return short.with_traceback(None)  # the traceback would keep this frame alive
         return guarantee
@@ -317,8 +341,29 @@ class Dispatcher:
         parts, weight = by.entry.parts, sum(task.weight for task in tasks)
         assert parts is not None, "a map or a loop has parts"
         parts.weight -= weight
+        parts.unstarted += weight
         self._weight_left -= weight
         return self.extend(tasks, bound, by.records)
+
+    def share_budget(self, task_run: TaskRun, root: Governor) -> None:
+        """Let what a map or a loop grows into share its budget, and that of what it is part of."""
+        parts, outer = task_run.entry.parts, _shared_by(task_run.entry)
+        assert parts is not None, "a map or a loop has parts"
+        task_id, budget = task_run.task.id, task_run.task.budget
+        if budget is None:
+            parts.shared = outer
+            return
+        shared = root.beside(task_id, budget) if outer is None else outer.carve(task_id, budget, guarantee=Budget())
+        parts.shared = shared
+        self._group_needs[task_id] = Needs({task_id: shared}, replace(self._policy, reserve=0.0))
+
+    def _take_weight(self, entry: Entry, weight: float) -> None:
+        """Take the weight of a task that has started, or never will, from what is left."""
+        self._weight_left -= weight
+        parent = entry.parent
+        while parent is not None and parent.parts is not None:
+            parent.parts.unstarted -= weight
+            parent = parent.parent
 
     def settle(self, added: Sequence[Entry]) -> None:
         """Skip what of these tasks can never start, or was cancelled in the recorded run, and let the others start."""
@@ -377,15 +422,22 @@ class Dispatcher:
         task_run.move(to)
         task_run.error = reason
         if task_run.entry.parts is not None:
-            self._weight_left -= task_run.entry.parts.weight
+            self._take_weight(task_run.entry, task_run.entry.parts.weight)
         elif in_flight:
             governor, member = task_run.governor, task_run.member
-            if governor is not None and member is not None and to is not CANCELLED and member in self._limited:
-                took = task_run.records.took(task_run.task.id, governor.took)
-                self._needs.learn(member, took, ran_out=task_run.for_halt and to is FAILED)
+            group = _group_of(task_run.entry)
+            learns = to is not CANCELLED and (member in self._limited or group is not None)
+            if governor is not None and member is not None and learns:
+                took, ran_out = (
+                    task_run.records.took(task_run.task.id, governor.took),
+                    task_run.for_halt and to is FAILED,
+                )
+                self._needs.learn(member, took, ran_out=ran_out)
+                if group is not None:
+                    self._group_needs[group.task.id].learn(group.task.id, took, ran_out=ran_out)
             self._give_back(task_run, to)
         elif pending:
-            self._weight_left -= task_run.task.weight
+            self._take_weight(task_run.entry, task_run.task.weight)
         self.emit_end(task_run, verdict)
         if self.on_ended is not None:
             self.on_ended(task_run)
@@ -439,7 +491,7 @@ class Dispatcher:
         task_run = self.tasks[entry.task.id]
         task_run.move(TaskState.SKIPPED)
         task_run.error = reason = task_run.skip_reason(reason) if task_run.records.earlier else reason
-        self._weight_left -= task_run.task.weight
+        self._take_weight(task_run.entry, task_run.task.weight)
         self._emit(events.TaskSkipped, entry.task.id, None, 0, reason)
         if self.on_ended is not None:
             self.on_ended(task_run)
@@ -622,6 +674,26 @@ class Dispatcher:
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.tasks.values() if not r.ended)
+
+
+def _shared_by(entry: Entry) -> Governor | None:
+    """Return the budget that a task shares with others of the map or loop that it grew from."""
+    return None if entry.parent is None or entry.parent.parts is None else entry.parent.parts.shared
+
+
+def _group_of(entry: Entry) -> Entry | None:
+    """Return the map or loop with whose tasks it shares a budget; None: it shares none."""
+    parent = entry.parent
+    while parent is not None and parent.task.budget is None:
+        parent = parent.parent
+    return parent
+
+
+def _part_of_shared(entry: Entry) -> float:
+    """Return its part of what is left of that budget: by its weight, among those that have not started."""
+    group = _group_of(entry)
+    weight, left = entry.task.weight, 0.0 if group is None or group.parts is None else group.parts.unstarted
+    return weight / left if left > weight else 1.0
 
 
 def _needs_one(lost: Entry) -> str:

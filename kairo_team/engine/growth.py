@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.planning import RunPlan
     from kairo_team.engine.ready_tasks import Entry, Parts
     from kairo_team.engine.task_run import TaskRun
+    from kairo_team.governance.governor import Governor
     from kairo_team.results import Artifact
     from kairo_team.tasks import Loop
     from kairo_team.team import Team
@@ -33,8 +34,9 @@ class Growth:
     decide. It never waits.
     """
 
-    def __init__(self, team: Team, plan: RunPlan, dispatcher: Dispatcher) -> None:
+    def __init__(self, team: Team, root: Governor, plan: RunPlan, dispatcher: Dispatcher) -> None:
         self._team = team
+        self._root = root
         self._plan = plan
         self._dispatcher = dispatcher
         self._made: dict[str, dict[Made, int]] = {}
@@ -67,6 +69,7 @@ class Growth:
             self._dispatcher.board.make_ready(task_run.entry)
         else:
             task_run.move(IN_FLIGHT)
+            self._dispatcher.share_budget(task_run, self._root)
             if task.over is not None:
                 self._begin_items(task_run, self._artifact(task.over))
             else:

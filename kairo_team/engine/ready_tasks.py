@@ -13,6 +13,7 @@ from kairo_team.conditions import items_of
 from kairo_team.tasks import Task, TaskGraph
 
 if TYPE_CHECKING:
+    from kairo_team.governance.governor import Governor
     from kairo_team.results import Artifact
 
 Queued = tuple[float, int, "Entry"]
@@ -29,6 +30,10 @@ class Parts:
     """How many of these have not ended."""
     weight: float = 0.0
     """What of its weight is not given to them."""
+    unstarted: float = 0.0
+    """The weight of those that have not started."""
+    shared: Governor | None = None
+    """The budget that they share; None: they have none but their members'."""
     rounds: list[int] = field(default_factory=list[int])
     """Where among them each round of a loop begins."""
 

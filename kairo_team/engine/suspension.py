@@ -71,11 +71,13 @@ class EarlierSessions:
             for account in accounts:
                 account.governor.restore(account.left)
 
-    def carve_again(self, parent: Governor, name: str, ceiling: Budget | None, guarantee: Units) -> Governor | None:
+    def carve_again(
+        self, parent: Governor, name: str, ceiling: Budget | None, guarantee: Units, shared: Governor | None
+    ) -> Governor | None:
         """Carve a governor with the guarantee it had in the recorded run; None if that does not fit."""
         with self.set_apart():
             try:
-                return parent.carve_with(name, ceiling, guarantee)
+                return parent.carve_with(name, ceiling, guarantee, shared=shared)
             except InsufficientBudget:
                 return None
 

@@ -501,7 +501,7 @@ class TeamRun:
         if self._kept is not None:
             self._dispatcher.on_ended = self._record_end
         self._steering.dispatcher = self._dispatcher
-        Growth(self.team, self._plan, self._dispatcher)
+        Growth(self.team, self.governor, self._plan, self._dispatcher)
         self._attempts = AttemptRunner(
             self._scope,
             self._services,

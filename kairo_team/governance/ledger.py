@@ -83,6 +83,14 @@ def finite(limits: Limits) -> Units:
     return (tokens or 0, picos or 0, loops or 0, tool_calls or 0)
 
 
+def larger(one: Units, other: Units) -> Units:
+    """Return the larger amount in each dimension."""
+    if one is NOTHING or other is NOTHING:
+        return other if one is NOTHING else one
+    tokens, picos, loops, tool_calls = map(max, one, other)
+    return (tokens, picos, loops, tool_calls)
+
+
 def cut(amounts: Units, limits: Limits) -> Units:
     """Return the amounts, each cut to its limit."""
     tokens, picos, loops, tool_calls = (
