@@ -302,11 +302,16 @@ def polish(until: Any = PASSED, rounds: int = 5, **fields: Any) -> kt.Task:
     return kt.Task("polish", "Polish.", loop=kt.Loop(BODY, until=until, max_rounds=rounds), **fields)
 
 
+def round_of(assignment: kt.Assignment) -> int:
+    number: int = assignment.inputs["round"]
+    return number
+
+
 def passes_in(number: int) -> dict[str, Any]:
     """Let the test pass in this round."""
     return {
-        "write": lambda a: f"version {a.inputs['round']}",
-        "test": lambda a: {"passed": a.inputs["round"] >= number},
+        "write": lambda given: f"version {round_of(given)}",
+        "test": lambda given: {"passed": round_of(given) >= number},
     }
 
 
@@ -345,7 +350,7 @@ async def test_without_a_condition_a_loop_has_as_many_rounds_as_it_says() -> Non
         (passes_in(9) | {"polish.02.write": ValueError("no")}, 2, "round 2: 'polish.02.test' was not accepted"),
         (passes_in(9) | {"write": "the same"}, 2, "no progress: round 2 made the same as round 1"),
         (
-            passes_in(9) | {"write": lambda a: "ab"[a.inputs["round"] % 2]},
+            passes_in(9) | {"write": lambda given: "ab"[round_of(given) % 2]},
             3,
             "no progress: round 3 made the same as round 1",
         ),
@@ -500,19 +505,19 @@ def test_what_a_map_a_branch_or_a_loop_lacks_is_refused_before_work_starts(plan:
 # ---------------------------------------------------------------- the budget of a map or a loop
 
 
-def spending(tokens: Any, made: Answers) -> Callable[[kt.Assignment, kt.MemberContext], Any]:
+def spending(tokens: int, made: Answers) -> Callable[[kt.Assignment, kt.MemberContext], Any]:
     """Return a member's function that spends as many tokens on each task that grew, in two calls."""
-    answer = member(made).agent
+    answer: Any = member(made).agent
 
     async def work(assignment: kt.Assignment, context: kt.MemberContext) -> Any:
         if assignment.task.part_of is not None:
-            cost = tokens(assignment) if callable(tokens) else tokens
+            cost: int = tokens
             for half in (cost // 2, cost - cost // 2):
-                with await context.governor.hold(half) as hold:
+                with await context.governor.hold(half, minimum=kt.Budget(tokens=half)) as hold:
                     await anyio.sleep(1)
-                    hold.settle(kt.Usage(half))
+                    hold.settle(half)
                 context.keep(f"half of {assignment.task.id}")
-        return await answer(assignment)  # type: ignore[operator, misc]  # the function that `member` made
+        return await answer(assignment)
 
     return work
 
@@ -579,3 +584,12 @@ async def test_a_loop_in_a_map_has_a_part_of_its_budget() -> None:
     for number in range(1, 5):
         assert spent_on(result, f"each.{number:04}") <= 150
     assert 300 <= spent_on(result, "each") <= 400
+
+
+def test_check_carries_no_more_of_a_map_than_its_budget() -> None:
+    read = kt.Task.map("read", "r", over="split", max_items=20, budget=kt.Budget(tokens=10_000))
+    policy = kt.BudgetPolicy(expect=kt.Budget(tokens=2_000))
+    team = kt.Team("team", [member({})])
+    request = kt.TeamExecutionRequest("g", plan=kt.TaskGraph([SPLIT, read]), config=kt.TeamConfig(budget_policy=policy))
+    found = kt.check(team, request)
+    assert (found.carries, found.most_tasks) == (1 + 5, 21)

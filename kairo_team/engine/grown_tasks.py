@@ -85,12 +85,16 @@ def templates(task: Task) -> list[Task]:
     return [_copy(one, id=f"{task.id}.{one.id}", weight=one.weight * share) for one in task.loop.body]
 
 
-def worst_case(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Yield the tasks that members do at most: a map's for each item, those of a loop's body for each round."""
+def worst_case(tasks: Iterable[Task], owners: tuple[Task, ...] = ()) -> Iterator[tuple[Task, tuple[Task, ...]]]:
+    """Yield the tasks that members do at most: a map's for each item, those of a loop's body for each round.
+
+    With each come the maps and loops around it that have a budget, outermost first.
+    """
     for task in tasks:
         body = None if task.loop is None else templates(task)
+        around = (*owners, task) if task.grows and task.budget is not None else owners
         for _ in range((task.max_items or 1) * (1 if task.loop is None else task.loop.max_rounds)):
             if body is None:
-                yield task
+                yield task, around
             else:
-                yield from worst_case(body)
+                yield from worst_case(body, around)

@@ -371,12 +371,13 @@ def _count_carried(
     """
     carried, scarce = 0, ""
     grows = any(task.grows for task in plan.tasks)
-    tasks = list(islice(worst_case(plan.tasks), _MOST_COUNTED)) if grows else plan.tasks
-    bound = bind(tasks, team)
-    for task in tasks:
-        expected = policy.expect if task.budget is None else _least(policy.expect, task.budget)
+    tasks = list(islice(worst_case(plan.tasks), _MOST_COUNTED if grows else None))
+    bound, shared = bind([task for task, _ in tasks], team), dict[str, Governor]()
+    for task, around in tasks:
+        expected = policy.expect if task.budget is None or task.grows else _least(policy.expect, task.budget)
         try:
-            budgets.members[bound[task.id][0]].carve(task.id, guarantee=expected)
+            account = _shared_account(budgets.root, around, shared)
+            budgets.members[bound[task.id][0]].carve(task.id, guarantee=expected, shared=account)
             carried += 1
         except InsufficientBudget as short:
             scarce = scarce or short.dimension
@@ -388,6 +389,23 @@ def _count_carried(
     of = f"{most:,} tasks that the plan can grow to" if grows else f"{most} tasks"
     note = f"the budget can be expected to carry {carried} of {of}, if each takes {takes}"
     return carried, (f"{note} (BudgetPolicy.expect); once one has ended, what it took counts instead",)
+
+
+def _shared_account(root: Governor, around: Sequence[Task], shared: dict[str, Governor]) -> Governor | None:
+    """Return the account of the innermost of these maps and loops, whose budgets stand under one another."""
+    account: Governor | None = None
+    for task in around:
+        found = shared.get(task.id)
+        if found is None and task.budget is not None:
+            free = Budget()
+            found = (
+                root.beside(task.id, task.budget)
+                if account is None
+                else account.carve(task.id, task.budget, guarantee=free)
+            )
+            shared[task.id] = found
+        account = found
+    return account
 
 
 _MOST_COUNTED: Final = 20_000
