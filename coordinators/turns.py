@@ -95,26 +95,35 @@ def _cut(text: str, most: int) -> str:
 
 
 class Transcript:
-    """The conversation of one run, as its members are shown it: at most so many characters, the newest turns first."""
+    """The conversation of one run as `written` writes it, kept while turns are added."""
 
     def __init__(self, limit: int = MOST_SHOWN) -> None:
         self._limit = limit
-        self._said: list[Said] = []
+        self._count = 0
+        self._newest = ""
+        self._shown: deque[str] = deque()
+        """The newest turns that fit, oldest first."""
+        self._size = 0
 
     def __len__(self) -> int:
-        return len(self._said)
-
-    @property
-    def last(self) -> Said | None:
-        """The newest turn."""
-        return self._said[-1] if self._said else None
+        return self._count
 
     def add(self, said: Said) -> None:
         """Take a turn in."""
-        self._said.append(said)
+        self._newest = text = str(said)
+        self._count += 1
+        self._shown.append(text)
+        self._size += len(text)
+        while self._shown and len(self._left_out()) + self._size + len(_BETWEEN) * (len(self._shown) - 1) > self._limit:
+            self._size -= len(self._shown.popleft())
 
     def __str__(self) -> str:
-        return written(self._said, self._limit)
+        if self._count and not self._shown:
+            return _cut(_notice(self._count - 1) + self._newest, self._limit)
+        return self._left_out() + _BETWEEN.join(self._shown)
+
+    def _left_out(self) -> str:
+        return _notice(self._count - len(self._shown))
 
 
 class TurnWork(TaskWork):

@@ -453,7 +453,7 @@ async def run_attempt(
         if error is None:  # every other end of an attempt has a value
             raise
         cause = _cause(context, timeout, error)
-        context.raised = cause
+        context.raised = None if isinstance(cause, TurnEnded) else cause
         end, failed = _explain_failure(context, cause), type(cause)
     warnings = () if constraints is None else constraints.warnings
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation

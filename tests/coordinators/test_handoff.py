@@ -318,6 +318,46 @@ async def test_who_is_sent_back_may_hand_over_instead() -> None:
     assert (result.output, strict.seen) == ("long", ["short", "longer", "long"])
 
 
+class LeavesOpen:
+    """Leaves everything to a person."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "a person must see it")
+
+
+async def test_a_run_that_waits_for_a_person_goes_on_and_repeats_no_turn() -> None:
+    desk = Desk({"a": hands("b"), "b": answers("paid back")}, evaluator=LeavesOpen(), gate=kt.DeferGate())
+    first = await desk.run()
+    assert (first.status, desk.who) == (kt.TeamStatus.SUSPENDED, ["a", "b"])
+    runtime = desk.team.runtime
+    (question,) = runtime.pending(first.run_id)
+    runtime.answer(question.id, kt.HumanDecision.approve())
+    second = await runtime.resume(first.run_id, desk.team, coordinator=desk.coordinator)
+    assert (second.status, second.output) == (kt.TeamStatus.COMPLETED, "paid back")
+    assert [assignment.task.id for assignment in desk.given] == ["turn.0001", "turn.0002"]
+
+
+async def test_a_senior_that_is_asked_to_mend_an_answer_has_no_hand_over() -> None:
+    offered: list[bool] = []
+
+    async def senior(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        offered.append(bool(context.offered))
+        return "better"
+
+    async def judge(context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        done = context.artifact.text == "better"
+        passed = kt.EvaluationVerdict.passed(1.0)
+        return passed if done else kt.EvaluationVerdict.escalate(kt.Cause.LOW_CONFIDENCE, "who knows")
+
+    class Judge:
+        evaluate = staticmethod(judge)
+
+    lead = kt.Member("lead", senior)
+    members = [kt.Member("a", answers("poor"), senior=lead), kt.Member("b", answers())]
+    result = await kt.run(kt.Team("t", members), "g", coordinator=kt.HandoffCoordinator(evaluator=Judge()))
+    assert (result.output, offered) == ("better", [False])
+
+
 # ---------------------------------------------------------------- what is refused
 
 
