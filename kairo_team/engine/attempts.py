@@ -576,7 +576,10 @@ def _failed(
 def _explain_failure(context: WorkContext, error: Exception) -> _End:
     """Describe the attempt that ended with an exception."""
     if isinstance(error, TurnEnded) and context.interrupted is None:
-        end = _judge_output(context, context.output(Artifact(context.kept)))
+        usage = context.usage
+        kept = _make_artifact(context.kept)
+        output = _make_output(kept, AgentStatus.COMPLETED, context.turns, None, usage.tool_calls, usage)
+        end = _judge_output(context, output)
         context.services.check_repeated(context.step, context.task_id, context.member)
         return end
     halt = _halt_of(error)

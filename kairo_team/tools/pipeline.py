@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from kairo_team._util.frozen import EMPTY
+from kairo_team._util.frozen import EMPTY, maker
 from kairo_team.budget import Usage
 from kairo_team.errors import HaltError, InsufficientBudget, TurnEnded, known
 from kairo_team.governance.guardrails import (
@@ -63,6 +63,8 @@ OnTurnEnd = Callable[[TurnEnded], object]
 MAX_REASON: Final = 500
 """Most characters of a reason in an event."""
 
+_make_call: Final = maker(ToolCall)
+"""Makes a call of values that were checked before."""
 _NOTHING_AROUND: Final = nullcontext()
 _OPEN: Final = ToolPermissions()
 _ONE_CALL: Final = Usage(tool_calls=1)
@@ -173,7 +175,7 @@ class ToolPipeline:
         key, result = await self._call_once(tool, arguments)
         if result.is_error:
             return result
-        ended = TurnEnded(ToolCall(key, tool.name, result.value), result.text, answers=tool.ends == "answer")
+        ended = TurnEnded(_make_call(key, tool.name, result.value), result.text, answers=tool.ends == "answer")
         if self._on_turn_end is not None:
             self._on_turn_end(ended)
         raise ended
