@@ -11,11 +11,12 @@ from importlib import import_module
 from typing import Any, Final, cast
 
 from kairo_team import plugins
+from kairo_team.errors import known
 from kairo_team.evaluators.data_files import SUFFIXES, Place, parts_of
 from kairo_team.governance.guardrail_config import policies_of
 from kairo_team.output_types import JsonSchema
 from kairo_team.team_data.reading import Missing, Reading
-from kairo_team.team_data.shapes import Argument, Built, Definitions, Json, RubricOf, Schema, Shape
+from kairo_team.team_data.shapes import Argument, Built, Definitions, Json, RubricOf, Schema, Shape, shown
 
 _IMPORT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _IMPORT_SCHEMA: Final[Schema] = {
@@ -122,6 +123,11 @@ class Named(Shape):
     def fits(self, value: Any) -> bool:
         """Take strings and mappings."""
         return isinstance(value, str | Mapping)
+
+    def refuse(self, value: Any, place: Place, reading: Reading) -> Missing:
+        """Note that something else stands there, and list the names."""
+        there = known({one.name for one in plugins.installed(self.kind)})
+        return reading.refuse(place, f"must be {self.words}, not {shown(value)}; there are {there}")
 
     def read(self, value: Any, place: Place, reading: Reading) -> Any:
         """Find what makes it, read its arguments, and make it."""

@@ -420,7 +420,9 @@ class Built(Shape):
 
     def own_schema(self, definitions: Definitions) -> Schema:
         """Return the schema of the mapping itself."""
+        summary = (inspect.getdoc(self.make) or "").partition("\n")[0]
         return {
+            **({"description": summary} if summary else {}),
             "type": "object",
             "properties": {name: one.shape.schema(definitions) for name, one in self.arguments.items()},
             "required": [name for name, one in self.arguments.items() if one.required],

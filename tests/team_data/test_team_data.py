@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -615,3 +617,67 @@ def test_conditions_are_functions_of_ones_own(write: Write, tmp_path: Path) -> N
 def test_a_coordinator_is_its_name_in_python_too() -> None:
     assert isinstance(kt.load_team(team_of(coordinator="board")).coordinator, TaskDispatchCoordinator)
     assert "there is no coordinator 'bord'; did you mean 'board'?" in mistakes(team_of(coordinator="bord"))[0]
+
+
+# ---------------------------------------------------------------- plug-ins of packages
+
+
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package with a coordinator and a constraint of its own."""
+    (tmp_path / "acme_desk.py").write_text(
+        """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from kairo_team import Budget, Planner
+
+@dataclass
+class Hours:
+    opens: int
+    closes: int = 18
+
+class Office:
+    def __init__(
+        self, hours: Hours, *, planner: Planner | None = None, odd: Unheard = None, budget: Budget | None = None
+    ):
+        self.hours, self.planner, self.budget = hours, planner, budget
+    async def execute(self, request, team): ...
+
+class Hot:
+    def __init__(self, degrees): self.degrees = degrees
+    async def validate(self, context): ...
+    def on_violation(self, validation): ...
+"""
+    )
+    info = tmp_path / "acme_desk-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-desk\nVersion: 1.0\n")
+    groups = "[kairo_team.coordinators]\noffice = acme_desk:Office\n[kairo_team.constraints]\nhot = acme_desk:Hot\n"
+    (info / "entry_points.txt").write_text(groups)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "acme_desk", raising=False)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_published_plug_in_takes_what_its_constructor_takes() -> None:
+    kt.load_team(team_of(coordinator="board"))
+    assert "acme_desk" not in sys.modules, "what is not named is not imported"
+    office = {"hours": {"opens": 8}, "planner": {"agent": "m"}, "budget": {"tokens": 5}}
+    team = kt.load_team(team_of(coordinator={"office": office}, constraints=[{"hot": 30}]))
+    made: Any = team.coordinator
+    assert (made.hours.opens, made.hours.closes, made.budget) == (8, 18, kt.Budget(tokens=5))
+    assert isinstance(made.planner, AgentPlanner)
+    assert [getattr(one, "degrees", None) for one in team.constraints] == [30]
+    (one,) = mistakes(team_of(coordinator={"office": {"hours": {"open": 8}}}))
+    assert "coordinator.office.hours takes no 'open'; did you mean 'opens'?" in one
+    (unsayable,) = mistakes(team_of(coordinator={"office": {"hours": {"opens": 1}, "odd": 3}}))
+    assert "coordinator.office takes no 'odd'; it takes hours, planner, budget" in unsayable
+
+
+def test_a_list_of_what_may_stand_there_is_given() -> None:
+    (one,) = mistakes(team_of(constraints=[5]))
+    assert "such as {name: {...}}, not 5; there are 'cost-limit', " in one
