@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Member
 
 _MOST_SHOWN: Final = 4 * CAP
-"""Characters of all results that one call shows."""
+"""Characters of all results that one call shows: more of one than a prompt has."""
 _MOST_OF_A_REASON: Final = 500
 """Characters of the reason why a task was not accepted."""
 _BROKEN_REVIEWS: Final = frozenset({Cause.EVALUATOR_ERROR, Cause.EVALUATOR_TIMEOUT, Cause.JUDGE_BUDGET})
@@ -135,13 +135,13 @@ class Turn:
 
     # ------------------------------------------------------------------ the tools
 
-    async def create_task(self, arguments: Mapping[str, Any]) -> str:
+    async def create_task(self, arguments: Mapping[str, Any]) -> str | ToolResult:
         """Create a task, or say what is wrong with it; nothing is created then."""
         created = self.created
         try:
             task = self._checked(arguments, created)
         except PlanRefused as refused:
-            return f"Refused, nothing was created: {refused}"
+            return ToolResult(f"Nothing was created: {refused}", is_error=True)
         if task not in created:  # the same call again, whose first answer nobody saw
             created.append(task)
             self._run.journal.put(f"{self._key}:{len(created)}", task)
@@ -159,7 +159,7 @@ class Turn:
         shown = [there[one] for one in dict.fromkeys(ids)]
         if not shown:
             return "No task was created yet."
-        texts = [self._text(task, min(CAP, _MOST_SHOWN // len(shown))) for task in shown]
+        texts = [self._text(task, _MOST_SHOWN // len(shown)) for task in shown]
         lines = [self._assigned.line(task) for task in shown]
         mark = mark_of("\n".join([*lines, *filter(None, texts)]))
         parts = [f"{line}\n{fence(text, mark)}" if text else line for line, text in zip(lines, texts, strict=True)]

@@ -104,7 +104,7 @@ class SupervisorCoordinator:
         turns, plan = self._turns(request, team), list[Task]()
         most = min(self.max_turns, self.max_tasks + 1)
         for number in range(1, most + 1):
-            before = [task for task in plan if task.id not in turns.ids][-1:]
+            before = [task for task in plan if task.id not in turns.ids]
             plan.append(turns.task(number, self.max_tasks, after=before))
             more = 1 if number < most - 1 else self.max_tasks - number + 1
             plan += [Task(f"created.{number}.{one}", request.goal) for one in range(1, more + 1) if number < most]
@@ -191,7 +191,7 @@ class _Turns:
         self.ids = [turn_id(number) for number in range(1, coordinator.max_turns + 1)]
 
     def task(self, number: int, tasks_left: int, lines: Sequence[str] = (), after: Sequence[Task] = ()) -> Task:
-        """Return a turn, by its number from 1; `lines` say how the tasks so far ended, `after` are those of the last.
+        """Return a turn, by its number from 1; `lines` say how the tasks so far ended, which are `after`.
 
         Its description is the goal: that is what the answer is reviewed by.
         """
@@ -243,7 +243,7 @@ class _Supervision:
             if any(run.outcome(task) is None for task in created):
                 return
             lines = [assigned.line(task) for task in assigned.tasks]
-            turn = self._turns.task(number, assigned.left, lines, created)
+            turn = self._turns.task(number, assigned.left, lines, assigned.tasks)
             graph = await run.add(partial(list[Task], [turn]))
         raise AssertionError("the last turn creates nothing")
 

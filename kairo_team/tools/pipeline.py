@@ -199,7 +199,8 @@ class ToolPipeline:
 
     async def _repeat(self, tool: Tool, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Let the breaker and the guardrails learn again from a call that is recorded."""
-        self.breakers.repeat(tool.name, succeeded=not result.is_error)
+        if not self._is_offered(tool):
+            self.breakers.repeat(tool.name, succeeded=not result.is_error)
         if self._guardrails is None:
             return
         with suppress(CallRefusedError):
@@ -220,7 +221,7 @@ class ToolPipeline:
             with self._hold():
                 made = await self._start(tool, key, checked)
                 result = await self._execute(tool, checked, made)
-            works = not result.is_error
+            works = None if self._is_offered(tool) else not result.is_error
         except CallRefusedError as refused:
             return self.refuse(tool.name, refused.by, str(refused), key)
         finally:
@@ -251,6 +252,10 @@ class ToolPipeline:
         reason = "it was called before the run was interrupted, and nobody knows whether it was done"
         await self._check_approved(tool, seen, key, "in-doubt", reason)
 
+    def _is_offered(self, tool: Tool) -> bool:
+        """Return whether the coordinator offers it: an error of it is an answer, and no breaker counts it."""
+        return any(tool is one for one in self._offered)
+
     def refuse(self, name: str, by: str, reason: str, key: str = "") -> ToolResult:
         """Make the result of a call that did not happen, and report it."""
         result = ToolResult(self._sanitize(reason), is_error=True, refused_by=by)
@@ -280,7 +285,7 @@ class ToolPipeline:
 
     def _check_static(self, tool: Tool) -> None:
         """Raise unless the tool is allowed, and only reads while the team plans."""
-        for allowed in self._around if any(tool is one for one in self._offered) else self._allowed:
+        for allowed in self._around if self._is_offered(tool) else self._allowed:
             if not any(name in allowed for name in _names(tool)):
                 raise CallRefusedError(
                     "allowed-tools", f"the tool {tool.name!r} is not allowed here; allowed are {known(allowed)}"

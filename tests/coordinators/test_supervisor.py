@@ -151,7 +151,7 @@ async def test_it_reads_how_tasks_ended_and_their_texts_quoted() -> None:
     ]
 
 
-async def test_its_next_prompt_has_how_all_tasks_ended_and_the_last_results() -> None:
+async def test_its_next_prompt_has_how_all_tasks_ended_and_their_results() -> None:
     replies = [
         [kt.ToolCall("1", *create("a")), kt.ToolCall("2", *create("bad")), kt.ToolCall("3", *WAIT)],
         [kt.ToolCall("4", *create("b")), kt.ToolCall("5", *WAIT)],
@@ -170,7 +170,7 @@ async def test_its_next_prompt_has_how_all_tasks_ended_and_the_last_results() ->
     assert 'Result of "a":' in second
     assert "a (reader): completed" in third
     assert 'Result of "b":' in third
-    assert 'Result of "a":' not in third, "results of earlier turns are there for the asking"
+    assert 'Result of "a":' in third, "and those of earlier turns"
     names = [[tool.name for tool in call.tools] for call in model.calls]
     assert names == [
         ["create_task", "wait", "finish"],
@@ -204,7 +204,7 @@ WRONG = {
 @pytest.mark.parametrize(("call", "why"), WRONG.values(), ids=WRONG)
 async def test_a_task_that_cannot_be_is_refused_with_the_reason_and_can_be_mended(call: Call, why: str) -> None:
     result, read = await play([create("a"), call, create("z"), WAIT], [finish()])
-    assert read[1].startswith("Refused, nothing was created: ")
+    assert read[1].startswith("Nothing was created: ")
     assert why in read[1]
     assert [one.task_id for one in result.outcomes] == ["turn.0001", "a", "z", "turn.0002"]
     assert result.status is kt.TeamStatus.COMPLETED
@@ -238,11 +238,32 @@ async def test_it_cannot_wait_for_nothing_nor_finish_over_tasks_that_have_not_ru
     assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "right")
 
 
+async def test_refusals_never_keep_the_tools_from_it() -> None:
+    """The circuit breaker of a run counts errors of tools; these are answers."""
+    wrong = [create("x", "nobody")] * 5 + [WAIT] * 5
+    turns = ([*wrong, create("a"), *[finish()] * 5, WAIT], [*[finish("")] * 5, finish("right")])
+    result, read = await play(*turns)
+    assert read[10].startswith("Created 'a'")
+    assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "right")
+
+
 async def test_results_that_are_not_there_cannot_be_seen() -> None:
     turns = ([create("a"), WAIT], [("see_results", {"ids": ["b", "a"]}), ("see_results", {"ids": ["a"]}), finish()])
     _, read = await play(*turns)
     assert read[1] == "There are no tasks 'b'; there are 'a'"
     assert "made a" in read[2]
+
+
+async def test_a_long_result_is_shown_longer_when_it_alone_is_asked_for() -> None:
+    async def writes(assignment: kt.Assignment) -> str:
+        return "x" * 30_000
+
+    turns = ([create("a"), create("b"), WAIT], [("see_results", {"ids": ["a"]}), ("see_results", {}), finish()])
+    lead, read = led_by(*turns)
+    await Bench(kt.Member("lead", lead), kt.Member("reader", writes)).run(supervised())
+    assert read[2].count("x" * 24_000) == 1
+    assert "[cut here: 6000 of 30000 characters are left out]" in read[2]
+    assert read[3].count("[cut here: 18000 of 30000 characters are left out]") == 2
 
 
 async def test_a_text_that_looks_like_the_end_of_a_quote_stays_in_it() -> None:
@@ -299,8 +320,7 @@ async def test_one_that_goes_on_and_on_is_ended_by_its_tasks() -> None:
     assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "So be it.")
     assert (
         read[3:]
-        == ["Refused, nothing was created: all 3 tasks are created (SupervisorCoordinator.max_tasks): work with these"]
-        * 2
+        == ["Nothing was created: all 3 tasks are created (SupervisorCoordinator.max_tasks): work with these"] * 2
     )
 
 
