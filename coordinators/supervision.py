@@ -241,7 +241,7 @@ def _is_same(proposed: ProposedTask, task: Task) -> bool:
 def _why(outcome: TaskOutcome) -> str:
     """Return why a task was not accepted; what an evaluator said when it broke reaches no member."""
     verdict, error = outcome.verdict, outcome.error or ""
-    causes = set() if verdict is None else {verdict.cause, *verdict.other_causes}
+    causes = set[Cause | None]() if verdict is None else {verdict.cause, *verdict.other_causes}
     return f"its review failed ({verdict.cause})" if verdict and error and causes & _BROKEN_REVIEWS else error
 
 
