@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -293,12 +292,13 @@ class TaskGraph:
     def check_more(self, more: Sequence[Task]) -> None:
         """Raise `ValueError` where these tasks cannot stand behind those of the plan."""
         there, new = self._held.own().by_id, {task.id: task for task in more}
-        if len(new) != len(more) or any(task_id in there for task_id in new):
-            twice = repeated((*(task_id for task_id in new if task_id in there), *(task.id for task in more)))
+        if len(new) != len(more) or any(map(there.__contains__, new)):
+            twice = repeated((*filter(there.__contains__, new), *(task.id for task in more)))
             raise ValueError(f"task ids must be unique; given twice: {known(twice)}")
         _check_dependencies(new, there)
         _check_growth(new, there)
-        _check_order(more)
+        if len(more) > 1:
+            _check_order(more)
 
     if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
@@ -401,50 +401,61 @@ def done_by_members(tasks: Iterable[Task]) -> Iterator[Task]:
 
 def _check_dependencies(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
     for task in new.values():
-        if task.id in task.depends_on:
-            raise ValueError(f"task {task.id!r} depends on itself")
-        unknown = [dependency for dependency in task.depends_on if dependency not in new and dependency not in there]
-        if unknown:
-            has = known([*there, *new])
-            raise ValueError(f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {has}")
+        for name in task.depends_on:
+            if (name not in new and name not in there) or name == task.id:
+                raise ValueError(_explain_dependency(task, new, there))
+
+
+def _explain_dependency(task: Task, new: Mapping[str, Task], there: Mapping[str, Task]) -> str:
+    """Explain what is wrong with what a task depends on."""
+    if task.id in task.depends_on:
+        return f"task {task.id!r} depends on itself"
+    unknown = [name for name in task.depends_on if name not in new and name not in there]
+    return f"task {task.id!r} depends on unknown tasks {known(unknown)}; the plan has {known([*there, *new])}"
 
 
 def _check_growth(new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
-    """Refuse what a task reads and cannot, needs that no list is long enough for, and ids that a map will use."""
-    both = ChainMap(cast("dict[str, Task]", there), cast("dict[str, Task]", new)) if there else new
+    """Refuse ids and needs that do not fit the maps and loops there are, and what is read from these."""
+    growing = False
     for task in new.values():
-        if task.part_of is not None and not _grows(both, task.part_of):
-            raise ValueError(f"task {task.id!r}: part_of names no map or loop of the plan: {task.part_of!r}")
-        for name in task.reads:
-            if _grows(both, name):
-                raise ValueError(
-                    f"task {task.id!r} reads the artifact of {name!r}, which is a map or a loop and has none: let a "
-                    "task join what it makes, and read that"
-                )
-        most = len(task.depends_on)
-        if isinstance(task.needs, int) and task.needs > most:
-            most = sum(both[name].max_items or 1 for name in task.depends_on)
-        if isinstance(task.needs, int) and task.needs > most:
-            raise ValueError(_needs_too_many(task))
+        if task.part_of is not None:
+            if not _grows(task.part_of, new, there):
+                raise ValueError(f"task {task.id!r}: part_of names no map or loop of the plan: {task.part_of!r}")
+        elif "." in task.id:
+            _check_kept(task.id, new, there)
+        if task.over or task.loop or task.when:
+            growing = growing or task.grows
+            _check_read(task, new, there)
+        if isinstance(task.needs, int) and task.needs > len(task.depends_on):
+            most = sum((new.get(name) or there[name]).max_items or 1 for name in task.depends_on)
+            if task.needs > most:
+                raise ValueError(_needs_too_many(task))
+    for task in there.values() if growing else ():
         if task.part_of is None and "." in task.id:
-            _check_prefixes(task.id, both)
-    growing = tuple(f"{task.id}." for task in new.values() if task.grows)
-    for name in there if growing else ():
-        if name.startswith(growing):
-            _check_prefixes(name, both)
+            _check_kept(task.id, new, there)
 
 
-def _check_prefixes(task_id: str, tasks: Mapping[str, Task]) -> None:
-    """Refuse an id that begins with that of a map or a loop."""
+def _check_read(task: Task, new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
+    for name in task.reads:
+        if _grows(name, new, there):
+            raise ValueError(
+                f"task {task.id!r} reads the artifact of {name!r}, which is a map or a loop and has none: let a "
+                "task join what it makes, and read that"
+            )
+
+
+def _grows(name: str, new: Mapping[str, Task], there: Mapping[str, Task]) -> bool:
+    task = new.get(name) or there.get(name)
+    return task is not None and task.grows
+
+
+def _check_kept(task_id: str, new: Mapping[str, Task], there: Mapping[str, Task]) -> None:
+    """Refuse an id that is kept for what a map or a loop grows into."""
     end = task_id.find(".")
     while end >= 0:
-        if _grows(tasks, task_id[:end]):
+        if _grows(task_id[:end], new, there):
             raise ValueError(f"the id {task_id!r} is kept for what {task_id[:end]!r} grows into: take another one")
         end = task_id.find(".", end + 1)
-
-
-def _grows(tasks: Mapping[str, Task], name: str) -> bool:
-    return name in tasks and tasks[name].grows
 
 
 def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:

@@ -32,7 +32,7 @@ _OF_A_TASK: Final = re.compile(
 """In a step's key, the id of the task whose step it is; ids have no colons in them."""
 _OF_THE_END: Final = re.compile(r"(end|halt|(outcome|unpaid|cut):.*)", re.DOTALL)
 """Keys of what the end of a run left, and of how its tasks ended."""
-_OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|change:\d+|add:[^:]*:\d+")
+_OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|add:[^:]*:\d+")
 """Keys of plans, and of the changes they went through."""
 
 
@@ -135,15 +135,13 @@ class _PlanAsRecorded:
         for key, made in steps.items():
             if isinstance(made, TaskGraph) and key.startswith("plan:"):
                 self._take(made.tasks)
-        added_by = {f"change:{number}": key for key, number in steps.items() if key.startswith("add:")}
         for key, made in steps.items():
             if isinstance(made, Added):
-                by = added_by.get(key, "add::0")
-                self._grown.append((by[4:].rpartition(":")[0], (key, by), self._take(made.tasks)))
+                self._grown.append((made.by or "", (key,), self._take(made.tasks)))
         for key, made in steps.items():
             if isinstance(made, Replan) and made.graph is not None:
                 new = self._take(made.graph.tasks)
-                self._grown.append((made.failing, (key, f"change:{made.number}"), {*new, *made.replaced}))
+                self._grown.append((made.failing, (key,), {*new, *made.replaced}))
 
     def _take(self, tasks: Iterable[Task]) -> Collection[str]:
         """Take tasks into account; return the ids of new ones."""

@@ -184,6 +184,7 @@ class Dispatcher:
                 self._fail_unpaid(task_run, unpaid)
             return False
         task_run.member = task_run.leased = member
+        task_run.entry.started = True
         task_run.move(IN_FLIGHT)
         self._take_weight(task_run.entry, task_run.task.weight)
         self.active += 1
@@ -367,16 +368,18 @@ class Dispatcher:
 
     def settle(self, added: Sequence[Entry]) -> None:
         """Skip what of these tasks can never start, or was cancelled in the recorded run, and let the others start."""
+        can_start = self._has_concluded
         for entry in added:
-            task_run = self.tasks[entry.task.id]
             lost = None if entry.ended else self.board.lost_need(entry)
             if lost is not None:  # what it needs may have failed by now
+                task_run = self.tasks[entry.task.id]
                 self.end(task_run, TaskState.SKIPPED, task_run.skip_reason(self._explain_skip(entry, lost)))
-        for entry in added:
-            task_run = self.tasks[entry.task.id]
-            if not task_run.records.is_new:
-                self._skip_if_cancelled(task_run)
-        self.wake()
+            can_start = can_start or not entry.open_needs
+        if added and not self.tasks[added[0].task.id].records.is_new:
+            for entry in added:
+                self._skip_if_cancelled(self.tasks[entry.task.id])
+        if can_start:
+            self.wake()
 
     def call_off(self, reason: str) -> list[str]:
         """Skip what has not started, because it is no longer needed; return which tasks that are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,7 @@ import anyio
 
 from kairo_team.budget import NO_USAGE
 from kairo_team.engine.budget_split import PLAN
-from kairo_team.engine.preflight import bind, plan_problems, team_problems
+from kairo_team.engine.preflight import bind, binding, plan_problems, team_problems
 from kairo_team.engine.records.journal import within
 from kairo_team.engine.records.replay import MISSING, NO_STEPS, Added, NewPlanRecords, PlanFailed, PlanRecords, Replan
 from kairo_team.errors import ContractBreach, Interrupted, Misuse, Outcome, PlanRefused, innermost, known
@@ -64,6 +65,7 @@ class RunPlan:
         self.recorded: PlanRecords = NO_STEPS
         """The recorded steps of the tasks of the last plan."""
         self._scope = scope
+        self._bind = binding(scope.team)
         self._budgets = budgets
         self._services = services
         self._supervisor = supervisor
@@ -86,10 +88,12 @@ class RunPlan:
         """What the plan was made of at first, under 0, and what each change of it added, by number."""
         self._last = 0
         """The highest of these numbers."""
-        self._reached = 0
-        """No addition up to this number is left that has to be put on the board."""
-        self._additions: dict[type[PlanRecords], PlanRecords] = {}
-        """The recorded steps of tasks that were added to the last plan: of those recalled, and of new ones."""
+        self._highest = 0
+        """The highest number of a change that was made, or is recorded."""
+        self._to_come: deque[Added] = deque()
+        """Recorded additions that this session has not put on the board yet, in their order."""
+        self._additions: dict[tuple[int, type[PlanRecords]], PlanRecords] = {}
+        """The recorded steps of tasks that were added to a plan, by its number: of those recalled, and of new ones."""
         self._first = 0
         """The number of the plan it began as."""
         self._added: set[int] = set()
@@ -111,12 +115,12 @@ class RunPlan:
         made = await self._step(make if isinstance(make, TaskGraph) else partial(self._ask, make))
         self.graph = graph = cast("TaskGraph", made)
         self._parts, self._first, self._added = {0: tuple(graph.tasks)}, self.number, set()
-        self._last = self._reached = 0
-        self._additions = {}
+        self._last = 0
+        self._recall_changes()
         self._look_at_words(graph.tasks)
         if self.recorded.is_new and self._earlier.outcomes:  # it may bring back what ended in the last one
             self._on_new_plan()
-        bound = bind(graph, scope.team)
+        bound = self._bind(graph.tasks)
         problems = [*plan_problems(graph, scope.team, bound), *_grown_before(graph)]
         if problems:
             raise PlanRefused(problems)
@@ -159,9 +163,10 @@ class RunPlan:
             return None
         new = [task for task in change.graph.tasks if task.id not in dispatcher.tasks]
         graph = self._grow(change.number, new)
+        self._take_up(change.number, new, graph, added=False)
         failing.superseded = True
         dispatcher.supersede(change.replaced)
-        dispatcher.settle(dispatcher.extend(new, bind(new, self._scope.team), self.recorded))
+        dispatcher.settle(dispatcher.extend(new, self._bind(new), self.recorded))
         return graph
 
     async def add(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> TaskGraph:
@@ -170,19 +175,24 @@ class RunPlan:
         self._asked[who] = nth = self._asked.get(who, 0) + 1
         key, journal = f"add:{who}:{nth}", self._scope.journal
         await self._enter(key, by, dispatcher)
-        async with self._changing:
-            self._book(key)
-            made: object = journal.get(key, MISSING)
-            recalled = made is not MISSING
-            if not recalled:
-                made = await self._make_paid(key, lambda: self._ask_for_tasks(by, dispatcher, make))
-            if isinstance(made, PlanFailed):
-                raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
-            last = cast("int", made)
-            for number in range(self._reached + 1, last + 1):
-                self._apply(number, dispatcher, kind=PlanRecords if recalled or number < last else NewPlanRecords)
-            self._reached = max(self._reached, last)
-        dispatcher.wake()
+        if self._changing.locked():
+            await self._changing.acquire()
+            self._changing.release()
+        made = journal.get(key, MISSING)
+        self._book(key)
+        if made is MISSING:
+            try:
+                with within(key):
+                    await self._ask_for_tasks(key, by, dispatcher, make)
+            except BaseException as raised:
+                self._record_failure(key, raised)
+                raise
+            finally:
+                self._record_cost(key)
+        elif isinstance(made, PlanFailed):
+            raise PlanRefused([made.error]) if made.refused else Outcome(made.error)
+        else:
+            self._recall_additions(dispatcher, cast("Added", made).number)
         assert self.graph is not None
         return self.graph
 
@@ -208,63 +218,87 @@ class RunPlan:
             self._book_if_cut(key)
             await self.reach(key)
             return
-        if by.records.ended_before(key):
-            self._book_if_cut(key)
-            await dispatcher.wait_for_end(by)
-        by.recall_cancel(key)
+        if not by.records.is_new:
+            if by.records.ended_before(key):
+                self._book_if_cut(key)
+                await dispatcher.wait_for_end(by)
+            by.recall_cancel(key)
         if by.interrupted is not None:
             raise Interrupted(str(by.interrupted))
 
-    async def _ask_for_tasks(self, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> int:
+    async def _ask_for_tasks(self, key: str, by: TaskRun | None, dispatcher: Dispatcher, make: MakeTasks) -> None:
+        """Have the tasks of an addition made, record it, and put them on the board.
+
+        Nothing is awaited where `make` awaits nothing, and nothing after it: no other change comes in between.
+        """
         with PLAIN_CALL:
             given: Any = make()
-        if inspect.isawaitable(given):
-            given = await self._supervisor.run(given, "who adds tasks")
+        if type(given) is not list and inspect.isawaitable(given):
+            async with self._changing:
+                given = await self._supervisor.run(given, "who adds tasks")
         new = _tasks_of(given)
+        self._recall_additions(dispatcher, self._highest)
         assert self.graph is not None
-        problems = _addition_problems(new, self.graph, dispatcher.tasks)
-        problems = problems or plan_problems(new, self._scope.team, bind(new, self._scope.team))
+        bound = self._bind(new)
+        problems = _addition_problems(new, dispatcher.tasks) or plan_problems(new, self._scope.team, bound)
         if problems:
             raise PlanRefused(problems)
-        number = self._next_change()
-        self._scope.journal.put(f"change:{number}", Added(self.number, new, None if by is None else by.task.id))
-        return number
+        try:
+            graph = self.graph.grown(new)
+        except ValueError as error:
+            raise PlanRefused([str(error)]) from None
+        number = self._highest + 1
+        change = Added(self.number, new, None if by is None else by.task.id, number)
+        self._scope.journal.put(key, change)
+        self._take_up(number, new, graph, added=True)
+        self._begin_with(change, bound, NewPlanRecords, dispatcher)
 
-    def _next_change(self) -> int:
-        """Return the number of a change of the plan: no recorded one has it."""
-        number = self._last + 1
-        while self._scope.journal.get(f"change:{number}", None) is not None:
-            number += 1
-        return number
+    def _recall_changes(self) -> None:
+        """Find the changes that are recorded of the plan that stands."""
+        self._highest, self._additions = 0, {}
+        steps = {} if self.recorded.is_new else self._scope.journal.records
+        changes = [one for one in steps.values() if isinstance(one, Added) and one.number and one.plan >= self._first]
+        self._to_come = deque(sorted(changes, key=lambda change: change.number))
+        replans = (one.number for one in steps.values() if isinstance(one, Replan))
+        self._highest = max((*(change.number for change in changes), *replans), default=0)
 
-    def _apply(self, number: int, dispatcher: Dispatcher, kind: type[PlanRecords]) -> None:
-        """Put the tasks of an addition on the board, where they are not yet; other changes are put there elsewhere."""
-        scope, change = self._scope, self._scope.journal.get(f"change:{number}", None)
-        if number in self._parts or not isinstance(change, Added) or change.plan < self._first:
-            return
-        records = self._additions.get(kind)
+    def _recall_additions(self, dispatcher: Dispatcher, last: int) -> None:
+        """Put the tasks of recorded additions on the board, up to this one, where they are not yet."""
+        assert self.graph is not None
+        while self._to_come and self._to_come[0].number <= last:
+            change = self._to_come.popleft()
+            self._take_up(change.number, change.tasks, self._grow(change.number, change.tasks), added=True)
+            self._begin_with(change, self._bind(change.tasks), PlanRecords, dispatcher)
+
+    def _begin_with(self, change: Added, bound: Bound, kind: type[PlanRecords], dispatcher: Dispatcher) -> None:
+        """Put the tasks of an addition on the board."""
+        records = self._additions.get((change.plan, kind))
         if records is None:
-            records = self._additions[kind] = kind(scope.journal, change.plan, self._earlier.outcomes)
-        self._added.add(number)
-        self._grow(number, change.tasks)
-        added = dispatcher.extend(change.tasks, bind(change.tasks, scope.team), records)
+            records = kind(self._scope.journal, change.plan, self._earlier.outcomes)
+            self._additions[change.plan, kind] = records
+        added = dispatcher.extend(change.tasks, bound, records)
         self._on_growth(change.by, added)
         dispatcher.settle(added)
 
-    def _grow(self, number: int, tasks: Sequence[Task]) -> TaskGraph:
-        """Take the tasks of a change into the plan that stands, in the order of changes."""
+    def _grow(self, number: int, new: Sequence[Task]) -> TaskGraph:
+        """Return the plan with the tasks of a change, in the order of changes."""
         assert self.graph is not None
-        self._parts[number] = new = tuple(tasks)
         if number > self._last:
-            self._last = number
-            self.graph = graph = self.graph.grown(new)
-        else:  # a recorded plan may take its place later than it did
-            self.graph = graph = TaskGraph([task for part in sorted(self._parts) for task in self._parts[part]])
-        if number in self._added and self._looked_at == self.number:
+            return self.graph.grown(new)
+        parts = {**self._parts, number: new}  # a recorded plan may take its place later than it did
+        in_order = {task.id: task for part in sorted(parts) for task in parts[part]}
+        return TaskGraph([*in_order.values(), *(task for task in self.graph.tasks if task.id not in in_order)])
+
+    def _take_up(self, number: int, new: Sequence[Task], graph: TaskGraph, *, added: bool) -> None:
+        """Let the plan stand as a change has made it."""
+        self.graph, self._parts[number] = graph, tuple(new)
+        self._last, self._highest = max(self._last, number), max(self._highest, number)
+        if added:
+            self._added.add(number)
+        if added and self._looked_at == self.number:
             self.foreign.update(task.id for task in new if task.description not in self._given)
         else:
             self._look_at_words(graph.tasks)
-        return graph
 
     def grow(self, by: TaskRun, number: int, dispatcher: Dispatcher, tasks: Sequence[Task]) -> None:
         """Put on the board what a map or a loop grew into for the `number`th time.
@@ -279,19 +313,14 @@ class RunPlan:
         self.graph = self.graph.grown(tasks)
         if who in self.foreign:
             self.foreign.update(task.id for task in tasks)
-        added = dispatcher.grow(by, tasks, bind(tasks, self._scope.team))
+        added = dispatcher.grow(by, tasks, self._bind(tasks))
         self._on_growth(who, added)
         dispatcher.settle(added)
 
     @property
     def grows_further(self) -> bool:
         """Whether the journal has additions that this session has not reached yet."""
-        number = self._last + 1
-        while (change := self._scope.journal.get(f"change:{number}", None)) is not None:
-            if isinstance(change, Added):
-                return True
-            number += 1
-        return False
+        return bool(self._to_come)
 
     def _spent(self, key: str) -> Usage:
         """Return what a step has cost so far, as recorded."""
@@ -340,28 +369,31 @@ class RunPlan:
         return made
 
     async def _make_paid(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan, or more tasks, and record it with what it has cost by now."""
-        try:
-            return await self._make(key, make)
-        finally:
-            spent = self._budgets.close_purpose(PLAN)
-            if spent is not None:
-                self._scope.journal.put(f"{key}:usage", spent)
-
-    async def _make(self, key: str, make: Callable[[], Awaitable[object]]) -> object:
-        """Make a plan and record it, or why there is none, unless the end of the run prevents it."""
-        journal = self._scope.journal
+        """Make a plan, or what decides on one, and record it with what it has cost."""
         try:
             with within(key):
                 made = await make()
         except BaseException as raised:
-            error = failure_of(raised)
-            cause = None if error is None else innermost(error)
-            if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
-                journal.put(key, PlanFailed(words_of(cause), isinstance(cause, PlanRefused)))
+            self._record_failure(key, raised)
             raise
-        journal.put(key, made)
+        else:
+            self._scope.journal.put(key, made)
+        finally:
+            self._record_cost(key)
         return made
+
+    def _record_failure(self, key: str, raised: BaseException) -> None:
+        """Record why there is no plan, or nothing was added, unless it is the end of the run that prevented it."""
+        error = failure_of(raised)
+        cause = None if error is None else innermost(error)
+        if cause is not None and (isinstance(cause, PlanRefused) or self._scope.governor.stopped is None):
+            self._scope.journal.put(key, PlanFailed(words_of(cause), isinstance(cause, PlanRefused)))
+
+    def _record_cost(self, key: str) -> None:
+        """Record what the making of a plan, or of more tasks, has cost by now."""
+        spent = self._budgets.close_purpose(PLAN)
+        if spent is not None:
+            self._scope.journal.put(f"{key}:usage", spent)
 
     def _look_at_words(self, tasks: Sequence[Task]) -> None:
         """Find the tasks that a model may have written, and whose words are not given.
@@ -403,9 +435,7 @@ class RunPlan:
                 raise
             return Replan(failing_id, (), None, words_of(innermost(error)))
         replaced = tuple(one.task.id for one in dispatcher.tasks.values() if not one.begun)
-        number = self._next_change()
-        scope.journal.put(f"change:{number}", True)
-        return Replan(failing_id, replaced, graph, number=number)
+        return Replan(failing_id, replaced, graph, number=self._highest + 1)
 
 
 async def make_step(key: str, make: Callable[[], Any], returns: Any) -> Any:
@@ -436,7 +466,7 @@ def _replan_problems(
 
 def _tasks_of(given: Any) -> tuple[Task, ...]:
     """Return tasks that were to be added; `ContractBreach` for anything else."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if type(given) is not list and (isinstance(given, str) or not isinstance(given, Iterable)):
         raise ContractBreach(f"tasks are added as a list of kt.Task, not as {given!r:.200}")
     tasks = tuple(cast("Iterable[Any]", given))  # type: ignore[redundant-cast]  # pyright needs it
     for task in tasks:
@@ -445,19 +475,15 @@ def _tasks_of(given: Any) -> tuple[Task, ...]:
     return tasks
 
 
-def _addition_problems(new: Sequence[Task], graph: TaskGraph, task_runs: Mapping[str, TaskRun]) -> list[str]:
-    """Return what is wrong with tasks that are to be added to a plan."""
+def _addition_problems(new: Sequence[Task], task_runs: Mapping[str, TaskRun]) -> list[str]:
+    """Return what is wrong with tasks that are to be added to the tasks of a plan."""
     if not new:
         return ["there is no task to add"]
     reused = [task.id for task in new if task.id in task_runs]
     if reused:
         return [f"ids are used again: {known(reused)}; tasks that are added need ids of their own"]
-    try:
-        graph.check_more(new)
-    except ValueError as error:
-        return [str(error)]
-    needed = {name for task in new for name in task.depends_on}
-    return _hopeless(new, {name for name in needed if name in task_runs and task_runs[name].lost})
+    lost = {name for task in new for name in task.depends_on if name in task_runs and task_runs[name].lost}
+    return _hopeless(new, lost) if lost else []
 
 
 def _grown_before(graph: TaskGraph) -> Iterator[str]:

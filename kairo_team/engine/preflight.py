@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -61,25 +61,34 @@ def _is_able(task: Task, member: Member) -> bool:
 
 
 def bind(graph: TaskGraph | Sequence[Task], team: Team) -> dict[str, tuple[str, ...]]:
-    """Find who may do each task, by task id, in time linear in tasks and members.
+    """Find who may do each task, by task id, in time linear in tasks and members."""
+    return binding(team)(_tasks(graph))
+
+
+def binding(team: Team) -> Callable[[Sequence[Task]], dict[str, tuple[str, ...]]]:
+    """Return what finds who may do each of some tasks, by task id; it can be asked often.
 
     Tasks that ask for the same are looked up once, a member by its name, and those of a role by the role.
     """
     found: dict[object, tuple[str, ...]] = {}
-    bound: dict[str, tuple[str, ...]] = {}
     named = {member.id: [member] for member in team.members}
     in_role: dict[str, list[Member]] = {}
     for member in team.members:
         in_role.setdefault(member.role.id, []).append(member)
-    for task in _tasks(graph):
-        if task.loop is not None:  # the tasks of its body have members
-            bound[task.id] = ()
-            continue
-        need = (task.member, task.role, task.requires)
-        if need not in found:
-            found[need] = _able(task, _candidates(task, team, named, in_role))
-        bound[task.id] = found[need]
-    return bound
+
+    def bind_these(tasks: Sequence[Task]) -> dict[str, tuple[str, ...]]:
+        bound: dict[str, tuple[str, ...]] = {}
+        for task in tasks:
+            if task.loop is not None:  # the tasks of its body have members
+                bound[task.id] = ()
+                continue
+            need = (task.member, task.role, task.requires)
+            if need not in found:
+                found[need] = _able(task, _candidates(task, team, named, in_role))
+            bound[task.id] = found[need]
+        return bound
+
+    return bind_these
 
 
 def plan_problems(graph: TaskGraph | Sequence[Task], team: Team, bound: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -67,6 +67,8 @@ class Entry:
     dependents: list[Entry] = field(default_factory=lambda: [])  # noqa: PIE807 - `list[...]` is slow to call
     queued: Queued | None = None
     """Its place in the queue it stands in, with its order of dispatch; None: in none. Any other place is left over."""
+    started: bool = False
+    """It was dispatched with a budget."""
     ended: bool = False
     accepted: bool = False
     parent: Entry | None = None
@@ -195,13 +197,14 @@ class ReadyTasks:
 
     def extend(self, tasks: Sequence[Task], candidates: Mapping[str, tuple[str, ...]]) -> list[Entry]:
         """Put more tasks on the board; they may depend on what is there, and must be able to start one day."""
-        added = [Entry(task, len(self.entries) + place, candidates[task.id]) for place, task in enumerate(tasks)]
-        new = {entry.task.id: entry for entry in added}
-        self.entries |= new
+        added: list[Entry] = []
+        for index, task in enumerate(tasks, len(self.entries)):
+            self.entries[task.id] = entry = Entry(task, index, candidates[task.id])
+            added.append(entry)
         self.unended += len(added)
         for entry in added:
             _connect(entry, self.entries)
-        self._raise_priorities(_set_priorities(new))
+        self._raise_priorities(_set_priorities({entry.task.id: entry for entry in added}))
         for entry in added:
             if entry.ready:
                 self._start(entry)
@@ -214,33 +217,31 @@ class ReadyTasks:
         else:
             self.due.append(entry)
 
-    def _raise_priorities(self, below: Iterable[Entry]) -> None:
+    def _raise_priorities(self, below: list[Entry]) -> None:
         """Raise the priorities of the tasks that these depend on, and so on, as far as they change.
 
         A path from a task is longer than those from its dependents: by that, each is looked at after them, and once.
-        Tasks that have ended need none.
+        Tasks that have started or ended need none.
         """
         paths: dict[str, float] = {}
         """The heaviest path that was found behind a task."""
         above: list[Queued] = []
-
-        def look_above(entry: Entry) -> None:
-            priority = entry.priority
-            for name in entry.task.depends_on:
-                dependency = self.entries[name]
-                if not dependency.ended and dependency.priority < dependency.task.weight + priority:
+        while below:
+            for entry in below:
+                for name in entry.task.depends_on:
+                    other, path = self.entries[name], entry.priority
+                    if other.started or other.ended or other.priority >= path + other.task.weight:
+                        continue
                     if name not in paths:
-                        heappush(above, (dependency.priority, dependency.index, dependency))
-                    paths[name] = max(priority, paths.get(name, 0.0))
-
-        for entry in below:
-            look_above(entry)
-        while above:
+                        heappush(above, (other.priority, other.index, other))
+                    paths[name] = max(path, paths.get(name, path))
+            if not above:
+                return
             entry = heappop(above)[2]
             entry.priority = paths.pop(entry.task.id) + entry.task.weight
             if entry.queued is not None:
                 heappush(self._ready, entry.queue())
-            look_above(entry)
+            below = [entry]
 
     def lost_need(self, entry: Entry) -> Entry | None:
         """Return a dependency that was not accepted, if that keeps the task from ever being ready."""
@@ -388,9 +389,13 @@ def _set_priorities(entries: Mapping[str, Entry]) -> list[Entry]:
 
     Returns the tasks that depend on others than these.
     """
-    left = {entry.task.id: len(entry.dependents) for entry in entries.values()}
-    ends = [entry for entry in entries.values() if not entry.dependents]
+    left: dict[str, int] = {}
+    ends: list[Entry] = []
     outside: list[Entry] = []
+    for name, entry in entries.items():
+        left[name] = len(entry.dependents)
+        if not entry.dependents:
+            ends.append(entry)
     while ends:
         entry = ends.pop()
         entry.priority = priority = entry.priority + entry.task.weight

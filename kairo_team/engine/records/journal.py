@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import ClassVar, Final, Protocol
@@ -46,14 +45,19 @@ def body_here() -> Body | None:
     return _HERE.get()[0]
 
 
-@contextmanager
-def within(step: str) -> Generator[None]:
+class within:  # noqa: N801 - it reads as a verb's complement: `with within(step)`
     """Do the work of the block as part of this step."""
-    token = _HERE.set((_HERE.get()[0], step))
-    try:
-        yield
-    finally:
-        _HERE.reset(token)
+
+    __slots__ = ("_step", "_token")
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._token = _HERE.set((_HERE.get()[0], self._step))
+
+    def __exit__(self, *_raised: object) -> None:
+        _HERE.reset(self._token)
 
 
 class Places(dict[str, int]):

@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 _PLAN: Final = re.compile(r"plan:(\d+)")
 """The key of a plan, or of what took the place of a part of one."""
-_CHANGE: Final = re.compile(r"change:(\d+)")
-"""The key of an addition to a plan."""
 MISSING: Final = object()
 """Nothing is recorded."""
 RAISED_BUDGET: Final = "budget"
@@ -99,6 +97,8 @@ class Added(NamedTuple):
     tasks: tuple[Task, ...]
     by: str | None = None
     """The task in whose body, or by whose end, the plan grew; None: none."""
+    number: int = 0
+    """Its number among the changes of the plan; 0: it follows from others, a map or a loop grew."""
 
 
 class Replan(NamedTuple):
@@ -152,16 +152,15 @@ def recorded_plan(steps: Mapping[str, object]) -> TaskGraph | None:
     for number, made in plans.items():
         if number > first and isinstance(made, Replan) and made.graph is not None:
             changes[made.number] = made.graph.tasks
-    for key, made in steps.items():
-        if isinstance(made, Added) and made.plan >= first and (found := _CHANGE.fullmatch(key)):
-            changes[int(found[1])] = made.tasks
-    added = [tasks for _, tasks in sorted(changes.items())]
-    added += [
-        made.tasks
-        for key, made in steps.items()
-        if isinstance(made, Added) and made.plan >= first and key.startswith("grown:")
-    ]
+    grown: list[Sequence[Task]] = []
+    for made in steps.values():
+        if isinstance(made, Added) and made.plan >= first:
+            if made.number:
+                changes[made.number] = made.tasks
+            else:
+                grown.append(made.tasks)
     there = {task.id for task in plan.tasks}
+    added = (*(tasks for _, tasks in sorted(changes.items())), *grown)
     new = {task.id: task for tasks in added for task in tasks if task.id not in there}
     return plan.grown(new.values())
 
