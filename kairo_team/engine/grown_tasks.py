@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team._util.frozen import freeze_json, maker
+from kairo_team._util.frozen import FrozenDict, freeze_json, maker
 from kairo_team.tasks import Loop, Task
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def tasks_of_round(task: Task, loop: Loop, number: int) -> list[Task]:
             one,
             id=named(one.id),
             depends_on=tuple(map(named, one.depends_on)),
-            inputs=freeze_json({**task.inputs, **one.inputs, "round": number}),
+            inputs=FrozenDict({**task.inputs, **one.inputs, "round": number}),
             weight=one.weight * share,
             when=None if one.condition is None else replace(one.condition, source=named(one.condition.source)),
             over=None if one.over is None else named(one.over),

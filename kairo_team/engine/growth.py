@@ -105,26 +105,27 @@ class Growth:
         parts.rounds.append(len(parts.entries))
         number = len(parts.rounds)
         self._plan.grow(task_run, number, self._dispatcher, tasks_of_round(task, loop, number))
-        if loop.end is not None:
-            source = self._dispatcher.board.entries[round_id(task.id, loop, number, loop.end.source)]
-            source.readers = (*source.readers, loop.end.read)
+        until = loop.end
+        if until is not None:
+            source = self._dispatcher.board.entries[round_id(task.id, loop, number, until.source)]
+            source.readers = (*source.readers, until.read)
 
     def _end_round(self, task_run: TaskRun, loop: Loop | None) -> None:
         """End the loop, or begin its next round."""
         assert loop is not None, "what grows is a map or a loop"
-        number, task_id = len(_parts(task_run.entry).rounds), task_run.task.id
+        number, task_id, until = len(_parts(task_run.entry).rounds), task_run.task.id, loop.end
         if task_run.interrupted is not None:
             self._end(task_run, FAILED, None)
             return
         lost = _lost(task_run.entry, self._dispatcher.tasks, loop)
         if lost is not None:
             self._end(task_run, FAILED, f"round {number}: {lost!r} was not accepted")
-        elif loop.end is None:
+        elif until is None:
             self._begin_round(task_run) if number < loop.max_rounds else self._end(task_run, COMPLETED)
-        elif self._holds(loop.end, task_run, "until", round_id(task_id, loop, number, loop.end.source)):
+        elif self._holds(until, task_run, "until", round_id(task_id, loop, number, until.source)):
             self._end(task_run, COMPLETED)
         elif number == loop.max_rounds:
-            self._end(task_run, FAILED, f"{loop.end} did not hold after {number} rounds")
+            self._end(task_run, FAILED, f"{until} did not hold after {number} rounds")
         else:
             made = tuple(_digests(task_run.entry, self._dispatcher.tasks))
             first = self._made.setdefault(task_id, {}).setdefault(made, number)

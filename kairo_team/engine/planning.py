@@ -402,10 +402,11 @@ class RunPlan:
         """
         request = self._scope.request
         given = {request.goal} | {task.description for task in (() if request.plan is None else request.plan.tasks)}
-        if not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
+        found = [task for task in tasks if task.description not in given]
+        if found and not any(self._spent(f"plan:{number}").tokens for number in range(1, self.number + 1)):
             parts = (part for number, part in self._parts.items() if number not in self._added)
             given.update(task.description for part in parts for task in part)
-        self.foreign = {task.id for task in tasks if task.description not in given}
+        self.foreign = {task.id for task in found if task.description not in given}
         self._given, self._looked_at = given, self.number
 
     async def _ask(self, make: Make) -> TaskGraph:

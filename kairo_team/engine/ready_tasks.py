@@ -185,7 +185,8 @@ class ReadyTasks:
                     _count(dependent, dependent.counts, cause)
                 if dependent.ended:
                     continue
-                if dependent.is_lost:
+                short = dependent.accepted_needs + still_open < dependent.needed
+                if short and dependent.is_lost:
                     ended.append(self._book_end(dependent, accepted=False))
                     yield dependent, cause
                 elif not still_open:
@@ -340,9 +341,7 @@ def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
     entry.needed = task.needed
     entry.open_needs = len(task.depends_on)
     needs = [entries[name] for name in task.depends_on]
-    if any(dependency.task.grows for dependency in needs):
-        maps = sum(dependency.task.over is not None for dependency in needs)
-        entry.counts = MapCounts(len(needs), maps)
+    entry.counts = _counts_of(needs)
     for dependency in needs:
         dependency.dependents.append(entry)
         if dependency.ended:
@@ -351,6 +350,22 @@ def _connect(entry: Entry, entries: Mapping[str, Entry]) -> None:
                 entry.accepted_needs += dependency.accepted
             else:
                 _count(entry, entry.counts, dependency)
+    if task.over is not None or task.when is not None:
+        _add_readers(task, entries)
+
+
+def _counts_of(needs: Sequence[Entry]) -> MapCounts | None:
+    """Return how needs are counted that depend on these; None: each counts once."""
+    counts: MapCounts | None = None
+    for one in needs:
+        if one.task.over is not None or one.task.loop is not None:
+            counts = counts or MapCounts(len(needs))
+            counts.open_maps += one.task.over is not None
+    return counts
+
+
+def _add_readers(task: Task, entries: Mapping[str, Entry]) -> None:
+    """Have a map's list, and what a condition looks at, read as soon as it is made."""
     if task.over is not None:
         _read(entries[task.over], partial(items_of, most=task.max_items or 0, task_id=task.id))
     if task.condition is not None:
