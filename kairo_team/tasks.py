@@ -463,9 +463,20 @@ def _as_networkx(tasks: Sequence[Task]) -> nx.DiGraph[str]:
 
     dag: nx.DiGraph[str] = nx.DiGraph()
     dag.add_nodes_from(task.id for task in tasks)
-    dag.add_edges_from((dependency, task.id) for task in tasks for dependency in task.depends_on)
-    dag.add_edges_from((task.part_of, task.id) for task in tasks if task.part_of is not None)
+    dag.add_edges_from(edges_of(tasks))
     return dag
+
+
+def edges_of(tasks: Iterable[Task]) -> Iterator[tuple[str, str]]:
+    """Yield the edges of a plan, in the order of the tasks they lead to.
+
+    They lead from dependencies, and from a map or a loop to the first tasks that it grew into.
+    """
+    for task in tasks:
+        if task.part_of is not None and not task.depends_on:
+            yield task.part_of, task.id
+        for name in task.depends_on:
+            yield name, task.id
 
 
 def _check_order(tasks: Sequence[Task]) -> None:

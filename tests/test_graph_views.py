@@ -29,6 +29,8 @@ HOSTILE = [
 ]  # fmt: skip
 words = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=30)).filter(lambda text: text.strip() != "")
 
+ONE = kt.TaskGraph([kt.Task("a", "x")])
+
 
 async def work(assignment: kt.Assignment) -> str:
     raise AssertionError("an agent was called")
@@ -120,13 +122,13 @@ def test_a_mermaid_chart_has_every_task_and_every_edge_once(case: tuple[kt.TaskG
     ],
 )
 def test_a_label_stays_readable_where_it_can(text: str, written: str) -> None:
-    assert f'["a<br/>{written}"]' in draw_mermaid(Chart("team", (Node("a", text, "", "x"),), ()))
+    assert f'["a<br/>{written}"]' in draw_mermaid(Chart("team", (Node("a", text, "", "x"),), (), ONE))
 
 
 def test_a_chart_over_mermaids_limits_says_so() -> None:
     node = Node("a", "writer", "", "x")
-    small = Chart("team", (node,), (("a", "a"),) * MOST_EDGES)
-    large = Chart("team", (node,) * 3000, (("a", "a"),) * (MOST_EDGES + 1))
+    small = Chart("team", (node,), (("a", "a"),) * MOST_EDGES, ONE)
+    large = Chart("team", (node,) * 3000, (("a", "a"),) * (MOST_EDGES + 1), ONE)
     assert list(mermaid_limits(small, draw_mermaid(small))) == []
     edges, size = mermaid_limits(large, draw_mermaid(large))
     assert edges == "the chart has 501 edges, and Mermaid draws 500 unless its maxEdges is raised"
@@ -265,7 +267,7 @@ def shown(text: str) -> str:
 def test_a_picture_has_every_task_and_every_edge_once_and_is_xml(case: tuple[kt.TaskGraph, kt.Team]) -> None:
     plan, team = case
     chart = make_chart(plan, team)
-    root = ET.fromstring(draw_svg(chart, plan))  # noqa: S314 - the same
+    root = ET.fromstring(draw_svg(chart))  # noqa: S314 - the same
     tasks = [group for group in root.iter(f"{SVG}g") if group.get("class") == "task"]
     assert [group.get("data-task") for group in tasks] == [task.id for task in plan.tasks]
     edges = [path for path in root.iter(f"{SVG}path") if path.get("class") == "edge"]
@@ -281,7 +283,7 @@ def test_a_picture_has_every_task_and_every_edge_once_and_is_xml(case: tuple[kt.
 @given(plans())
 def test_no_text_leaves_its_box(case: tuple[kt.TaskGraph, kt.Team]) -> None:
     plan, team = case
-    root = ET.fromstring(draw_svg(make_chart(plan, team), plan))  # noqa: S314 - the same
+    root = ET.fromstring(draw_svg(make_chart(plan, team)))  # noqa: S314 - the same
     for group in root.iter(f"{SVG}g"):
         rectangle = group.find(f"{SVG}rect")
         if group.get("class") != "task" or rectangle is None:
@@ -295,7 +297,7 @@ def test_no_text_leaves_its_box(case: tuple[kt.TaskGraph, kt.Team]) -> None:
 
 def test_a_long_id_keeps_its_end_and_a_tooltip_has_all_of_it() -> None:
     plan = kt.TaskGraph([kt.Task(f"summarize-the-document-with-the-number-{n}", "Read & sum up.") for n in (1, 2)])
-    picture = draw_svg(make_chart(plan, kt.Team("t", [kt.Member("a", work)])), plan)
+    picture = draw_svg(make_chart(plan, kt.Team("t", [kt.Member("a", work)])))
     assert ">summarize-the-…th-the-number-1<" in picture
     assert "<title>summarize-the-document-with-the-number-2\na\nRead &amp; sum up.</title>" in picture
 
@@ -319,4 +321,41 @@ def test_the_colours_can_be_read_on_light_and_on_dark() -> None:
 
 def test_the_same_plan_gives_the_same_picture() -> None:
     plan, team = fan(30), kt.Team("t", [kt.Member("a", work)])
-    assert draw_svg(make_chart(plan, team), plan) == draw_svg(make_chart(plan, team), plan)
+    assert draw_svg(make_chart(plan, team)) == draw_svg(make_chart(plan, team))
+
+
+async def test_a_plan_that_grows_is_drawn_before_and_after() -> None:
+    async def work(assignment: kt.Assignment) -> kt.Artifact:
+        return kt.Artifact("made", ["a", "b"] if assignment.task.id == "split" else {"passed": True})
+
+    body = [kt.Task("write", "Write."), kt.Task("test", "Test.", depends_on=["write"])]
+    loop = kt.Loop(body, until={"from": "test", "field": "passed", "equals": True}, max_rounds=3)
+    plan = kt.TaskGraph(
+        [
+            kt.Task("split", "List."),
+            kt.Task.map("read", "Read.", over="split", max_items=20),
+            kt.Task("join", "Join.", depends_on=["read"], needs=0.8, when={"from": "split", "contains": "a"}),
+            kt.Task("polish", "Polish.", depends_on=["join"], loop=loop),
+        ]
+    )
+    team = kt.Team("t", [kt.Member("a", work)])
+    before = make_chart(plan, team)
+    assert [node.id for node in before.nodes] == ["split", "read", "join", "polish", "polish.write", "polish.test"]
+    assert [node.remark for node in before.nodes[:4]] == [
+        "",
+        "for each of split, at most 20",
+        'when split contains "a", needs=0.8 of all items',
+        "loop: until test.passed equals true, at most 3 rounds",
+    ]
+    assert ("polish", "polish.write") in before.edges
+    assert ("polish", "polish.test") not in before.edges
+    result = await kt.run(team, "g", plan=plan)
+    assert result.plan is not None
+    after = make_chart(result.plan, team)
+    grown = {"read.0001", "read.0002", "polish.01.write", "polish.01.test"}
+    assert {node.id for node in after.nodes} == {node.id for node in before.nodes[:4]} | grown
+    assert {("read", "read.0001"), ("read", "read.0002"), ("polish.01.write", "polish.01.test")} < set(after.edges)
+    for chart in (before, after):
+        boxes = ET.fromstring(draw_svg(chart)).findall(".//*[@data-task]")  # noqa: S314 - the same
+        assert len(boxes) == len(chart.nodes)
+        assert draw_mermaid(chart).count("-->") == len(chart.edges)

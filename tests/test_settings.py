@@ -411,6 +411,29 @@ async def test_needs_is_how_many_dependencies_must_be_accepted() -> None:
         assert result["end"].status == status
 
 
+@shows(kt.Task, "when", "over", "max_items", "loop", "part_of")
+@shows(kt.Team, "conditions")
+async def test_a_plan_grows_by_its_maps_and_loops_where_its_conditions_hold() -> None:
+    async def work(assignment: kt.Assignment) -> str:
+        return "[1, 2]" if assignment.task.id == "list" else assignment.task.id
+
+    plan = [
+        kt.Task("list", "do"),
+        kt.Task("each", "do", over="list", max_items=2, when={"from": "list", "holds": "short"}),
+        kt.Task("never", "do", when={"from": "list", "equals": "x"}),
+        kt.Task("twice", "do", loop=kt.Loop([kt.Task("one", "do")], max_rounds=2)),
+    ]
+    result = await run(work, plan, team={"conditions": {"short": lambda artifact: len(artifact.text) < 9}})
+    assert result.plan is not None
+    assert {one.id: one.part_of for one in result.plan.tasks if one.part_of is not None} == {
+        "each.0001": "each",
+        "each.0002": "each",
+        "twice.01.one": "twice",
+        "twice.02.one": "twice",
+    }
+    assert result["never"].status is kt.TaskStatus.SKIPPED
+
+
 @shows(kt.Task, "weight")
 async def test_weight_is_a_tasks_share_and_its_place_in_the_queue() -> None:
     seen: list[tuple[str, int | None]] = []

@@ -85,7 +85,7 @@ rubric = Rubric([Criterion("short", "It is short.")])
 team = kt.Team("t", members, coordinator=ExpertTeamCoordinator(), evaluators={"r": rubric}, runtime=kt.Runtime())
 kt.Team("t", members, coordinator=TaskDispatchCoordinator())
 kt.Team("t", members, coordinator=TaskDispatchCoordinator)  # wrong
-kt.Team("t", members, coordinator="expert")  # wrong
+kt.Team("t", members, coordinator="expert")
 kt.Team("t", members, evaluators={"r": Rubric})  # wrong
 kt.Team("t", members, runtime=kt.Runtime)  # wrong
 kt.Team("t", members[0])  # wrong

@@ -98,7 +98,7 @@ class Desk:
             for sentence in mermaid_limits(chart, text):
                 self.print_notice(f"{sentence}: --svg PATH draws all of it")
             return 0
-        write_picture(svg, draw_svg(chart, plan))
+        write_picture(svg, draw_svg(chart))
         self.print_notice(f"the plan of team {job.team.name!r} ({chart.size}) is drawn in {svg}")
         return 0
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.engine.preflight import bind
+from kairo_team.tasks import TaskGraph, edges_of
 from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
-    from kairo_team.tasks import Task, TaskGraph
+    from kairo_team.tasks import Loop, Task
     from kairo_team.team import Team
 
 _MOST_NAMES: Final = 6
@@ -40,6 +41,8 @@ class Chart:
     """In plan order."""
     edges: tuple[tuple[str, str], ...]
     """From a task to one that depends on it, by id; in the order of the dependents."""
+    plan: TaskGraph
+    """What is drawn: the plan, and the bodies of loops that have not begun."""
 
     @property
     def size(self) -> str:
@@ -50,13 +53,39 @@ class Chart:
 
 def make_chart(plan: TaskGraph, team: Team | None = None) -> Chart:
     """Describe a plan and the members that may do each task; without a team, only what the tasks ask for."""
+    plan = _with_bodies(plan)
     bound = {} if team is None else bind(plan, team)
     nodes = [
         Node(task.id, one_line(_who(task, bound.get(task.id, ()))), one_line(_remark(task)), one_line(task.description))
         for task in plan.tasks
     ]
-    edges = [(dependency, task.id) for task in plan.tasks for dependency in task.depends_on]
-    return Chart("Plan" if team is None else one_line(team.name), tuple(nodes), tuple(edges))
+    return Chart("Plan" if team is None else one_line(team.name), tuple(nodes), tuple(edges_of(plan.tasks)), plan)
+
+
+def _with_bodies(plan: TaskGraph) -> TaskGraph:
+    """Return the plan with the tasks of each loop's body, under its id, where the loop has not begun."""
+    begun = {task.part_of for task in plan.tasks}
+    tasks: list[Task] = []
+    for task in plan.tasks:
+        tasks.append(task)
+        if task.loop is not None and task.id not in begun:
+            tasks += _bodies(task, task.loop)
+    return plan if len(tasks) == len(plan) else TaskGraph(tasks)
+
+
+def _bodies(task: Task, loop: Loop) -> Iterator[Task]:
+    for one in loop.body:
+        inside = replace(
+            one,
+            id=f"{task.id}.{one.id}",
+            depends_on=[f"{task.id}.{name}" for name in one.depends_on],
+            over=None if one.over is None else f"{task.id}.{one.over}",
+            when=None if one.condition is None else replace(one.condition, source=f"{task.id}.{one.condition.source}"),
+            part_of=task.id,
+        )
+        yield inside
+        if inside.loop is not None:
+            yield from _bodies(inside, inside.loop)
 
 
 def _who(task: Task, able: Sequence[str]) -> str:
@@ -76,8 +105,16 @@ def _names(names: Sequence[str], between: str) -> str:
 
 def _remark(task: Task) -> str:
     remarks: list[str] = []
+    if task.condition is not None:
+        remarks.append(f"when {task.condition}")
+    if task.over is not None:
+        remarks.append(f"for each of {task.over}, at most {task.max_items:,}")
+    if task.loop is not None:
+        until = "" if task.loop.end is None else f"until {task.loop.end}, "
+        remarks.append(f"loop: {until}at most {count(task.loop.max_rounds, 'round')}")
     if task.needs != "all":
-        remarks.append(f"needs={task.needs} of {len(task.depends_on)}")
+        of = "all items" if isinstance(task.needs, float) else len(task.depends_on)
+        remarks.append(f"needs={task.needs} of {of}")
     if task.evaluator is not None:
         remarks.append(f"review: {task.evaluator}")
     if task.output_type is not None:

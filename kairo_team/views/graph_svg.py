@@ -16,7 +16,6 @@ from rich.cells import cell_len, chop_cells
 from kairo_team.views.graph_layout import lay_out
 
 if TYPE_CHECKING:
-    from kairo_team.tasks import TaskGraph
     from kairo_team.views.graph_chart import Chart, Node
     from kairo_team.views.graph_layout import Box, Layout, Point
 
@@ -52,12 +51,12 @@ _ARROW: Final = (
 )
 
 
-def draw_svg(chart: Chart, plan: TaskGraph) -> str:
-    """Return the picture's text: the chart of this plan, from left to right, one box for each task."""
+def draw_svg(chart: Chart) -> str:
+    """Return the picture's text: the chart of a plan, from left to right, one box for each task."""
     cells = max(cell_len(line) for node in chart.nodes for line in _lines(node))
     cells = min(max(cells, _FEWEST_CELLS), _MOST_CELLS)
     heights = {node.id: 2 * _PADDING - 4 + _LINE * len(_lines(node)) for node in chart.nodes}
-    layout = lay_out(plan.dag, cells * _CELL + 2 * _PADDING, heights)
+    layout = lay_out(chart.plan.dag, cells * _CELL + 2 * _PADDING, heights)
     parts = [*_head(chart, layout), *_edges(chart, layout), *_boxes(chart, layout, cells)]
     return "\n".join([*parts, "</g>", "</svg>", ""])
 

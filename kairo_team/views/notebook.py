@@ -67,7 +67,7 @@ def show_plan(plan: TaskGraph) -> str:
         )
     chart = make_chart(plan)
     rows = ((task.id, node.who, ", ".join(task.depends_on), node.remark, node.description)
-            for task, node in zip(plan.tasks, chart.nodes, strict=True))  # fmt: skip
+            for task, node in zip(chart.plan.tasks, chart.nodes, strict=True))  # fmt: skip
     return _block(chart.size, _table(("task", "who", "after", "", "what"), rows, len(plan)))
 
 
@@ -79,7 +79,7 @@ def draw_plan(plan: TaskGraph) -> str | None:
         from kairo_team.views.graph_svg import draw_svg  # it needs rich
     except ImportError:
         return None
-    return draw_svg(make_chart(plan), plan)
+    return draw_svg(make_chart(plan))
 
 
 def show_result(result: TeamResult) -> str:
