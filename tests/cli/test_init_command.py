@@ -33,7 +33,9 @@ def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in plugins.KINDS:
         assert run_command(["init", str(folder / f"acme-{kind}"), "--plugin", kind]) == 0
     assert run_command(["init", str(folder / "news-desk")]) == 0
+    assert run_command(["init", str(folder / "data-desk"), "--data"]) == 0
     assert run_command(["init", str(folder / "long"), "--name", "a" * 40]) == 0
+    assert run_command(["init", str(folder / "long-data"), "--data", "--name", "c" * 40]) == 0
     assert run_command(["init", str(folder / "longer"), "--plugin", "permission-guard", "--name", "b" * 40]) == 0
     return folder
 
@@ -65,9 +67,9 @@ def start(folder: Path, *arguments: str, path: list[Path] | None = None) -> str:
 # ---------------------------------------------------------------- what is written works
 
 
-@needs_build
-def test_the_tests_of_a_team_pass(projects: Path, site: Path) -> None:
-    said = start(projects / "news-desk", "pytest", "-q", "-p", "no:cacheprovider")
+@pytest.mark.parametrize("name", ["news-desk", "data-desk"])
+def test_the_tests_of_a_team_pass(name: str, projects: Path) -> None:
+    said = start(projects / name, "pytest", "-q", "-p", "no:cacheprovider")
     assert re.search(r"^4 passed", said, re.MULTILINE)
 
 
@@ -123,10 +125,14 @@ def test_what_is_written_has_strict_types(projects: Path, site: Path, tmp_path: 
 
 @pytest.mark.local_model
 @pytest.mark.real_time
-def test_the_team_runs_on_the_embedded_model(kairo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("options", "file"), [((), "team.py"), (("--data",), "team.yaml")])
+def test_the_team_runs_on_the_embedded_model(
+    options: tuple[str, ...], file: str, kairo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert kairo("init", "news-desk").code == 0
-    assert kairo("run", "news-desk/news_desk/team.py").code == 0
+    assert kairo("init", "news-desk", *options).code == 0
+    assert kairo("check", f"news-desk/news_desk/{file}").code == 0
+    assert kairo("run", f"news-desk/news_desk/{file}").code == 0
 
 
 def test_versions_are_bounded_and_nothing_is_left_to_fill_in(projects: Path) -> None:
@@ -191,6 +197,7 @@ def test_no_file_is_written_over_and_none_is_written_then(kairo: Any, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--data", "--plugin", "gate"], "--data writes a team as data, and --plugin a package with Python: leave one"),
         (["--plugin", "gat"], "--plugin: there is no plug-in point 'gat'; did you mean 'gate'? there are agent, "),
         (
             ["--name", "a b"],
