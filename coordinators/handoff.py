@@ -330,11 +330,11 @@ def _tools_of(agent: Any) -> Sequence[Any]:
 def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
     """Return routes by member; `ValueError` for what is none."""
     what = "HandoffCoordinator.routes"
-    if given is not None and not isinstance(given, Mapping):
+    if given is not None and not _is(given, Mapping):
         raise ValueError(f"{what} are the members that one may hand over to, by member, not {given!r:.200}")
     routes: dict[str, tuple[str, ...]] = {}
     for name, named in dict[Any, Any](given or {}).items():
-        if not isinstance(name, str) or isinstance(named, str) or not isinstance(named, Sequence):
+        if not _is(name, str) or _is(named, str) or not _is(named, Sequence):
             raise ValueError(f"{what}: {name!r} has a list of members' ids, such as ['billing'], not {named!r:.200}")
         targets = tuple[Any, ...](named)
         unfit = [one for one in targets if not isinstance(one, str) or one == name]
@@ -342,3 +342,7 @@ def _check_routes(given: Any) -> Mapping[str, tuple[str, ...]]:
             raise ValueError(f"{what}: {name!r} hands over to the ids of other members, not to {unfit[0]!r:.200}")
         routes[name] = targets
     return MappingProxyType(routes)
+
+
+def _is(value: object, kind: type[Any]) -> bool:
+    return isinstance(value, kind)

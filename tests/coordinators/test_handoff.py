@@ -56,7 +56,8 @@ class Desk:
             [kt.Member(name, self._watched(agent)) for name, agent in members.items()],
             runtime=kt.Runtime(subscribers=[self.seen]),
         )
-        self.coordinator = kt.HandoffCoordinator(**{"failure_policy": ONCE, **how})
+        given: dict[str, Any] = {"failure_policy": ONCE, **how}
+        self.coordinator = kt.HandoffCoordinator(**given)
         self.config = config or kt.TeamConfig()
 
     def _watched(self, agent: Any) -> Any:

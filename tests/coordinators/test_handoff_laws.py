@@ -60,7 +60,7 @@ class Talk:
     config: dict[str, Any]
 
     def work(self) -> Any:
-        done = dict.fromkeys(NAMES, 0)
+        done: dict[str, int] = dict.fromkeys(NAMES, 0)
 
         async def work(assignment: kt.Assignment, context: kt.MemberContext) -> Any:
             me = context.role.id
@@ -192,7 +192,7 @@ def test_the_same_words_end_after_one_round_however_many_take_part(
     backend: str, circle: int, message: str, text: str, tool: bool
 ) -> None:
     names = NAMES[:circle]
-    following = dict(zip(names, [*names[1:], names[0]], strict=True))
+    following: dict[str, str] = dict(zip(names, [*names[1:], names[0]], strict=True))
 
     async def work(assignment: kt.Assignment, context: kt.MemberContext) -> Any:
         context.keep(text)
