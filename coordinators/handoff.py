@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from kairo_team._util.frozen import known_arguments
+from kairo_team._util.frozen import check_kind, known_arguments
 from kairo_team._util.plugin_shapes import check_plug_in
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
-from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
+from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.turns import Said, Transcript, Turns, TurnWork, described, longest, turn_id
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.team_run import TeamRun
@@ -88,6 +88,9 @@ class HandoffCoordinator:
             check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
         if gate is not None:
             check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
+        if judge is not None and not isinstance(judge, str):
+            check_judge(f"{owner}.judge", judge)
+        check_kind(f"{owner}.failure_policy", failure_policy, FailurePolicy)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph:
         """Return the plan it begins with: the first turn. `PlanRefused` for an evaluator the team does not have."""

@@ -8,6 +8,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.agents import TeamAgent
 from kairo_team.errors import TurnEnded
 from kairo_team.permissions import PermissionDecision
 from kairo_team.results import Attempt
@@ -166,6 +167,18 @@ async def test_what_is_no_tool_is_refused() -> None:
     result = await Offering("search").execute(kt.TeamExecutionRequest("Help."), team)
     assert "'search'" in (result.error or "")
     assert model.calls == []
+
+
+@pytest.mark.parametrize(
+    ("allowed", "found"), [(None, "found tides"), (["search"], "found tides"), ([], "not allowed")]
+)
+async def test_what_is_allowed_to_a_task_around_the_run_binds_offered_tools_too(allowed: Any, found: str) -> None:
+    async def member(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        return (await context.tool("search")(query="tides")).text
+
+    inner = TeamAgent(kt.Team("inner", [kt.Member("m", member)]), coordinator=Offering(search))
+    outer = kt.Team("outer", [kt.Member(kt.Role("desk", allowed_tools=allowed), inner)])
+    assert found in ((await kt.run(outer, "Help.")).output or "")
 
 
 # ---------------------------------------------------------------- the end of a turn

@@ -376,6 +376,8 @@ async def test_a_senior_that_is_asked_to_mend_an_answer_has_no_hand_over() -> No
         ({"routes": {"a": [3]}}, "hands over to the ids of other members"),
         ({"evaluator": 3}, "evaluator"),
         ({"gate": 3}, "gate"),
+        ({"judge": 3}, "judge"),
+        ({"failure_policy": 3}, "failure_policy"),
         ({"templates": {"nothing": "x"}}, "nothing"),
         ({"frist": "a"}, "first"),
     ],
