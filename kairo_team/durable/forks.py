@@ -156,10 +156,41 @@ class _PlanAsRecorded:
         left_out, size = {task_id}, 0
         while size != len(left_out):
             size = len(left_out)
-            left_out |= {one.id for one in self.tasks.values() if not left_out.isdisjoint(one.depends_on)}
+            reached = left_out | self._holders(left_out)
+            left_out |= {one.id for one in self.tasks.values() if not reached.isdisjoint(one.depends_on)}
+            left_out |= self._later_rounds(reached)
             left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out))
-        changes = [re.escape(key) for by, keys, _ in self._grown if by in left_out for key in keys]
-        return _Point(left_out, changes)
+        gone = [keys for by, keys, tasks in self._grown if by in left_out or self._grows_anew(by, tasks, left_out)]
+        return _Point(left_out, [re.escape(key) for keys in gone for key in keys])
+
+    def _grows_anew(self, by: str, tasks: Collection[str], left_out: Collection[str]) -> bool:
+        """Return whether a map or a loop that stays grows into these tasks anew: all of them are left out."""
+        return by in self.tasks and self.tasks[by].grows and bool(tasks) and set(tasks) <= set(left_out)
+
+    def _holders(self, ids: Iterable[str]) -> set[str]:
+        """Return the maps and loops that these tasks are part of, with those that these are part of in turn."""
+        holders: set[str] = set()
+        for task_id in ids:
+            holder = self.tasks[task_id].part_of
+            while holder is not None and holder not in holders:
+                holders.add(holder)
+                holder = self.tasks[holder].part_of
+        return holders
+
+    def _later_rounds(self, ids: Iterable[str]) -> set[str]:
+        """Return the tasks of rounds after one of these tasks in the same loop: a round sees the one before."""
+        first: dict[str, int] = {}
+        for task_id in ids:
+            if (place := self._round(self.tasks[task_id])) is not None:
+                first[place[0]] = min(place[1], first.get(*place))
+        places = {one.id: self._round(one) for one in self.tasks.values()}
+        return {one for one, place in places.items() if place is not None and place[1] > first.get(place[0], place[1])}
+
+    def _round(self, task: Task) -> tuple[str, int] | None:
+        """Return the loop that a task is part of, and the number of its round."""
+        if task.part_of is None or self.tasks[task.part_of].loop is None:
+            return None
+        return task.part_of, task.inputs["round"]
 
 
 def _copy_run(

@@ -368,3 +368,84 @@ def dependents(tasks: tuple[kt.Task, ...], task_id: str) -> set[str]:
         if not found.isdisjoint(task.depends_on):
             found.add(task.id)
     return found
+
+
+class Counted:
+    """Members that work on a list and in rounds, and what they were asked."""
+
+    def __init__(self, *, failing: str | None = None, items: int = 3) -> None:
+        self.asked: list[str] = []
+        self.failing = failing
+        self.items = items
+
+    async def work(self, assignment: kt.Assignment) -> kt.Artifact:
+        name = assignment.task.id
+        self.asked.append(name)
+        if name == self.failing:
+            raise ValueError("it does not work")
+        seen = ",".join(assignment.upstream)
+        passed = assignment.inputs.get("round") == 3
+        return kt.Artifact(
+            f"{name} after {seen}", {"passed": passed} if "round" in assignment.inputs else [*range(self.items)]
+        )
+
+    async def run(self, path: Path, plan: kt.TaskGraph, *, before: str | None = None) -> kt.TeamResult:
+        journal, team = kt.SqliteJournal(path, sync="normal"), kt.Team("team", [kt.Member("any", self.work)])
+        try:
+            async with kt.Runtime(journal=journal) as runtime:
+                if before is not None:
+                    return await runtime.resume(journal.fork(RUN, before=before), team)
+                return await kt.run(team, kt.TeamExecutionRequest("Work.", plan=plan, run_id=RUN), runtime=runtime)
+        finally:
+            journal.close()
+
+
+MAP = kt.TaskGraph(
+    [
+        kt.Task("list", "List."),
+        kt.Task.map("read", "Read.", over="list", max_items=5),
+        kt.Task("join", "Join.", depends_on=["read"], needs=1),
+    ]
+)
+LOOP = kt.TaskGraph(
+    [
+        kt.Task(
+            "code",
+            "Until it passes.",
+            loop=kt.Loop(
+                [kt.Task("write", "Write."), kt.Task("test", "Test.", depends_on=["write"])],
+                until={"from": "test", "field": "passed", "equals": True},
+                max_rounds=5,
+            ),
+        ),
+        kt.Task("tell", "Tell.", depends_on=["code"]),
+    ]
+)
+
+
+async def test_a_fork_before_an_item_of_a_map_does_that_item_and_what_depends_on_the_map_again(tmp_path: Path) -> None:
+    first, again = Counted(failing="read.0002"), Counted()
+    whole = await first.run(tmp_path / "runs.db", MAP)
+    assert whole.output == "join after read.0001,read.0003"
+    result = await again.run(tmp_path / "runs.db", MAP, before="read.0002")
+    assert (result.status, again.asked) == ("completed", ["read.0002", "join"])
+    assert result.output == "join after read.0001,read.0002,read.0003"
+
+
+async def test_a_fork_before_the_list_of_a_map_does_all_items_of_the_new_list(tmp_path: Path) -> None:
+    await Counted().run(tmp_path / "runs.db", MAP)
+    again = Counted(items=2)
+    result = await again.run(tmp_path / "runs.db", MAP, before="list")
+    assert sorted(again.asked) == ["join", "list", "read.0001", "read.0002"]
+    assert result.output == "join after read.0001,read.0002"
+
+
+@pytest.mark.parametrize("failing", [None, "code.02.test"])
+async def test_a_fork_before_a_round_of_a_loop_does_it_and_all_later_ones_again(
+    tmp_path: Path, failing: str | None
+) -> None:
+    await Counted(failing=failing).run(tmp_path / "runs.db", LOOP)
+    again = Counted()
+    result = await again.run(tmp_path / "runs.db", LOOP, before="code.02.test")
+    assert again.asked == ["code.02.test", "code.03.write", "code.03.test", "tell"]
+    assert result.status == "completed"
