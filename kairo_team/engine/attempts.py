@@ -639,8 +639,8 @@ def _judge_output(context: WorkContext, output: AgentOutput) -> _End:
 def _judge_text(context: WorkContext, output: AgentOutput) -> _End:
     """Decide it by what the artifact says."""
     turn_ended = context.turn_ended
-    if turn_ended is not None:  # however the agent passed it on
-        output = _ended_turn(output, turn_ended)
+    if turn_ended is not None:  # however the agent passed it on; its traceback would keep the frames alive
+        output = _ended_turn(output, turn_ended.with_traceback(None))
     artifact = output.artifact
     if output.status is AgentStatus.TURN_LIMIT_REACHED:
         output = replace(output, error=_explain_turn_limit(output))
