@@ -222,7 +222,7 @@ def locate(kind: str, name: str) -> Plugin:
     if len(named) == 1:
         return named[0]
     word = kind_of(kind).word
-    if named and named[0].full_name == named[1].full_name:
+    if named and len({one.distribution for one in named}) == 1:
         where = " and ".join(repr(one.target) for one in named)
         raise ValueError(f"{named[0].distribution} publishes the {word} {name!r} twice, {where}: ask its authors")
     if named:
@@ -284,13 +284,14 @@ def version_of_library() -> str:
 def _judged(kind: str, published: Sequence[Plugin]) -> Iterator[Plugin]:
     """Yield the published plug-ins of a kind, by name, with the problems that can be seen without importing them."""
     for one in sorted(published):
-        others = [other.full_name for other in published if _key(other.name) == _key(one.name) and other is not one]
-        if _key(one.name) in kind_of(kind).built_in:
-            yield one._replace(problem=f"the name is built in: write {one.full_name!r} for this one")
-        elif one.full_name in others:
+        others = [other for other in published if _key(other.name) == _key(one.name) and other is not one]
+        if any(other.distribution == one.distribution for other in others):
             yield one._replace(problem=f"{one.distribution} publishes the name twice")
+        elif _key(one.name) in kind_of(kind).built_in:
+            yield one._replace(problem=f"the name is built in: write {one.full_name!r} for this one")
         elif others:
-            yield one._replace(problem=f"{known(others)} has the same name: write {one.full_name!r} for this one")
+            same = known(other.full_name for other in others)
+            yield one._replace(problem=f"{same} has the same name: write {one.full_name!r} for this one")
         elif _TARGET.fullmatch(one.target) is None:
             yield one._replace(problem="an entry point is written 'module:attribute'")
         else:

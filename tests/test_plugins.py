@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team import plugins
@@ -318,6 +320,32 @@ def test_of_a_distribution_that_is_on_the_path_twice_the_first_one_counts(instal
     install("Acme_All", points("other", {"gate": "gate"}), version="2.0")
     assert len([one for one in plugins.installed("gate") if one.name == "acme"]) == 1
     assert callable(plugins.find("gate", "acme"))
+
+
+# "@", "-" and "_" are what names are joined and compared by; "board" is built in.
+NAMES = st.one_of(st.text("ab-_@", min_size=1, max_size=4), st.just("board"))
+PACKAGES = st.lists(st.tuples(NAMES, st.sampled_from(["one", "two", "b"])), max_size=6)
+
+
+@given(PACKAGES)
+def test_a_plug_in_has_no_problem_exactly_when_its_name_alone_finds_it(found: list[tuple[str, str]]) -> None:
+    there = [plugins.Plugin("coordinator", name, "m:x", package, "1") for name, package in found]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugins, "_published", lambda groups: (there if groups else [], ()))
+        listed = [one for one in plugins.installed("coordinator") if one.distribution != plugins.OURS]
+        for one in listed:
+            assert (one.problem is None) == (found_by(one.name) == one)
+            if one.problem is not None and " write " in one.problem and "@" not in one.name:
+                taken = [other for other in listed if plugins._key(other.name) == plugins._key(one.full_name)]
+                assert taken or found_by(one.full_name) == one, "the name that the problem tells to write"
+    assert len(listed) == len(there)
+
+
+def found_by(name: str) -> plugins.Plugin | None:
+    try:
+        return plugins.locate("coordinator", name)
+    except ValueError:
+        return None
 
 
 # ---------------------------------------------------------------- hostile metadata
