@@ -375,6 +375,11 @@ def _check_tool(owner: str, given: Any) -> None:
         raise ValueError(f"{owner}: a tool is a function or made by kt.tool, not {given!r:.200}")
 
 
+_AGENTS: Final = {
+    "best-of": "kairo_team.coordinators:BestOf",
+    "mini": "kairo_team.agents:MiniAgent",
+    "team": "kairo_team.agents:TeamAgent",
+}
 _EVALUATORS: Final = {
     "judge": "kairo_team.evaluators:AgentEvaluationStrategy",
     "panel": "kairo_team.evaluators:PanelEvaluationStrategy",
@@ -434,7 +439,7 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
     planner = _check_methods("a planner", ("plan", "request", "team", "context"))
     guard = _check_methods("a permission guard", ("check", "tool", "arguments", "side_effect"))
     rows: list[tuple[str, str, str | None, Mapping[str, str], Callable[[str, Any], object]]] = [
-        ("an agent", "Agent", "AgentTCK", {"mini": "kairo_team.agents:MiniAgent"}, check_agent),
+        ("an agent", "Agent", "AgentTCK", _AGENTS, check_agent),
         ("a coordinator", "TeamCoordinator", "TeamCoordinatorTCK", _COORDINATORS, coordinator),
         ("a planner", "Planner", "PlannerTCK", _PLANNERS, planner),
         (

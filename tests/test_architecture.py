@@ -77,7 +77,7 @@ MODULES = {
         run_notes run_record run_story run_waits spending telemetry telemetry_metrics telemetry_names
         telemetry_spans text""",
     "web_console": "access address app console live_runs open_questions pages run_page run_view serving sources",
-    "team_data": "hints loading named reading shapes",
+    "team_data": "hints loading named reading rubrics shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
     "cli": """app budget_table budgets console_command desk document eval_command exits graph init_command interrupts
         job journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try

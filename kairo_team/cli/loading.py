@@ -17,7 +17,6 @@ from kairo_team.errors import MissingExtra, Misuse, known
 from kairo_team.evaluators.data_files import SUFFIXES
 from kairo_team.tasks import TaskGraph
 from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
-from kairo_team.team_data.loading import load_job
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -152,6 +151,8 @@ def load_subject(spec: Spec) -> tuple[Team, TeamConfig, TaskGraph | None]:
 
 def _load_data(file: Path) -> TeamJob:
     """Load a team as data; it is trusted as a Python file is, because to run it was asked for."""
+    from kairo_team.team_data.loading import load_job  # its room takes a while to import
+
     try:
         return load_job(file, trusted=True)
     except OSError as error:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from kairo_team.evaluators.rubric import Rubric
-from kairo_team.team_data.loading import team_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +35,8 @@ def schema_rubric(context: typer.Context) -> int:
 @schema_app.command("team", epilog="Exit codes: 0 printed, 2 usage error.")
 def schema_team(context: typer.Context) -> int:
     """Print the JSON Schema of a team in .yaml, .toml or .json."""
+    from kairo_team.team_data.loading import team_schema  # its room takes a while to import
+
     return _print(context, team_schema())
 
 

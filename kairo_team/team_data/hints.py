@@ -23,6 +23,7 @@ from pydantic import BeforeValidator
 from kairo_team import contracts, plugins
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.team_data.named import Imported, Named, OutputType, ToolOf
+from kairo_team.team_data.rubrics import RubricOf
 from kairo_team.team_data.shapes import (
     LEAVES,
     Argument,
@@ -34,7 +35,6 @@ from kairo_team.team_data.shapes import (
     OrNull,
     PathOf,
     Plain,
-    RubricOf,
     SecretText,
     Shape,
     Validated,
@@ -106,6 +106,8 @@ def shape_of(hint: Any, name: str = "") -> Shape | None:
         return Plain(hint) if _is_leaf(inner) else shape_of(inner, name)
     if get_origin(hint) in (Union, UnionType):
         return _shape_of_union(get_args(hint), name)
+    if name == "agent" and hint is Any:
+        return Named("agent")
     if name == "tools" and get_origin(hint) in _LISTS:
         return ListOf(ToolOf())
     if _is_leaf(hint):

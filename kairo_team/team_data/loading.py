@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from kairo_team._util.frozen import EMPTY, freeze_json, thaw
+from kairo_team._util.frozen import EMPTY, check_kind, freeze_json, thaw
 from kairo_team.errors import Misuse
 from kairo_team.evaluators.data_files import DEEPEST, Data, Place, parts_of, read_data
 from kairo_team.evaluators.data_mistakes import sentences
@@ -42,6 +42,14 @@ class TeamJob:
     """JSON values every member can read."""
     plan: TaskGraph | None = None
     config: TeamConfig = TeamConfig()
+
+    def __post_init__(self) -> None:
+        check_kind("TeamJob.team", self.team, Team)
+        check_kind("TeamJob.goal", self.goal, str, or_none=True)
+        check_kind("TeamJob.plan", self.plan, TaskGraph, or_none=True)
+        check_kind("TeamJob.config", self.config, TeamConfig)
+        check_kind("TeamJob.context", self.context, Mapping)
+        object.__setattr__(self, "context", freeze_json(self.context))
 
     def request(self, goal: str | None = None) -> TeamExecutionRequest:
         """Make a request, with a run id of its own; `goal` takes the place of the data's.

@@ -16,7 +16,8 @@ from kairo_team.evaluators.data_files import SUFFIXES, Place, parts_of
 from kairo_team.governance.guardrail_config import policies_of
 from kairo_team.output_types import JsonSchema
 from kairo_team.team_data.reading import Missing, Reading
-from kairo_team.team_data.shapes import Argument, Built, Definitions, Json, RubricOf, Schema, Shape, shown
+from kairo_team.team_data.rubrics import RubricOf
+from kairo_team.team_data.shapes import Argument, Built, Definitions, Json, Schema, Shape, shown
 
 _IMPORT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _IMPORT_SCHEMA: Final[Schema] = {

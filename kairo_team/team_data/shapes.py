@@ -7,22 +7,19 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from difflib import get_close_matches
 from enum import Enum
 from functools import cached_property
-from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from kairo_team.evaluators.data_files import SUFFIXES, Place, parts_of, read_data
-from kairo_team.evaluators.data_mistakes import sentences, unknown_key
-from kairo_team.evaluators.rubric import Rubric
-from kairo_team.evaluators.rubric_data import rubric_of
+from kairo_team.evaluators.data_files import Place, parts_of
+from kairo_team.evaluators.data_mistakes import unknown_key
 from kairo_team.team_data.reading import MISSING, Missing, Reading
 
 Schema = dict[str, Any]
@@ -367,7 +364,10 @@ class Built(Shape):
             for name, one in self.arguments.items()
             if name in given
         }
-        return MISSING if len(reading.mistakes) > before else self.call(read, place, reading)
+        if len(reading.mistakes) == before:
+            return self.call(read, place, reading)
+        self._look_at({name: one for name, one in read.items() if one is not MISSING}, place, reading)
+        return MISSING
 
     def _check_keys(self, given: Sequence[str], place: Place, reading: Reading) -> None:
         """Note the unknown keys, and the lacking ones but those that an unknown one was to be."""
@@ -379,6 +379,14 @@ class Built(Shape):
         lacks = ", ".join(repr(name) for name in required if name not in given and name not in meant)
         if lacks:
             reading.refuse(place, f"needs {lacks}; it takes {', '.join(self.arguments)}")
+
+    def _look_at(self, given: Mapping[str, Any], place: Place, reading: Reading) -> None:
+        """Note what a value class says of single arguments, beside others that are wrong already."""
+        if not is_dataclass(self.make) or any(one.required and n not in given for n, one in self.arguments.items()):
+            return
+        apart = Reading(reading.folder, reading.trusted)
+        self.call(given, place, apart)
+        reading.mistakes += [one for one in apart.mistakes if len(one.path) > len(place)]
 
     def read_first(self, value: Any, place: Place, reading: Reading) -> Any:
         """Read a value that is not a mapping as the first argument."""
@@ -428,63 +436,3 @@ class Built(Shape):
             "required": [name for name, one in self.arguments.items() if one.required],
             "additionalProperties": False,
         }
-
-
-# ---------------------------------------------------------------- rubrics
-
-
-class RubricOf(Shape):
-    """A rubric: its data, or the path of its file."""
-
-    says = "a rubric or the path of its file"
-
-    def fits(self, value: Any) -> bool:
-        """Take mappings and paths of files of data."""
-        return isinstance(value, Mapping) or (isinstance(value, str) and value.lower().endswith(SUFFIXES))
-
-    def read(self, value: Any, place: Place, reading: Reading) -> Any:
-        """Make the rubric; each mistake in its file is one here, with its line there."""
-        if isinstance(value, Mapping):
-            made, mistakes = rubric_of(Rubric, value)
-            for one in mistakes:
-                reading.refuse((*place, *one.path), one.says, one.key)
-            return MISSING if made is None else made
-        return self._load(value, place, reading) if self.fits(value) else self.refuse(value, place, reading)
-
-    def _load(self, text: str, place: Place, reading: Reading) -> Any:
-        path = reading.path(text, place)
-        if isinstance(path, Missing):
-            return path
-        try:
-            found = read_data(Path(path))
-        except (ValueError, ImportError, OSError) as error:
-            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            return reading.refuse(place, f"names {text!r:.80}, which cannot be read: {said}")
-        made, mistakes = rubric_of(Rubric, found.value)
-        for one in sentences(mistakes, text, found.line_of):
-            reading.refuse(place, f"names a rubric that is wrong: {one}")
-        return MISSING if made is None else made
-
-    def schema(self, definitions: Definitions) -> Schema:
-        """Refer to the schema of rubrics."""
-        if "Rubric" not in definitions:
-            own = Rubric.json_schema()
-            inner = {f"Rubric.{name}": one for name, one in own.pop("$defs", {}).items()}
-            own.pop("$schema", None)
-            definitions.update(cast("Definitions", _moved(inner)))
-            definitions["Rubric"] = _moved(own)
-        files = {"type": "string", "pattern": r"\.(yaml|yml|toml|json)$", "description": "The path of a rubric."}
-        return {"anyOf": [{"$ref": "#/$defs/Rubric"}, files]}
-
-
-def _moved(node: Any) -> Any:
-    """Return a rubric's schema with its references to where its definitions are now."""
-    parts = parts_of(node)
-    if isinstance(node, list):
-        return [*map(_moved, parts.values())]
-    if not isinstance(node, Mapping):
-        return node
-    made = {key: _moved(one) for key, one in parts.items()}
-    if isinstance(made.get("$ref"), str):
-        made["$ref"] = made["$ref"].replace("#/$defs/", "#/$defs/Rubric.")
-    return made

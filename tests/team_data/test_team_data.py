@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import kairo_team as kt
-from kairo_team.coordinators import AgentPlanner, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.agents import TeamAgent
+from kairo_team.coordinators import AgentPlanner, BestOf, ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.engine.digests import digests_of
 from kairo_team.evaluators import AgentEvaluationStrategy, Criterion, Rubric, checks
 from kairo_team.governance import CostLimit, Timeout, WarnAt
@@ -371,6 +373,7 @@ def test_all_mistakes_come_at_once_with_their_lines(write: Write) -> None:
         "line 7: members[0].agent.mini.model must be a string, not 7: put it in quotes",
         "line 8: members[0].agent.mini takes no 'max_turn'; did you mean 'max_turns'? it takes model, tools",
         "line 10: members[1].agent.mini needs 'model'; it takes model, tools",
+        "line 12: members[1].budget.dollars must be a finite amount >= 0, not -1",
         'line 12: members[1].budget.tokens must be a whole number or null, not "many"',
         "line 13: coordinator is refused: there is no coordinator 'expret'; did you mean 'expert'?",
         "line 15: evaluators.house.criteria[0].check names 'max_word', which is no check; did you mean",
@@ -681,3 +684,41 @@ def test_a_published_plug_in_takes_what_its_constructor_takes() -> None:
 def test_a_list_of_what_may_stand_there_is_given() -> None:
     (one,) = mistakes(team_of(constraints=[5]))
     assert "such as {name: {...}}, not 5; there are 'cost-limit', " in one
+
+
+# ---------------------------------------------------------------- agents that hold others
+
+
+def test_a_team_and_a_best_of_are_agents_with_their_arguments() -> None:
+    inner = {"team": team_of(), "coordinator": "board", "plan": {"tasks": [{"id": "a", "description": "b"}]}}
+    best = {"agent": {"mini": "m"}, "tries": 2, "judge": "m"}
+    data = {
+        "name": "a",
+        "members": [{"role": "x", "agent": {"team": inner}}, {"role": "y", "agent": {"best-of": best}}],
+    }
+    first, second = kt.load_team(data).members
+    assert isinstance(first.agent, TeamAgent)
+    assert (first.agent.team.name, first.agent.plan) == ("desk", kt.TaskGraph([kt.Task("a", "b")]))
+    assert isinstance(second.agent, BestOf)
+    assert second.agent.tries == 2
+    inner["team"] = {"name": "desk", "members": [{"role": "writer", "agent": "mimi"}]}
+    (one,) = mistakes(data)
+    assert (
+        "members[0].agent.team.team.members[0].agent is refused: there is no agent 'mimi'; did you mean 'mini'" in one
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"team": 3}, "TeamJob.team must be a Team, not 3"),
+        ({"goal": 3}, "TeamJob.goal must be a string or None, not 3"),
+        ({"plan": []}, "TeamJob.plan must be a TaskGraph or None"),
+        ({"config": None}, "TeamJob.config must be a TeamConfig, not None"),
+        ({"context": [1]}, "TeamJob.context must be a Mapping"),
+        ({"context": {"a": object()}}, "must be made of JSON values"),
+    ],
+)
+def test_a_job_checks_itself(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        kt.TeamJob(**cast("Any", {"team": kt.load_team(team_of()), **given}))
