@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -280,3 +281,49 @@ def check(result: kt.TeamResult, spender: Spender, tokens: int | None, finished:
             finished[outcome.task_id] = outcome
     waiting = any(outcome.status in (kt.TaskStatus.SUSPENDED, kt.TaskStatus.PENDING) for outcome in result.outcomes)
     assert waiting == (result.status is kt.TeamStatus.SUSPENDED)
+
+
+class Lister(Spender):
+    """A spender whose first task makes the list of a map."""
+
+    async def run(self, assignment: kt.Assignment, context: kt.MemberContext) -> Any:
+        if assignment.task.id == "split":
+            return kt.Artifact("two", ["a", "b"])
+        return await super().run(assignment, context)
+
+
+POLISH = kt.Task("polish", "do", loop=kt.Loop([kt.Task("write", "do")], max_rounds=1), budget=kt.Budget(tokens=99))
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["goes on", "comes back from its journal"])
+@pytest.mark.parametrize(
+    ("loop", "asked", "other"),
+    [
+        (None, "read.0001", "read.0002"),
+        (kt.Loop([POLISH], max_rounds=1), "read.0001.01.polish.01.write", "read.0002.01.polish.01.write"),
+    ],
+    ids=["map", "loops in a map"],
+)
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+async def test_what_earlier_sessions_spent_counts_against_the_budget_of_a_map(
+    limit: kt.Budget, loop: kt.Loop | None, asked: str, other: str, anew: bool, tmp_path: Path
+) -> None:
+    """Two of three attempts are paid for; the third comes before the run is where the second was made."""
+
+    def opened() -> tuple[Office, Spender]:
+        spender, journal = Lister(), kt.SqliteJournal(tmp_path / "runs.db")
+        runtime = {"journal": journal} if anew else {}
+        return Office({"m": spender}, gate=kt.DeferGate(), evaluator=LeavesOpen(asked), runtime=runtime), spender
+
+    desk, spender = opened()
+    split = kt.Task("split", "do")
+    read = kt.Task.map("read", "do", over="split", max_items=2, budget=limit, loop=loop)
+    first = await desk.run([split, read], max_parallel_tasks=1)
+    assert (statuses(first)[asked], spender.did) == ("suspended", [asked, other])
+    if anew:
+        desk, spender = opened()
+    desk.answer(REVISE)
+    second = await desk.runtime.resume("r", desk.team, coordinator=desk.coordinator)
+    assert within(second[asked].usage + second[other].usage, limit)
+    assert (second[other].usage, spender.did) == (first[other].usage, [] if anew else [asked, other])
+    assert statuses(second)[other] == "completed"

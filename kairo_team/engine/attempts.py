@@ -225,9 +225,9 @@ class AttemptRunner:
         spent = difference(recorded.usage, task_run.usage, 0.0)
         anew = not over and self._is_to_be_made_anew(task_run, recorded)
         if anew and task_run.interrupted is None:
-            self._earlier.book_again(governor, spent, task_run.member)
+            self._earlier.book_again(governor, spent, task_run.member, task_run.entry.shared)
         else:
-            self._earlier.book(governor, spent, task_run.member)
+            self._earlier.book(governor, spent, task_run.member, task_run.entry.shared)
         if not anew and (inside := task_run.records.recall(f"below:{key}")) is not MISSING:
             governor.graft(inside)
         if isinstance(recorded, CutShort) and over:

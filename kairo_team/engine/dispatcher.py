@@ -176,7 +176,7 @@ class Dispatcher:
                 self._without_budget.append(task_run)
                 self._wait(task_run, "budget")
             else:
-                shared = _shared_by(task_run.entry)
+                shared = task_run.entry.shared
                 short_of = shared if shared is not None and shared.name == got.origin else self._governors[member]
                 halt = _find_halt(short_of, got)
                 unpaid = Unpaid(str(halt or got), halt is not None)
@@ -208,13 +208,13 @@ class Dispatcher:
         got = self._carve_now(task_run, member, paid=paid)
         if not isinstance(got, InsufficientBudget):
             task_run.carvings = number
-            if member in self._limited or _shared_by(task_run.entry) is not None:
+            if member in self._limited or task_run.entry.shared is not None:
                 records.put_carved(task_id, number, member, got)
         return got
 
     def _carve_again(self, task_run: TaskRun, member: str, guarantee: Units) -> Governor | None:
         parent, ceiling = self._governors[member], self._ceiling(task_run, member)
-        return self._earlier.carve_again(parent, task_run.task.id, ceiling, guarantee, _shared_by(task_run.entry))
+        return self._earlier.carve_again(parent, task_run.task.id, ceiling, guarantee, task_run.entry.shared)
 
     def _ceiling(self, task_run: TaskRun, member: str) -> Budget | None:
         return task_run.task.budget if task_run.spent_by is None else task_run.ceiling_with(member)
@@ -259,7 +259,7 @@ class Dispatcher:
                     part,
                     self._reserve,
                     least,
-                    shared=_shared_by(entry),
+                    shared=entry.shared,
                     shared_part=_part_of_shared(entry),
                 )
         except InsufficientBudget as short:
@@ -348,14 +348,15 @@ class Dispatcher:
 
     def share_budget(self, task_run: TaskRun, root: Governor) -> None:
         """Let what a map or a loop grows into share its budget, and that of what it is part of."""
-        parts, outer = task_run.entry.parts, _shared_by(task_run.entry)
+        parts, outer = task_run.entry.parts, task_run.entry.shared
         assert parts is not None, "a map or a loop has parts"
         task_id, budget = task_run.task.id, task_run.task.budget
         if budget is None:
             parts.shared = outer
             return
-        shared = root.beside(task_id, budget) if outer is None else outer.carve(task_id, budget, guarantee=Budget())
+        shared = root.beside(task_id, budget) if outer is None else outer.carve_share(task_id, budget, 0.0, 0.0)[0]
         parts.shared = shared
+        self._earlier.share(task_id, shared, outer)
         self._group_needs[task_id] = Needs({task_id: shared}, replace(self._policy, reserve=0.0))
 
     def _take_weight(self, entry: Entry, weight: float) -> None:
@@ -677,11 +678,6 @@ class Dispatcher:
 
     def _histories(self) -> str:
         return "; ".join(f"{r.task.id}: {' -> '.join(r.history)}" for r in self.tasks.values() if not r.ended)
-
-
-def _shared_by(entry: Entry) -> Governor | None:
-    """Return the budget that a task shares with others of the map or loop that it grew from."""
-    return None if entry.parent is None or entry.parent.parts is None else entry.parent.parts.shared
 
 
 def _group_of(entry: Entry) -> Entry | None:

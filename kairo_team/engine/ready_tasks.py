@@ -82,6 +82,11 @@ class Entry:
     readers: tuple[Callable[[Artifact], object], ...] = ()
     """What the plan reads from its artifact: they raise `Unreadable`."""
 
+    @property
+    def shared(self) -> Governor | None:
+        """The budget that it shares with others of the map or the loop that it grew from."""
+        return None if self.parent is None or self.parent.parts is None else self.parent.parts.shared
+
     def queue(self) -> Queued:
         """Return its place in a queue: longest path first, then plan order."""
         self.queued = queued = (-self.priority, self.index, self)

@@ -72,6 +72,7 @@ def _suspension(run: RecoveredRun, account: RunAccount, calls: EarlierCalls) -> 
         outcomes={key.partition(":")[2]: one for key, one in steps.items() if isinstance(one, TaskOutcome)},
         plan=recorded_plan(steps),
         spent_by=account.by_member,
+        spent_on=account.by_task,
         calls=calls,
     )
 
@@ -105,27 +106,30 @@ class RunAccount:
             self._spent[place.step] += replace(spent, seconds=0.0)
             self._member[place.step] = place.member
         self.by_member: dict[str, Usage] = defaultdict(Usage)
+        self.by_task: dict[str, Usage] = defaultdict(Usage)
         self.total = self._sum()
 
     def _sum(self) -> Usage:
         """Add up the tasks: as recorded for attempts that ended, by their calls for all else."""
         total = _NOTHING
-        for member, spent in (*self._of_attempts(), *self._of_the_rest()):
+        for step, member, spent in (*self._of_attempts(), *self._of_the_rest()):
             total += spent
             if member is not None:
                 self.by_member[member] += spent
+            if step.startswith("attempt:"):
+                self.by_task[place_of(step).task_id] += spent
         return total
 
-    def _of_attempts(self) -> Iterator[tuple[str | None, Usage]]:
+    def _of_attempts(self) -> Iterator[tuple[str, str | None, Usage]]:
         for key in self._last_attempts().values():
             recorded = self._steps[key]
             assert isinstance(recorded, Attempt)
-            yield recorded.member, replace(recorded.usage, seconds=0.0)
+            yield key, recorded.member, replace(recorded.usage, seconds=0.0)
 
-    def _of_the_rest(self) -> Iterator[tuple[str | None, Usage]]:
+    def _of_the_rest(self) -> Iterator[tuple[str, str | None, Usage]]:
         for step, spent in self._spent.items():
             if not isinstance(self._steps.get(step), Attempt):
-                yield self._member[step], spent
+                yield step, self._member[step], spent
 
     def _last_attempts(self) -> dict[str, str]:
         """Return the key of the last attempt that ended, by task: its usage is all the task had spent by then."""

@@ -40,6 +40,8 @@ class Suspension(NamedTuple):
     """The plan as it stood."""
     spent_by: Mapping[str, Usage]
     """What was spent with each member, by name."""
+    spent_on: Mapping[str, Usage]
+    """What was spent on each task, by id."""
     calls: EarlierCalls
     """The calls that were made."""
 
@@ -47,7 +49,8 @@ class Suspension(NamedTuple):
 class EarlierSessions:
     """What earlier sessions of a run reached and spent.
 
-    It is booked on the run, or on a member with its own budget, until the task is known.
+    It is booked on the run, or on a member with its own budget, until the task is known; and on the budget of the map
+    or the loop that the task grew from.
     """
 
     def __init__(self, governor: Governor, earlier: Suspension | None) -> None:
@@ -56,13 +59,18 @@ class EarlierSessions:
         self.plan = earlier.plan if earlier else None
         """The plan as it stood then."""
         self._spent_by: Mapping[str, Usage] = earlier.spent_by if earlier else EMPTY
+        self._spent_in = _by_group(earlier.spent_on) if earlier else {}
         self._run = _Account(governor, earlier.usage if earlier else NO_USAGE)
         self._accounts: dict[str, _Account] = {}
+        self._shared: dict[Governor, _Account] = {}
+        """By the shared governor of a map or a loop."""
 
     @contextmanager
     def set_apart(self) -> Generator[None]:
         """Take back, for the block, what is booked until its task is known: what was set aside then fits again."""
-        accounts = [one for one in (self._run, *self._accounts.values()) if one.left != NO_USAGE]
+        accounts = [
+            one for one in (self._run, *self._accounts.values(), *self._shared.values()) if one.left != NO_USAGE
+        ]
         for account in accounts:
             account.governor.restore(account.left, -1)
         try:
@@ -89,23 +97,35 @@ class EarlierSessions:
         self._accounts[member] = _Account(governor, spent)
         return governor
 
-    def book(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
-        """Book what a recorded step spent; whichever account holds it, the member's or the run's, gives it back."""
-        governor.restore(spent)
-        self._give_back(spent, member)
+    def share(self, task_id: str, shared: Governor, outer: Governor | None) -> None:
+        """Book on the budget of a map or a loop what its tasks have spent; one around it, `outer`, gives that back."""
+        spent = self._spent_in.get(task_id)
+        if spent is not None:
+            self._give_back_shared(spent, outer)
+            shared.restore(spent)
+            self._shared[shared] = _Account(shared, spent)
 
-    def book_again(self, governor: Governor, spent: Usage, member: str | None = None) -> None:
+    def book(self, governor: Governor, spent: Usage, member: str | None = None, shared: Governor | None = None) -> None:
+        """Book what a recorded step spent; what holds it gives it back: the run or the member, and the map or loop."""
+        governor.restore(spent)
+        self._give_back(spent, member, shared)
+
+    def book_again(self, governor: Governor, spent: Usage, member: str | None, shared: Governor | None) -> None:
         """Book what a step spent that is now made anew: its recorded calls cost nothing, its loops are counted anew."""
         governor.restore(replace(spent, loops=0))
         governor.repeat_steps(spent.loops)
-        self._give_back(spent, member)
+        self._give_back(spent, member, shared)
 
-    def _give_back(self, spent: Usage, member: str | None) -> None:
-        account = self._accounts.get(member or "", self._run)
-        moved = _least(spent, account.left)
-        if moved != NO_USAGE:
-            account.left = difference(account.left, moved, 0.0)
-            account.governor.restore(moved, -1)
+    def _give_back(self, spent: Usage, member: str | None, shared: Governor | None) -> None:
+        self._accounts.get(member or "", self._run).give_back(spent)
+        self._give_back_shared(spent, shared)
+
+    def _give_back_shared(self, spent: Usage, shared: Governor | None) -> None:
+        account = None if shared is None else self._shared.get(shared)
+        if account is not None:
+            account.give_back(spent)
+            if account.left == NO_USAGE:
+                del self._shared[account.governor]
 
 
 @dataclass(slots=True)
@@ -114,6 +134,23 @@ class _Account:
 
     governor: Governor
     left: Usage
+
+    def give_back(self, spent: Usage) -> None:
+        moved = _least(spent, self.left)
+        if moved != NO_USAGE:
+            self.left = difference(self.left, moved, 0.0)
+            self.governor.restore(moved, -1)
+
+
+def _by_group(spent_on: Mapping[str, Usage]) -> dict[str, Usage]:
+    """Return what was spent on all tasks that grew from each map and loop, by its id: `read` for `read.0001`."""
+    found: dict[str, Usage] = {}
+    for task_id, spent in spent_on.items():
+        group = task_id.rpartition(".")[0]
+        while group:
+            found[group] = found.get(group, NO_USAGE) + replace(spent, seconds=0.0)
+            group = group.rpartition(".")[0]
+    return found
 
 
 def _least(one: Usage, other: Usage) -> Usage:

@@ -311,6 +311,7 @@ class TeamRun:
             outcomes={outcome.task_id: outcome for outcome in result.outcomes},
             plan=result.plan,
             spent_by=self._budgets.spent_by,
+            spent_on={outcome.task_id: outcome.usage for outcome in result.outcomes},
             calls=EarlierCalls(self.request.run_id, self.journal.records),
         )
 

@@ -346,7 +346,7 @@ class Governor:
             across = None if shared is None else _share(node, shared)
             guarantee = node.share(part, reserve, least) if node.limited and part else NOTHING
             if across is not None and across.limited and part:
-                guarantee = smaller(node, guarantee, across, across.share(shared_part, 0.0, least))
+                guarantee = smaller(node, guarantee, across, across.fitting_share(shared_part, least))
             guarantee = guarantee if limit is UNLIMITED else cut(guarantee, limit)
             carved = node.carve(name, budget, limit, guarantee, across)
         finally:

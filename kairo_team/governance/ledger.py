@@ -495,6 +495,22 @@ class Node:
         tokens, dollars, loops, tool_calls = units
         return (tokens, dollars, loops, tool_calls)
 
+    def fitting_share(self, part: float, least: Units) -> Units:
+        """Return what `share` does without a reserve, for a shared node: cut to what the shared nodes above leave.
+
+        It is at least one unit. Raises `InsufficientBudget` where less than `least` is left.
+        """
+        amounts = self.share(part, 0.0, least)
+        units = list(amounts)
+        for dim, amount in enumerate(amounts) if self.parent is not None else ():
+            room = self.room(dim)
+            if room is not None and room < amount:
+                if room < least[dim]:
+                    raise self.insufficient(dim, least[dim])
+                units[dim] = max(1, room)
+        tokens, dollars, loops, tool_calls = units
+        return (tokens, dollars, loops, tool_calls)
+
     def insufficient(self, dim: int, asked: int) -> InsufficientBudget:
         """Return the error that names the node of its lines with the least left, and that amount."""
         node, left = min(self.rooms(dim), key=lambda pair: pair[1])

@@ -219,12 +219,19 @@ class Naive:
             need = least[dim] if most is None else min(least[dim], most)
             nearest = [(node, some, aside) for one, some, aside in shares for node in one.nearest(dim)]
             parts = [node.part_of_its_own(dim, some, aside, need) for node, some, aside in nearest]
+            if across is not None and across[0].parent is not None:
+                parts.extend(across[0].fitting(dim, part, need) for part in parts[-1:] if part)
             found = [one for one in parts if one is not None]
             if len(found) < len(parts):
                 return None
             share[dim] = min(found, default=0)
             share[dim] = share[dim] if most is None else min(most, share[dim])
         return vector(share)
+
+    def fitting(self, dim: int, amount: int, need: int) -> int | None:
+        """Return as much of an amount as the nodes above leave, at least one unit; None if less is left than needed."""
+        room = min(self.room(dim, amount).values())
+        return amount if room >= amount else None if room < need else max(1, room)
 
     def part_of_its_own(self, dim: int, part: float, reserve: float, need: int) -> int | None:
         """Return a part of what is not allotted of its own limit; None where that is less than is needed."""

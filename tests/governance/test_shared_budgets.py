@@ -201,6 +201,19 @@ def test_a_share_is_the_smaller_part_of_both_lines() -> None:
     assert (caught.value.origin, caught.value.left) == ("read", 24)
 
 
+def test_a_share_of_a_shared_governor_inside_another_is_no_more_than_that_has_left() -> None:
+    two = Two(read=100)
+    loop = two.read.carve_share("loop", Budget(tokens=90), 0.0, 0.0)[0]
+    assert two.ada.carve_share("loop.01.write", None, 1.0, 0.0, shared=loop)[1] == tokens(90)
+    other = two.read.carve_share("other", Budget(tokens=90), 0.0, 0.0)[0]
+    with pytest.raises(InsufficientBudget) as caught:
+        two.bob.carve_share("other.01.write", None, 1.0, 0.0, tokens(20), shared=other)
+    assert (caught.value.origin, caught.value.left) == ("read", 10)
+    assert two.bob.carve_share("other.01.write", None, 1.0, 0.0, shared=other)[1] == tokens(10)
+    with pytest.raises(InsufficientBudget):
+        two.bob.carve_share("other.01.test", None, 1.0, 0.0, shared=other)
+
+
 def test_a_share_is_of_the_line_that_is_limited_in_a_dimension() -> None:
     run = Governor(Budget(tokens=100, tool_calls=0), name="run")
     read = run.beside("read", Budget(dollars="0.000000000100", tool_calls=10))

@@ -495,6 +495,14 @@ MUTANTS = [
         (LAW, _SHARED + "a_share_is_the_smaller_part_of_both_lines"),
     ),
     Mutant(
+        "share of the nearest shared governor",
+        "a task's share of a loop is more than the map around the loop has left, so it cannot start",
+        LEDGER,
+        "                units[dim] = max(1, room)",
+        "                pass",
+        (LAW, _SHARED + "a_share_of_a_shared_governor_inside_another_is_no_more_than_that_has_left"),
+    ),
+    Mutant(
         "counted twice",
         "what is spent below a task counts a second time on the shared governor it stands under",
         LEDGER,
