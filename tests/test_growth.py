@@ -586,6 +586,18 @@ async def test_a_loop_in_a_map_has_a_part_of_its_budget() -> None:
     assert 300 <= spent_on(result, "each") <= 400
 
 
+async def test_a_loop_that_begins_when_the_budget_of_its_map_is_used_up_fails_with_what_there_is() -> None:
+    inner = kt.Task(
+        "inner", "i", loop=kt.Loop(BODY, max_rounds=2), budget=kt.Budget(tokens=500), depends_on=["first"], needs=0
+    )
+    body = kt.Loop([kt.Task("first", "f", retries=0), inner], max_rounds=1)
+    each = kt.Task.map("each", "e", over="split", max_items=9, loop=body, budget=kt.Budget(tokens=100))
+    result = await run_spending([SPLIT, each], 50, {"split": [1, 2, 3]})
+    assert spent_on(result, "each") <= 100
+    assert result["each"].status is kt.TaskStatus.FAILED
+    assert {result[f"each.{number:04}.01.inner"].status for number in (1, 2, 3)} == {kt.TaskStatus.FAILED}
+
+
 def test_check_carries_no_more_of_a_map_than_its_budget() -> None:
     read = kt.Task.map("read", "r", over="split", max_items=20, budget=kt.Budget(tokens=10_000))
     policy = kt.BudgetPolicy(expect=kt.Budget(tokens=2_000))

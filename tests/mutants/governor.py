@@ -500,7 +500,7 @@ MUTANTS = [
         LEDGER,
         "                units[dim] = max(1, room)",
         "                pass",
-        (LAW, _SHARED + "a_share_of_a_shared_governor_inside_another_is_no_more_than_that_has_left"),
+        (_SHARED + "a_share_of_a_shared_governor_inside_another_is_no_more_than_that_has_left",),
     ),
     Mutant(
         "counted twice",
