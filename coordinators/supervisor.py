@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,11 @@ from kairo_team.tasks import Task, TaskGraph, TaskStatus
 
 if TYPE_CHECKING:
     from kairo_team.contracts import Agent, ChatModel, EvaluationStrategy, HumanGate
+    from kairo_team.coordinators.task_work import Progress
     from kairo_team.results import Artifact, Attempt, TeamResult
     from kairo_team.team import Member, Team, TeamExecutionRequest
     from kairo_team.tools.tool import Tool
+    from kairo_team.verdicts import Finding
 
 _FEWEST_TURNS = 2
 """One to create tasks, one to answer."""
@@ -224,30 +226,24 @@ class _Supervision:
         self._turn_work = _SupervisorWork(run, policy, reviewers, self._assigned)
 
     async def work(self, graph: TaskGraph) -> None:
-        """Take turns and do the tasks they create, until there is an answer or none can come."""
+        """Take turns, with the tasks that each creates, until there is an answer or none can come."""
         run, assigned, turn = self._run, self._assigned, graph.tasks[0]
         for number in range(2, len(self._turns.ids) + 2):
             async for task in run.ready(graph):
-                run.go(self._turn_work.do, task)
-            ended = run.outcome(turn)
-            if ended is None:  # it waits for a person
+                run.go(self._turn_work.do if task.id in assigned.turns else self._tasks.do, task)
+            ended, created = run.outcome(turn), self._turn_work.created(turn)
+            if ended is None or any(run.outcome(task) is None for task in created):  # it waits for a person
                 return
-            created = self._turn_work.created(turn)
             if ended.status is not TaskStatus.COMPLETED or not created:
-                await self._end(ended.status, ended.artifact, ended.error)
+                self._end(ended.status, ended.artifact, ended.error)
                 return
-            graph = await run.add(partial(tuple[Task, ...], created))
             assigned.tasks += created
-            async for task in run.ready(graph):
-                run.go(self._tasks.do, task)
-            if any(run.outcome(task) is None for task in created):
-                return
             lines = [assigned.line(task) for task in assigned.tasks]
             turn = self._turns.task(number, assigned.left, lines, assigned.tasks)
             graph = await run.add(partial(list[Task], [turn]))
         raise AssertionError("the last turn creates nothing")
 
-    async def _end(self, status: TaskStatus, artifact: Artifact | None, error: str | None) -> None:
+    def _end(self, status: TaskStatus, artifact: Artifact | None, error: str | None) -> None:
         """Set the output of the run: the answer, or where there is none what was accepted."""
         run = self._run
         if status is TaskStatus.COMPLETED:
@@ -278,6 +274,25 @@ class _SupervisorWork(TurnWork):
     def is_answer(self, task: Task, attempt: Attempt) -> bool:
         """Return whether the attempt created nothing."""
         return not self._turn(task, attempt.number).created
+
+    def try_once(
+        self,
+        task: Task,
+        progress: Progress,
+        previous: Attempt | None,
+        findings: Sequence[Finding],
+        *,
+        offer: bool = True,
+    ) -> Awaitable[Attempt]:
+        """Let the supervisor try once, and add to the plan what it created."""
+        return self._add_created(task, super().try_once(task, progress, previous, findings, offer=offer))
+
+    async def _add_created(self, task: Task, made: Awaitable[Attempt]) -> Attempt:
+        attempt = await made
+        created = [] if attempt.error is not None else self._turn(task, attempt.number).created
+        if created:
+            await self.run.add(partial(list[Task], created))
+        return attempt
 
     def created(self, task: Task) -> list[Task]:
         """Return what a turn created that was accepted; nothing for an answer."""
