@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -123,14 +123,18 @@ class _Point:
         return replace(self, left_out=(), changes=())
 
 
+_Change = tuple[str, tuple[str, ...], Collection[str]]
+"""A change of the plan: the task that made it, "" for none; its keys; and the tasks that are there, or not, because of
+it."""
+
+
 class _PlanAsRecorded:
     """All tasks that a run had, and how they came about."""
 
     def __init__(self, given: TaskGraph | None, steps: Mapping[str, object]) -> None:
         self._steps = steps
         self.tasks: dict[str, Task] = {}
-        self._grown: list[tuple[str, tuple[str, ...], Collection[str]]] = []
-        """Changes of the plan: the task that made it, its keys, and the tasks that are there, or not, because of it."""
+        self._grown: list[_Change] = []
         self._take(() if given is None else given.tasks)
         for key, made in steps.items():
             if isinstance(made, TaskGraph) and key.startswith("plan:"):
@@ -154,14 +158,27 @@ class _PlanAsRecorded:
         if task_id not in self.tasks:
             raise ValueError(f"no task {task_id!r} in the plan of run {run_id!r}; it has {known(self.tasks)}")
         left_out, size = {task_id}, 0
+        anew: Sequence[_Change] = ()
         while size != len(left_out):
             size = len(left_out)
             reached = left_out | self._holders(left_out)
             left_out |= {one.id for one in self.tasks.values() if not reached.isdisjoint(one.depends_on)}
             left_out |= self._later_rounds(reached)
-            left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out))
+            anew = self._decided_anew(task_id, left_out)
+            left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out), *(one[2] for one in anew))
         gone = [keys for by, keys, tasks in self._grown if by in left_out or self._grows_anew(by, tasks, left_out)]
-        return _Point(left_out, [re.escape(key) for keys in gone for key in keys])
+        return _Point(left_out, [re.escape(key) for keys in (*gone, *(one[1] for one in anew)) for key in keys])
+
+    def _decided_anew(self, task_id: str, left_out: Collection[str]) -> Sequence[_Change]:
+        """Return what a coordinator added between its tasks, from the first addition on that came of what is left out.
+
+        One that added nothing but such tasks did, unless the task itself is among them: it was decided before that one.
+        """
+        between = [one for one in self._grown if not one[0]]
+        for place, (_, _, tasks) in enumerate(between):
+            if tasks and task_id not in tasks and all(one in left_out for one in tasks):
+                return between[place:]
+        return ()
 
     def _grows_anew(self, by: str, tasks: Collection[str], left_out: Collection[str]) -> bool:
         """Return whether a map or a loop that stays grows into these tasks anew: all of them are left out."""

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairo_team as kt
-from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
+from kairo_team.agents import TeamAgent
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.events import TaskAssigned
 from kairo_team.prompts import Prompts
@@ -21,6 +22,7 @@ from tests.coordinators.bench import COMPLETED, PASS, REVISE, Bench, Verdicts, s
 from tests.coordinators.supervising import (
     WAIT,
     Call,
+    Lead,
     bench,
     create,
     finish,
@@ -117,6 +119,39 @@ async def test_when_the_team_has_no_money_left_what_was_accepted_is_the_partial_
     low = {"budget": kt.Budget(loops=2), "risk_profile": kt.RiskProfile.LOW}
     result, _ = await play([create("a"), WAIT], [finish()], config=low)
     assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, "made a")
+
+
+async def test_a_task_and_a_turn_can_be_cancelled() -> None:
+    turns = ([create("a"), create("b"), WAIT], [create("c"), WAIT], [finish()])
+    for cancelled, output in (("a", "All is done."), ("turn.0002", "a:\nmade a\n\nb:\nmade b")):
+        lead, _ = led_by(*turns)
+
+        async def slowly(assignment: kt.Assignment, context: kt.MemberContext, lead: Lead = lead) -> Any:
+            await anyio.sleep(1)
+            return await lead(assignment, context)
+
+        team = kt.Team("team", [kt.Member("lead", slowly), kt.Member("reader", work, max_concurrency=2)])
+        async with kt.Runtime() as runtime:
+            run = await runtime.start(team, kt.TeamExecutionRequest("goal"), coordinator=supervised())
+            await anyio.sleep(1.5 if cancelled == "a" else 2.5)
+            run.cancel_task(cancelled, "not needed")
+            result = await run.result()
+        assert (result.status, result.output) == (kt.TeamStatus.DEGRADED, output)
+        assert result[cancelled].status is kt.TaskStatus.CANCELLED
+
+
+async def test_a_failure_policy_may_end_the_run_with_the_first_task_that_fails() -> None:
+    policy = FailurePolicy(retries=0, abort_team=True)
+    result, _ = await play([create("bad"), create("a"), WAIT], [finish()], failure_policy=policy)
+    assert (result.status, len(result.outcomes)) == (kt.TeamStatus.FAILED, 3)
+    assert str(result.error).startswith("task 'bad' failed")
+
+
+async def test_a_team_with_a_supervisor_can_be_a_member_of_another() -> None:
+    lead, _ = led_by([create("a"), WAIT], [finish("inner")])
+    inner = kt.Team("inner", [kt.Member("lead", lead), kt.Member("reader", work)], coordinator="supervisor")
+    result = await Bench(kt.Member("boss", TeamAgent(inner))).run(TaskDispatchCoordinator())
+    assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "inner")
 
 
 # ---------------------------------------------------------------- reviews

@@ -298,6 +298,66 @@ async def test_tasks_that_a_left_out_task_added_are_left_out_with_what_was_decid
     journal.close()
 
 
+@pytest.mark.parametrize(
+    ("before", "made"),
+    [
+        ("turn.0001", ["turn.0001", "c", "d", "turn.0002"]),
+        ("a", ["a", "turn.0002"]),
+        ("turn.0002", ["turn.0002"]),
+    ],
+)
+async def test_what_a_supervisor_decided_after_the_fork_is_decided_anew(
+    before: str, made: list[str], tmp_path: Path
+) -> None:
+    journal, worked, names = kt.SqliteJournal(tmp_path / "runs.db"), list[str](), "ab"
+
+    async def lead(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        worked.append(assignment.task.id)
+        for name in () if assignment.upstream else names:
+            await context.tool("create_task")(id=name, description=f"Do {name}.", member="clerk")
+        return "; ".join(artifact.text for artifact in assignment.upstream.values()) or "wait"
+
+    async def work(assignment: kt.Assignment) -> str:
+        worked.append(assignment.task.id)
+        return f"made {assignment.task.id}"
+
+    team = kt.Team("desk", [kt.Member("lead", lead), kt.Member("clerk", work)], coordinator="supervisor")
+    runtime = kt.Runtime(journal=journal)
+    whole = await kt.run(team, kt.TeamExecutionRequest("Go.", run_id="r"), runtime=runtime)
+    assert whole.output == "made a; made b"
+    worked.clear()
+    names = "cd"
+    result = await runtime.resume(journal.fork("r", before=before), team)
+    assert (result.status, sorted(worked)) == (kt.TeamStatus.COMPLETED, sorted(made))
+    assert result.output == ("made c; made d" if before == "turn.0001" else whole.output)
+    journal.close()
+
+
+async def test_what_a_member_said_after_the_fork_decides_who_is_next(tmp_path: Path) -> None:
+    journal, asked, to = kt.SqliteJournal(tmp_path / "runs.db"), list[str](), "billing"
+
+    async def greet(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        await context.tool("hand_over")(to=to, message="please")
+        raise AssertionError
+
+    def answers(name: str) -> Any:
+        async def answer(assignment: kt.Assignment) -> str:
+            asked.append(name)
+            return f"{name} answers"
+
+        return answer
+
+    others = [kt.Member(name, answers(name)) for name in ("billing", "technical")]
+    team = kt.Team("desk", [kt.Member("greeter", greet), *others], coordinator="handoff")
+    runtime = kt.Runtime(journal=journal)
+    whole = await kt.run(team, kt.TeamExecutionRequest("Go.", run_id="r"), runtime=runtime)
+    to = "technical"
+    result = await runtime.resume(journal.fork("r", before="turn.0001"), team)
+    assert (whole.output, result.output) == ("billing answers", "technical answers")
+    assert asked == ["billing", "technical"]
+    journal.close()
+
+
 async def test_an_open_question_is_asked_again_in_the_fork(tmp_path: Path) -> None:
     class Boss:
         async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
