@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kairo_team as kt
 from kairo_team.agents import TeamAgent
-from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
 from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.events import TaskAssigned
 from kairo_team.prompts import Prompts
@@ -150,7 +150,7 @@ async def test_a_failure_policy_may_end_the_run_with_the_first_task_that_fails()
 async def test_a_team_with_a_supervisor_can_be_a_member_of_another() -> None:
     lead, _ = led_by([create("a"), WAIT], [finish("inner")])
     inner = kt.Team("inner", [kt.Member("lead", lead), kt.Member("reader", work)], coordinator="supervisor")
-    result = await Bench(kt.Member("boss", TeamAgent(inner))).run(TaskDispatchCoordinator())
+    result = await kt.run(kt.Team("outer", [kt.Member("boss", TeamAgent(inner))]), "goal", coordinator="board")
     assert (result.status, result.output) == (kt.TeamStatus.COMPLETED, "inner")
 
 
