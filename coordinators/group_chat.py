@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from anyio.lowlevel import checkpoint
+
 from kairo_team._util.frozen import known_arguments
 from kairo_team._util.plugin_shapes import check_function, check_plug_in
 from kairo_team.budget import check_count
 from kairo_team.coordinators.failure_policy import FailurePolicy
 from kairo_team.coordinators.moderators import ROUND_ROBIN, Choice, Rule, Talk, choose, in_turn, moderator_of
-from kairo_team.coordinators.reviewers import Reviewers, default_evaluator, named_evaluator
+from kairo_team.coordinators.reviewers import Reviewers, check_judge, default_evaluator, named_evaluator
 from kairo_team.coordinators.turns import Said, Turns, TurnWork, turn_id, written
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.team_run import TeamRun
@@ -109,6 +111,8 @@ class GroupChatCoordinator:
             check_plug_in(f"{owner}.evaluator", "an evaluator", self.evaluator, "evaluate", "context")
         if gate is not None:
             check_plug_in(f"{owner}.gate", "a gate", gate, "decide", "question")
+        if judge is not None and not isinstance(judge, str):
+            check_judge(f"{owner}.judge", judge)
 
     def preview(self, request: TeamExecutionRequest, team: Team) -> TaskGraph | None:
         """Return the plan it begins with, the first turn; None where a moderator says who speaks.
@@ -192,17 +196,24 @@ class _Talk:
         self._said: list[Said] = []
         self._last: Task | None = None
         """The last turn that was accepted."""
+        self._cut_short = False
+        """It took all its turns, and was to be ended before."""
 
     async def hold(self) -> None:
         """Take turns until the talk ends, then have the answer written."""
-        task = await self._turns.begin(self._first)
+        await self._turns.plan(self._first)
         if self._of.moderates is not None:  # recorded by now; a replay makes no first turn
             self._warn(await self._run.step(_FIRST, lambda: Choice(None)), "first")
+        task = await self._turns.begin()
         while (choice := await self._after(task)) is not None and choice.speaker is not None:
             task = await self._turns.take(choice.speaker, self._goal, self._inputs(_SPEAK), **self._needs(task))
         closing = self._of.closing
         if choice is not None and closing is not None and self._last is not None:
             await self._turns.take(closing, self._goal, self._inputs(_CLOSE), id=CLOSING, **self._needs(task))
+        await checkpoint()  # a run that was killed meanwhile ends here
+        if self._cut_short:
+            who = "`until`" if self._of.moderates is None else "the moderator"
+            self._run.degrade(f"{who} had not ended the talk after {self._of.max_turns} turns (max_turns)")
 
     async def follow(self, task: Task, attempt: Attempt | None) -> Choice:
         """Decide what follows a turn; `attempt` is what was made in it, None if nothing was."""
@@ -212,9 +223,7 @@ class _Talk:
         if of.until is not None and attempt is not None and await self._is_over(of.until, task, said):
             return Choice(None)
         if self._turns.taken == of.max_turns:
-            if of.until is not None or of.moderates is not None:
-                who = "`until`" if of.moderates is None else "the moderator"
-                self._run.degrade(f"{who} had not ended the talk after {of.max_turns} turns (max_turns)")
+            self._cut_short = of.until is not None or of.moderates is not None
             return Choice(None)
         over = attempt is None and await self._run.is_over(task)
         speakers = [] if over else [one for one in in_turn(self._order, task.member) if one.id not in self._silent]
@@ -247,10 +256,10 @@ class _Talk:
 
     async def _after(self, task: Task) -> Choice | None:
         """Take in a turn that has ended, and return what follows; None where it waits for a person."""
-        status, choice = self._run.status(task), self._work.choices.get(task.id)
-        if status is TaskStatus.SUSPENDED:
+        ended, choice = self._run.outcome(task), self._work.choices.get(task.id)
+        if ended is None:
             return None
-        if status is TaskStatus.COMPLETED:
+        if ended.status is TaskStatus.COMPLETED:
             self._said.append(_said_in(task, self._work.made[task.id]))
             self._last = task
         else:

@@ -99,7 +99,7 @@ def moderator_of(where: str, given: Any) -> Moderator | None:
             f"model or an agent, not {given!r:.200}"
         )
     check_function(where, given, "moderator(transcript)")
-    return _Function(given)
+    return _Function(cast("Rule", given))
 
 
 def in_turn(order: Sequence[Member], last: str | None) -> list[Member]:

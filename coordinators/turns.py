@@ -178,13 +178,19 @@ class Turns:
         self.taken = 0
         """How many there were."""
 
-    async def begin(self, make: Callable[[], Awaitable[Task]]) -> Task:
-        """Have the first turn done, whose task is made while the run is planned, and paid like a plan. Recorded."""
+    async def plan(self, make: Callable[[], Awaitable[Task]]) -> None:
+        """Plan the first turn, whose task is made by then, and paid like a plan; `begin` has it done. Recorded."""
 
         async def plan() -> TaskGraph:
             return TaskGraph([await make()])
 
-        return await self._begin(plan)
+        await self._plan(plan)
+
+    async def begin(self) -> Task:
+        """Have the first turn done, which is planned."""
+        assert self._graph is not None, "plan first"
+        await self._work_off(self._graph)
+        return self._graph.tasks[0]
 
     async def take(self, member: str | None, description: str, inputs: Mapping[str, Any] = {}, **fields: Any) -> Task:
         """Have one turn done to its end, whatever that is, and return its task; it depends on the turn before it.
@@ -195,18 +201,17 @@ class Turns:
         fields = {"id": turn_id(number), "depends_on": [turn_id(number - 1)] if self.taken else [], **fields}
         task = Task(description=description, member=member, inputs=inputs, **fields)
         if self._graph is None:
-            return await self._begin(TaskGraph([task]))
+            await self._plan(TaskGraph([task]))
+            return await self.begin()
         self.taken += 1
         self._graph = await self._run.add(lambda: [task])
         await self._work_off(self._graph)
         return task
 
-    async def _begin(self, plan: TaskGraph | Callable[[], Awaitable[TaskGraph]]) -> Task:
+    async def _plan(self, plan: TaskGraph | Callable[[], Awaitable[TaskGraph]]) -> None:
         self.taken = 1
-        self._graph = graph = await self._run.plan(plan)
-        self._reviewers.check(self._run, graph)
-        await self._work_off(graph)
-        return graph.tasks[0]
+        self._graph = await self._run.plan(plan)
+        self._reviewers.check(self._run, self._graph)
 
     async def _work_off(self, graph: TaskGraph) -> None:
         async for ready in self._run.ready(graph):

@@ -246,11 +246,6 @@ class TaskRun:
         return self._earlier_status not in (None, TaskStatus.PENDING)
 
     @property
-    def status(self) -> TaskStatus:
-        """Where it stands, as callers see it."""
-        return TaskStatus.IN_FLIGHT if self.state in _IN_FLIGHT else _STATUS[self.state]
-
-    @property
     def lost(self) -> bool:
         """Ended without being accepted, in this session or in an earlier one."""
         return (self.ended and not self.entry.accepted) or self._earlier_status in _LOST

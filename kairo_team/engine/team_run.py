@@ -44,7 +44,7 @@ from kairo_team.human import HumanDecision, HumanRequest
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of, problem_of
 from kairo_team.prompts import Prompts
 from kairo_team.results import AgentStatus, Artifact, Attempt, TeamResult, TeamStatus
-from kairo_team.tasks import Task, TaskGraph, TaskStatus
+from kairo_team.tasks import Task, TaskGraph
 from kairo_team.team import Role
 from kairo_team.tools.tool import as_tool
 from kairo_team.verdicts import EvaluationVerdict, VerdictOutcome
@@ -665,10 +665,6 @@ class TeamRun:
     def member(self, task: Task) -> str | None:
         """Return the id of the member that has a task now; None before it started."""
         return self._task_run(task).member
-
-    def status(self, task: Task) -> TaskStatus:
-        """Return where a task stands."""
-        return self._task_run(task).status
 
     def others(self, task: Task) -> tuple[str, ...]:
         """Return the other members that may do a task, in the team's order."""
