@@ -13,6 +13,7 @@ from benchmarks import (
     durable,
     expert,
     fanout,
+    growing,
     import_time,
     makespan,
     memory,
@@ -38,7 +39,7 @@ def main() -> int:
     began = time.perf_counter()
     rows = [*overhead.measure(), *expert.measure(), *memory.measure(), *makespan.measure()]
     rows += [*deadlines.measure(), *import_time.measure(), *governor_rows(), *contention.measure(), *tools.rows()]
-    rows += [*durable.measure(), *watched.measure()]
+    rows += [*durable.measure(), *watched.measure(), *growing.measure()]
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)
     print("\nDocuments refused under a budget:\n", *fanout.table(), sep="\n")
