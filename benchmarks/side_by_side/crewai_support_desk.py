@@ -1,11 +1,12 @@
-"""CrewAI: a router starts the next desk that a structured reply names; a checkpoint in a file after each method."""
+"""CrewAI: a router starts the next desk that a structured reply names; its state on SQLite after each method."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from crewai import LLM, CheckpointConfig
-from crewai.flow.flow import Flow, listen, router, start
+from crewai import LLM
+from crewai.flow.flow import Flow, FlowState, listen, router, start
+from crewai.flow.persistence import SQLiteFlowPersistence, persist
 from pydantic import BaseModel
 
 from benchmarks.side_by_side.jobs import BILLS, FRONT, MESSAGE, REFUNDS
@@ -21,7 +22,7 @@ class Reply(BaseModel):
     answer: str | None = None
 
 
-class State(BaseModel):
+class State(FlowState):
     """What the methods share."""
 
     desk: str = "front"
@@ -32,6 +33,7 @@ async def run(given: Given) -> str:
     """Let the desks hand the message over until one answers."""
     llm = LLM(f"openai/{MODEL}", base_url=given.url, api_key="none")
 
+    @persist(SQLiteFlowPersistence(str(given.folder / "flows.db")))
     class Desks(Flow[State]):
         @start("handed over")
         async def act(self) -> Reply:
@@ -50,13 +52,7 @@ async def run(given: Given) -> str:
         async def answer(self) -> str | None:
             return self.state.answer
 
-    made = sorted(given.folder.glob("main/*.json"), key=lambda path: path.stat().st_mtime) if given.again else []
-    config = CheckpointConfig(
-        location=str(given.folder),
-        on_events=["method_execution_finished"],
-        restore_from=made[-1] if made else None,
-    )
-    return await Desks().kickoff_async(from_checkpoint=config)
+    return await Desks().kickoff_async(inputs={"id": "run-1"})
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""CrewAI: a router starts the flow's writer again until the tests pass; a checkpoint in a file after each method."""
+"""CrewAI: a router starts the flow's writer again until the tests pass; its state on SQLite after each method."""
 
 from __future__ import annotations
 
-from crewai import LLM, CheckpointConfig
-from crewai.flow.flow import Flow, listen, router, start
-from pydantic import BaseModel
+from crewai import LLM
+from crewai.flow.flow import Flow, FlowState, listen, router, start
+from crewai.flow.persistence import SQLiteFlowPersistence, persist
 
 from benchmarks.side_by_side.jobs import DOCUMENTER, ROUNDS, WRITE, WRITER, fault
 from benchmarks.side_by_side.program import MODEL, Given, main
 
 
-class State(BaseModel):
+class State(FlowState):
     """What the methods share."""
 
     code: str = ""
@@ -25,6 +25,7 @@ async def run(given: Given) -> str:
     async def ask(told: str, asked: str) -> str:
         return await llm.acall([{"role": "system", "content": told}, {"role": "user", "content": asked}])
 
+    @persist(SQLiteFlowPersistence(str(given.folder / "flows.db")))
     class Code(Flow[State]):
         @start("failed")
         async def write(self) -> None:
@@ -42,13 +43,7 @@ async def run(given: Given) -> str:
         async def document(self) -> str:
             return await ask(DOCUMENTER, self.state.code)
 
-    made = sorted(given.folder.glob("main/*.json"), key=lambda path: path.stat().st_mtime) if given.again else []
-    config = CheckpointConfig(
-        location=str(given.folder),
-        on_events=["method_execution_finished"],
-        restore_from=made[-1] if made else None,
-    )
-    return await Code().kickoff_async(from_checkpoint=config)
+    return await Code().kickoff_async(inputs={"id": "run-1"})
 
 
 if __name__ == "__main__":

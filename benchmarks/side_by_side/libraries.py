@@ -56,7 +56,7 @@ LIBRARIES: Final[Mapping[str, Library]] = {
         "CrewAI Flows",
         ("crewai==1.15.30",),
         "none: `max_method_calls` counts methods",
-        "`CheckpointConfig`, after each method",
+        "after each method: `CheckpointConfig`, in circles `@persist`",
     ),
     "strands": Library(
         "Strands Agents",
