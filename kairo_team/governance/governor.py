@@ -293,10 +293,12 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
-            across = None if shared is None else _share(node, shared)
-            if across is not None:
+            if shared is None:
+                child._node = node.carve(name, budget, limit, amounts)  # noqa: SLF001 - one of its own kind
+            else:
+                across = self._across(shared)
                 halts.check(across)
-            child._node = node.carve(name, budget, limit, amounts, across)  # noqa: SLF001 - one of its own kind
+                child._node = node.carve_under(across, name, budget, limit, amounts)  # noqa: SLF001 - its own kind
         finally:
             tree.release()
         return child
@@ -343,12 +345,12 @@ class Governor:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
             least = least if limit is UNLIMITED or least is NOTHING else cut(least, limit)
-            across = None if shared is None else _share(node, shared)
+            across = None if shared is None else self._across(shared)
             guarantee = node.share(part, reserve, least) if node.limited and part else NOTHING
             if across is not None and across.limited and part:
                 guarantee = smaller(node, guarantee, across, across.fitting_share(shared_part, least))
             guarantee = guarantee if limit is UNLIMITED else cut(guarantee, limit)
-            carved = node.carve(name, budget, limit, guarantee, across)
+            carved = node.carve_under(across, name, budget, limit, guarantee)
         finally:
             tree.release()
         child = _blank(Governor)
@@ -368,10 +370,19 @@ class Governor:
         with node.tree.lock:
             if node.ended is not None:
                 raise GovernorClosed(node.name)
-            carved = node.carve(name, budget, limit, guarantee, None if shared is None else _share(node, shared))
+            carved = node.carve_under(None if shared is None else self._across(shared), name, budget, limit, guarantee)
         child = _blank(Governor)
         child._node = carved  # noqa: SLF001 - one of its own kind
         return child
+
+    def _across(self, shared: Governor) -> Node:
+        """Return the shared node that a child is to stand under. Needs the lock."""
+        if type(shared) is not Governor or shared._node.tree is not self._node.tree:
+            raise ValueError(f"shared is a governor that Governor.beside opened in the same tree, not {shared!r}")
+        self._node.check_shared(shared._node)
+        if shared._node.ended is not None:
+            raise GovernorClosed(shared._node.name)
+        return shared._node
 
     def graft(self, ended: Sequence[BudgetNode]) -> None:
         """Show closed children of an earlier session again, but for those there are; nothing is booked for them."""
@@ -688,17 +699,6 @@ def _record_late(node: Node, units: Units, completion: int) -> None:
     for one in found:
         if one.ended is None:
             halts.check(one)
-
-
-def _share(parent: Node, shared: Governor) -> Node:
-    """Return the node of a shared governor that a child of `parent` is to stand under. Needs the lock."""
-    if type(shared) is not Governor or shared._node.tree is not parent.tree:  # noqa: SLF001 - it is of this module
-        raise ValueError(f"shared is a governor that Governor.beside opened in the same tree, not {shared!r}")
-    node = shared._node  # noqa: SLF001 - it is of this module
-    parent.check_shared(node)
-    if node.ended is not None:
-        raise GovernorClosed(node.name)
-    return node
 
 
 def _graft(parent: Node, ended: BudgetNode) -> None:

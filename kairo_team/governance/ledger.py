@@ -254,7 +254,7 @@ class Node:
         Return whether no limit was passed. What passes above the guarantee goes to the parent and to the shared node.
         """
         fits = True
-        todo = [(self, more)]
+        todo: list[tuple[Node, int]] = [(self, more)]
         for first, amount in todo:  # it grows while it is walked
             node: Node | None = first
             delta = amount
@@ -525,18 +525,11 @@ class Node:
 
     # -- the tree -----------------------------------------------------------------------------
 
-    def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units, shared: Node | None = None) -> Node:
-        """Make a child and set its `guarantee` aside here and above; raises `InsufficientBudget`. Needs the lock.
-
-        With `shared` the child stands under that node too, and its guarantee is set aside there as well.
-        """
+    def carve(self, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
+        """Make a child and set its `guarantee` aside here and above; raises `InsufficientBudget`. Needs the lock."""
         if guarantee is not NOTHING:
             self.set_aside(guarantee)
-            if shared is not None:
-                self._set_aside_beside(shared, guarantee)
         child = plant(self.tree, self, name, budget, limit)
-        if shared is not None:
-            child.stand_under(shared)
         child.guarantee = guarantee
         siblings = self.children
         if siblings is None:
@@ -544,6 +537,20 @@ class Node:
         elif siblings.setdefault(name, child) is not child:
             child.segment = _another(name, siblings)
             siblings[child.segment] = child
+        return child
+
+    def carve_under(self, shared: Node | None, name: str, budget: Budget, limit: Limits, guarantee: Units) -> Node:
+        """Make a child that stands under a shared node too, if one is given: its `guarantee` is set aside there too."""
+        child = self.carve(name, budget, limit, guarantee)
+        if shared is None:
+            return child
+        try:
+            self._set_aside_beside(shared, guarantee)
+        except InsufficientBudget:
+            if self.children is not None:
+                del self.children[child.segment]
+            raise
+        child.stand_under(shared)
         return child
 
     def _set_aside_beside(self, shared: Node, amounts: Units) -> None:
@@ -613,17 +620,23 @@ class Node:
         parent = self.parent
         if self.guarantee is not NOTHING and parent is not None:
             tokens, picos, loops, tool_calls = self.guarantee
-            for above in (parent,) if self.shared is None else (self.shared, parent):
-                if tokens > cells[5]:
-                    above.commit(TOKENS, cells[5] - tokens)
-                if picos > cells[6]:
-                    above.commit(DOLLARS, cells[6] - picos)
-                if loops > cells[7]:
-                    above.commit(LOOPS, cells[7] - loops)
-                if tool_calls > cells[8]:
-                    above.commit(TOOL_CALLS, cells[8] - tool_calls)
+            if tokens > cells[5]:
+                parent.commit(TOKENS, cells[5] - tokens)
+            if picos > cells[6]:
+                parent.commit(DOLLARS, cells[6] - picos)
+            if loops > cells[7]:
+                parent.commit(LOOPS, cells[7] - loops)
+            if tool_calls > cells[8]:
+                parent.commit(TOOL_CALLS, cells[8] - tool_calls)
+            if self.shared is not None:
+                self._give_back(self.shared)
         self.ended = self.tree.clock()
         self.limited = ()
+
+    def _give_back(self, shared: Node) -> None:
+        """Give the unused guarantee back to the shared node."""
+        for dim in ALL_DIMENSIONS:
+            shared.commit(dim, min(0, self.cells[COMMITTED + dim] - self.guarantee[dim]))
 
     def _close_below(self) -> None:
         for node in (*(self.children or {}).values(), *self.tree.beside.get(self, ())):

@@ -289,8 +289,8 @@ MUTANTS = [
         "carve from a halted governor",
         "a halted governor still sets money aside for new children",
         GOVERNOR,
-        "                halts.check(node)\n            across",
-        "                pass\n            across",
+        "                halts.check(node)\n            if shared",
+        "                pass\n            if shared",
         (LAW, "test_carving.py::test_carving_from_a_halted_parent_is_refused"),
     ),
     Mutant(
@@ -329,8 +329,8 @@ MUTANTS = [
         "close without return",
         "what a child did not use of its guarantee is lost",
         LEDGER,
-        "            tokens, picos, loops, tool_calls = self.guarantee\n            for",
-        "            tokens, picos, loops, tool_calls = NOTHING\n            for",
+        "            tokens, picos, loops, tool_calls = self.guarantee\n",
+        "            tokens, picos, loops, tool_calls = NOTHING\n",
         (LAW, "test_carving.py::test_close_closes_children_charges_holds_and_gives_the_rest_back"),
     ),
     Mutant(
@@ -418,8 +418,8 @@ MUTANTS = [
         "guarantee not set aside at the shared governor",
         "tasks are guaranteed more than their shared governor has",
         LEDGER,
-        "                self._set_aside_beside(shared, guarantee)",
-        "                pass",
+        "            self._set_aside_beside(shared, guarantee)",
+        "            pass",
         (LAW, _SHARED + "a_guarantee_is_set_aside_on_both_lines_or_on_neither"),
     ),
     Mutant(
@@ -442,8 +442,8 @@ MUTANTS = [
         "close gives back to one line",
         "what a task did not use of its guarantee stays committed at the shared governor",
         LEDGER,
-        "(parent,) if self.shared is None else (self.shared, parent):",
-        "(parent,):",
+        "                self._give_back(self.shared)",
+        "                pass",
         (LAW, _SHARED + "close_gives_back_to_both_lines"),
     ),
     Mutant(
