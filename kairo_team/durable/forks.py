@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 AFTER_THEIR_EVENT: Final = ("call:", "said:")
 """Steps that are recorded after the event that tells of them; all others are recorded before theirs."""
 _OF_A_TASK: Final = re.compile(
-    r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|carved|took|skipped|cancelled):\d+):([^:]*)"
+    r"(?:^|:)(?:add|human:\d+(?!:plan$)|(?:attempt|review|top_up|over|hand_over|body|carved|took|skipped|cancelled"
+    r"|when|until|grown):\d+):([^:]*)"
 )
 """In a step's key, the id of the task whose step it is; ids have no colons in them."""
 _OF_THE_END: Final = re.compile(r"(end|halt|(outcome|unpaid|cut):.*)", re.DOTALL)
 """Keys of what the end of a run left, and of how its tasks ended."""
-_OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|add:[^:]*:\d+")
+_OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|add:[^:]*:\d+|grown:\d+:[^:]*:\d+")
 """Keys of plans, and of the changes they went through."""
 
 
@@ -76,7 +77,8 @@ def _replace_plan(connection: sqlite3.Connection, new_id: str, tasks: Mapping[st
     keys = [row["key"] for row in connection.execute("SELECT key FROM step WHERE run_id = ?", (new_id,))]
     begun = [place_of(key) for key in keys if key.startswith("attempt:")]
     now = {task.id: task for task in plan.tasks}
-    lost = {one.task_id for one in begun if one.plan != "1" or now.get(one.task_id) != tasks[one.task_id]}
+    planned = {one.task_id: _planned(tasks[one.task_id], tasks) for one in begun}
+    lost = {one.task_id for one in begun if one.plan != "1" or now.get(planned[one.task_id].id) != planned[one.task_id]}
     if lost:
         raise ValueError(
             f"fork(plan=) must have the tasks that stay as they were, and changes or lacks {known(lost)}; a task of a "
@@ -86,6 +88,13 @@ def _replace_plan(connection: sqlite3.Connection, new_id: str, tasks: Mapping[st
     connection.executemany("DELETE FROM step WHERE run_id = ? AND key = ?", gone)
     sql = "INSERT INTO step (run_id, key, value, epoch, seq) VALUES (?, 'plan:1', ?, 0, 0)"
     connection.execute(sql, (new_id, encode(plan)))
+
+
+def _planned(task: Task, tasks: Mapping[str, Task]) -> Task:
+    """Return the task of the plan that a task grew from, else itself."""
+    while task.part_of is not None:
+        task = tasks[task.part_of]
+    return task
 
 
 def _checked(row: Any, seq: Any) -> int:
@@ -167,7 +176,9 @@ class _PlanAsRecorded:
             anew = self._decided_anew(task_id, left_out)
             left_out.update(*(tasks for by, _, tasks in self._grown if by in left_out), *(one[2] for one in anew))
         gone = [keys for by, keys, tasks in self._grown if by in left_out or self._grows_anew(by, tasks, left_out)]
-        return _Point(left_out, [re.escape(key) for keys in (*gone, *(one[1] for one in anew)) for key in keys])
+        changes = [re.escape(key) for keys in (*gone, *(one[1] for one in anew)) for key in keys]
+        changes += [rf"until:\d+:{re.escape(name)}" for name in self._holders(left_out)]
+        return _Point(left_out, changes)
 
     def _decided_anew(self, task_id: str, left_out: Collection[str]) -> Sequence[_Change]:
         """Return what a coordinator added between its tasks, from the first addition on that came of what is left out.

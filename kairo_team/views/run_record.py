@@ -133,7 +133,8 @@ def _steps(journal: SqliteJournal, run_id: str) -> dict[str, object]:
     """Return the plan and its changes, the ends of tasks and the raised budget."""
     sql = (
         "SELECT key, value FROM step WHERE run_id = ?"
-        " AND (key = ? OR key LIKE 'plan:%' OR key LIKE 'add:%' OR key LIKE 'outcome:%') ORDER BY id"
+        " AND (key = ? OR key LIKE 'plan:%' OR key LIKE 'add:%' OR key LIKE 'grown:%'"
+        " OR key LIKE 'outcome:%') ORDER BY id"
     )
     with journal.database.reading() as connection:
         rows = connection.execute(sql, (run_id, RAISED_BUDGET)).fetchall()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ async def test_a_fork_takes_another_plan_and_configuration(tmp_path: Path) -> No
     config = kt.TeamConfig(budget=kt.Budget(tokens=100))
     await kt.run(team, kt.TeamExecutionRequest("Go.", plan=plan, config=config, run_id="r"), runtime=runtime)
     other = kt.TaskGraph([kt.Task("new", "3"), kept, kt.Task("left", "4", depends_on=["new", "kept"])])
-    with pytest.raises(ValueError, match="changes or lacks 'kept'"):
+    with pytest.raises(ValueError, match=r"changes or lacks 'kept'"):
         journal.fork("r", before="left", new_id="wrong", plan=kt.TaskGraph([kt.Task("kept", "another")]))
     assert [one.run_id for one in journal.runs()] == ["r"], "nothing is left of what was refused"
     smaller = kt.TeamConfig(budget=kt.Budget(tokens=60))
@@ -479,6 +480,23 @@ LOOP = kt.TaskGraph(
             ),
         ),
         kt.Task("tell", "Tell.", depends_on=["code"]),
+
+
+GROWING = kt.TaskGraph(
+    [
+        kt.Task("list", "List."),
+        kt.Task.map("read", "Read.", over="list", max_items=5),
+        kt.Task("join", "Join.", depends_on=["read"]),
+        kt.Task(
+            "polish",
+            "Polish.",
+            loop=kt.Loop(
+                [kt.Task("write", "w"), kt.Task("test", "t", depends_on=["write"])],
+                until={"from": "test", "holds": "passed"},
+                max_rounds=5,
+            ),
+        ),
+        kt.Task("end", "End.", depends_on=["polish"]),
     ]
 )
 
@@ -509,3 +527,61 @@ async def test_a_fork_before_a_round_of_a_loop_does_it_and_all_later_ones_again(
     result = await again.run(tmp_path / "runs.db", LOOP, before="code.02.test")
     assert again.asked == ["code.02.test", "code.03.write", "code.03.test", "tell"]
     assert result.status == "completed"
+
+
+def growing_team(done: list[str], passes: int) -> kt.Team:
+    async def work(assignment: kt.Assignment) -> str:
+        done.append(assignment.task.id)
+        return "[1, 2, 3]" if assignment.task.id == "list" else f"{assignment.task.id} of {len(done)}"
+
+    def passed(artifact: kt.Artifact) -> bool:
+        return f".{passes:02}." in artifact.text
+
+    return kt.Team("t", [kt.Member("m", work)], conditions={"passed": passed})
+
+
+ROUNDS = [f"polish.{number:02}.{name}" for number in (1, 2, 3) for name in ("write", "test")]
+
+
+@pytest.mark.parametrize(
+    ("before", "again"),
+    [
+        ("list", ["list", "read.0001", "read.0002", "read.0003", "join"]),
+        ("read", ["read.0001", "read.0002", "read.0003", "join"]),
+        ("read.0002", ["read.0002", "join"]),
+        ("polish.02.test", [*ROUNDS[3:], "end"]),
+        ("polish", [*ROUNDS, "end"]),
+        ("end", ["end"]),
+    ],
+)
+async def test_a_fork_before_a_part_of_a_map_or_a_loop_makes_again_what_came_of_it(
+    tmp_path: Path, before: str, again: list[str]
+) -> None:
+    path, first, second = tmp_path / "runs.db", list[str](), list[str]()
+    with closing(kt.SqliteJournal(path, sync="normal")) as journal:
+        whole = await kt.run(growing_team(first, 3), "g", plan=GROWING, run_id=RUN, runtime=kt.Runtime(journal=journal))
+        assert len(first) == len(whole.outcomes) - 2 == 12
+        journal.fork(RUN, before=before, new_id="fork")
+        async with kt.Runtime(journal=journal) as runtime:
+            result = await runtime.resume("fork", growing_team(second, 3))
+    assert sorted(second) == sorted(again)
+    assert [(one.task_id, one.status) for one in result.outcomes] == [
+        (one.task_id, one.status) for one in whole.outcomes
+    ]
+
+
+async def test_a_fork_of_a_plan_that_grew_takes_another_plan_around_what_stays(tmp_path: Path) -> None:
+    with closing(kt.SqliteJournal(tmp_path / "runs.db", sync="normal")) as journal:
+        await kt.run(growing_team([], 3), "g", plan=GROWING, run_id=RUN, runtime=kt.Runtime(journal=journal))
+        more = kt.TaskGraph([*GROWING.tasks, kt.Task("more", "More.", depends_on=["end"])])
+        journal.fork(RUN, before="end", new_id="fork", plan=more)
+        done: list[str] = []
+        async with kt.Runtime(journal=journal) as runtime:
+            result = await runtime.resume("fork", growing_team(done, 3))
+        assert (done, result.status) == (["end", "more"], kt.TeamStatus.COMPLETED)
+        changed = [
+            kt.Task.map("read", "Read it well.", over="list", max_items=5) if one.id == "read" else one
+            for one in more.tasks
+        ]
+        with pytest.raises(ValueError, match=r"changes or lacks 'read\.0001', 'read\.0002', 'read\.0003'"):
+            journal.fork(RUN, before="end", new_id="fork-2", plan=kt.TaskGraph(changed))
