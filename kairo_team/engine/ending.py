@@ -386,7 +386,7 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
     called_off: set[str] = set()
     if ending.concluded is not None:
         called_off.update(dispatcher.call_off(reason))
-    for task_run in list(dispatcher.tasks.values()) if dispatcher.board.unended else ():
+    for task_run in _parts_first(dispatcher) if dispatcher.board.unended else ():
         if waiting and task_run.state is SUSPENDED:
             dispatcher.emit_end(task_run)
         elif not task_run.ended and not waiting:
@@ -397,6 +397,13 @@ def _end_tasks(dispatcher: Dispatcher, ending: RunEnd, halted: HaltReason | None
                 called_off.add(task_run.task.id)
     not_taken = (task_id for task_id, task_run in dispatcher.tasks.items() if task_run.not_taken)
     ending.called_off = called_off.union(not_taken)
+
+
+def _parts_first(dispatcher: Dispatcher) -> list[TaskRun]:
+    """Return all tasks: a map or a loop behind what it grew into."""
+    task_runs = list(dispatcher.tasks.values())
+    growing = [one for one in reversed(task_runs) if one.entry.parts is not None]
+    return [*(one for one in task_runs if one.entry.parts is None), *growing] if growing else task_runs
 
 
 def _end_of(task_run: TaskRun, ending: RunEnd, reason: str) -> tuple[TaskState, str | None]:
