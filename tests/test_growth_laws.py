@@ -56,8 +56,8 @@ class Growing:
             raise ValueError("it cannot be done")
         found = sorted(assignment.upstream)
         items = [{"n": n} for n in range(self.number(f"{task_id}*", 5))]
-        data = {"items": items, "kind": self.number(task_id, 2), "done": self.number(task_id, 3) == 0}
-        data = data["items"] if task_id.rpartition(".")[2].startswith("list") else data
+        facts = {"kind": self.number(task_id, 2), "done": self.number(task_id, 3) == 0}
+        data: object = items if task_id.rpartition(".")[2].startswith("list") else facts
         return kt.Artifact(f"{task_id} of {json.dumps(found)} {assignment.inputs.get('item')}", data)
 
     async def run(self, runtime: kt.Runtime, agent: Any = None, **config: Any) -> kt.TeamResult:

@@ -118,7 +118,7 @@ async def test_a_fork_takes_another_plan_and_configuration(tmp_path: Path) -> No
     config = kt.TeamConfig(budget=kt.Budget(tokens=100))
     await kt.run(team, kt.TeamExecutionRequest("Go.", plan=plan, config=config, run_id="r"), runtime=runtime)
     other = kt.TaskGraph([kt.Task("new", "3"), kept, kt.Task("left", "4", depends_on=["new", "kept"])])
-    with pytest.raises(ValueError, match=r"changes or lacks 'kept'"):
+    with pytest.raises(ValueError, match="changes or lacks 'kept'"):
         journal.fork("r", before="left", new_id="wrong", plan=kt.TaskGraph([kt.Task("kept", "another")]))
     assert [one.run_id for one in journal.runs()] == ["r"], "nothing is left of what was refused"
     smaller = kt.TeamConfig(budget=kt.Budget(tokens=60))
@@ -480,23 +480,6 @@ LOOP = kt.TaskGraph(
             ),
         ),
         kt.Task("tell", "Tell.", depends_on=["code"]),
-
-
-GROWING = kt.TaskGraph(
-    [
-        kt.Task("list", "List."),
-        kt.Task.map("read", "Read.", over="list", max_items=5),
-        kt.Task("join", "Join.", depends_on=["read"]),
-        kt.Task(
-            "polish",
-            "Polish.",
-            loop=kt.Loop(
-                [kt.Task("write", "w"), kt.Task("test", "t", depends_on=["write"])],
-                until={"from": "test", "holds": "passed"},
-                max_rounds=5,
-            ),
-        ),
-        kt.Task("end", "End.", depends_on=["polish"]),
     ]
 )
 
@@ -527,6 +510,25 @@ async def test_a_fork_before_a_round_of_a_loop_does_it_and_all_later_ones_again(
     result = await again.run(tmp_path / "runs.db", LOOP, before="code.02.test")
     assert again.asked == ["code.02.test", "code.03.write", "code.03.test", "tell"]
     assert result.status == "completed"
+
+
+GROWING = kt.TaskGraph(
+    [
+        kt.Task("list", "List."),
+        kt.Task.map("read", "Read.", over="list", max_items=5),
+        kt.Task("join", "Join.", depends_on=["read"]),
+        kt.Task(
+            "polish",
+            "Polish.",
+            loop=kt.Loop(
+                [kt.Task("write", "w"), kt.Task("test", "t", depends_on=["write"])],
+                until={"from": "test", "holds": "passed"},
+                max_rounds=5,
+            ),
+        ),
+        kt.Task("end", "End.", depends_on=["polish"]),
+    ]
+)
 
 
 def growing_team(done: list[str], passes: int) -> kt.Team:
