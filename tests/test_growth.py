@@ -370,6 +370,12 @@ async def test_kf_loop_a_loop_that_does_not_come_to_its_end_fails_with_the_reaso
     assert len(result.outcomes) == 2 + 2 * rounds
 
 
+async def test_a_loop_that_fails_gives_back_the_last_round_in_which_something_was_accepted() -> None:
+    result = await play([polish()], passes_in(9) | {"polish.03.write": ValueError("no")})
+    assert (result.status, result["polish"].status) == (DEGRADED, kt.TaskStatus.FAILED)
+    assert result.output == '{"passed": false}'
+
+
 async def test_a_branch_in_a_loop_and_a_loop_in_a_branch() -> None:
     mend = kt.Task("mend", "m", when={"from": "test", "field": "passed", "equals": False})
     loop = kt.Loop([*BODY, mend], until=PASSED, max_rounds=3)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team import events
@@ -244,8 +245,11 @@ def _led_on(entry: Entry) -> bool:
 
 
 def _is_outdated(entry: Entry, parent: Entry) -> bool:
-    """Return whether it is of an earlier round of a loop than the last."""
-    return parent.parts is not None and entry.round < len(parent.parts.rounds)
+    """Return whether a later round of the loop has an accepted task."""
+    parts = parent.parts
+    if parts is None or entry.round >= len(parts.rounds):
+        return False
+    return any(later.accepted for later in islice(parts.entries, parts.rounds[entry.round], None))
 
 
 def skip_unbound(graph: TaskGraph | None, emit: Callable[..., object]) -> list[TaskRun]:
