@@ -423,7 +423,10 @@ async def test_a_plan_grows_by_its_maps_and_loops_where_its_conditions_hold() ->
         kt.Task("never", "do", when={"from": "list", "equals": "x"}),
         kt.Task("twice", "do", loop=kt.Loop([kt.Task("one", "do")], max_rounds=2)),
     ]
-    result = await run(work, plan, team={"conditions": {"short": lambda artifact: len(artifact.text) < 9}})
+    def short(artifact: kt.Artifact) -> bool:
+        return len(artifact.text) < 9
+
+    result = await run(work, plan, team={"conditions": {"short": short}})
     assert result.plan is not None
     assert {one.id: one.part_of for one in result.plan.tasks if one.part_of is not None} == {
         "each.0001": "each",

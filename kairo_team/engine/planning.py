@@ -256,7 +256,7 @@ class RunPlan:
     def _recall_changes(self) -> None:
         """Find the changes that are recorded of the plan that stands."""
         self._highest, self._additions = 0, {}
-        steps = {} if self.recorded.is_new else self._scope.journal.records
+        steps: Mapping[str, object] = {} if self.recorded.is_new else self._scope.journal.records
         changes = [one for one in steps.values() if isinstance(one, Added) and one.number and one.plan >= self._first]
         self._to_come = deque(sorted(changes, key=lambda change: change.number))
         replans = (one.number for one in steps.values() if isinstance(one, Replan))
