@@ -452,6 +452,41 @@ async def test_a_plan_that_grew_is_not_run_again_as_it_is() -> None:
     assert "'read.0001' grew from 'read' in an earlier run" in (again.error or "")
 
 
+class Replanning:
+    """Puts one new task in the place of what has not started when the task `bad` fails."""
+
+    async def execute(self, request: kt.TeamExecutionRequest, team: kt.Team) -> kt.TeamResult:
+        async with kt.TeamRun.open(request, team) as run:
+            assert request.plan is not None
+            graph = await run.plan(request.plan)
+            async for task in run.ready(graph):
+                run.go(self.body, run, task)
+        return run.result
+
+    async def body(self, run: kt.TeamRun, task: kt.Task) -> None:
+        attempt = await run.attempt(task, 1)
+        if attempt.error is None:
+            run.accept(task, attempt)
+            return
+        await run.replan(task, lambda kept: kt.TaskGraph([*kept.tasks, kt.Task("instead", "do")]))
+        run.fail(task, attempt.error)
+
+
+async def test_a_new_plan_in_the_place_of_what_a_map_and_a_loop_have_not_begun_does_without_these() -> None:
+    bad = kt.Task("bad", "do", depends_on=["split"], inputs={"seconds": 0.5})
+    late = kt.Task("late", "do", depends_on=["polish", "read"])
+    plan = kt.TaskGraph([SPLIT, READ, polish(depends_on=["split"]), bad, late])
+    members = [member({"split": [1, 2, 3], "bad": ValueError("no")} | passes_in(9))]
+    recorder = EventRecorder()
+    team = kt.Team("team", members, runtime=kt.Runtime(subscribers=[recorder]))
+    request = kt.TeamExecutionRequest("g", plan=plan, config=kt.TeamConfig(max_parallel_tasks=3))
+    result = await Replanning().execute(request, team)
+    recorder.assert_lawful()
+    assert result.status is DEGRADED, result.error
+    assert (statuses(result)["instead"], statuses(result)["late"]) == ("completed", "skipped")
+    assert statuses(result)["polish.01.test"] == "skipped"
+
+
 # ---------------------------------------------------------------- before a run
 
 

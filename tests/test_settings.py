@@ -423,6 +423,7 @@ async def test_a_plan_grows_by_its_maps_and_loops_where_its_conditions_hold() ->
         kt.Task("never", "do", when={"from": "list", "equals": "x"}),
         kt.Task("twice", "do", loop=kt.Loop([kt.Task("one", "do")], max_rounds=2)),
     ]
+
     def short(artifact: kt.Artifact) -> bool:
         return len(artifact.text) < 9
 

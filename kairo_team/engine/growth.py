@@ -77,6 +77,9 @@ class Growth:
 
     def _end(self, task_run: TaskRun, to: TaskState, reason: str | None = None) -> None:
         """End a map or a loop as it is meant, or as the person wants who cancelled it."""
+        parts = _parts(task_run.entry).entries if task_run.task.grows else ()
+        if to is FAILED and any(self._dispatcher.tasks[part.task.id].superseded for part in parts):
+            task_run.superseded = True  # another plan took the place of what it needed
         if to is not COMPLETED or task_run.interrupted is not None:
             to, reason = task_run.real_end(to, reason, None)
         self._dispatcher.end(task_run, to, reason)
