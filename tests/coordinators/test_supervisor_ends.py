@@ -260,7 +260,7 @@ async def test_a_member_that_takes_no_tools_cannot_lead() -> None:
         {"answer_evaluator": object()}, {"evaluator": object()}, {"gate": object()}, {"judge": object()},
         {"templates": {"supervise": "{{ nothing }}"}}, {"templates": {"nope": "x"}},
     ],
-    ids=str,
+    ids=lambda given: next(iter(given)),
 )  # fmt: skip
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong)).rstrip("s")):
