@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable import judge_payers, payers, talk_payers
+from tests.durable import growing_payers, judge_payers, payers, talk_payers
 from tests.durable.cuts import SAMPLE, check_cuts
 from tests.durable.payers import Payer
 
@@ -17,7 +17,7 @@ PAYERS: list[type[Payer]] = [
     payers.SideBySide, payers.Planned, payers.Frugal, payers.AgentPlans, payers.Retries, payers.Fallbacks, payers.Flaky,
     payers.Debate, payers.Supervised, payers.HandsOver, judge_payers.Judges, judge_payers.AgentJudge,
     judge_payers.Panel, judge_payers.Cascade, judge_payers.Pairs, judge_payers.Tries, judge_payers.Talks,
-    judge_payers.Eval, talk_payers.Chats, talk_payers.ReviewedChats,
+    judge_payers.Eval, talk_payers.Chats, talk_payers.ReviewedChats, growing_payers.Grows, growing_payers.GrowsInside,
 ]  # fmt: skip
 CASES = [(kind, backend) for kind in PAYERS for backend in kind.backends]
 IDS = [f"{kind.__name__}-{backend}" for kind, backend in CASES]
