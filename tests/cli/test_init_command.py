@@ -67,16 +67,15 @@ def start(folder: Path, *arguments: str, path: list[Path] | None = None) -> str:
 # ---------------------------------------------------------------- what is written works
 
 
-@pytest.mark.parametrize("name", ["news-desk", "data-desk"])
+@pytest.mark.parametrize("name", ["news-desk", pytest.param("data-desk", marks=pytest.mark.exhaustive)])
 def test_the_tests_of_a_team_pass(name: str, projects: Path) -> None:
     said = start(projects / name, "pytest", "-q", "-p", "no:cacheprovider")
     assert re.search(r"^4 passed", said, re.MULTILINE)
 
 
 @needs_build
-@pytest.mark.parametrize("kind", ["evaluator", "tool"])
-def test_the_tests_of_a_plug_in_begin_with_its_kit(kind: str, projects: Path, site: Path) -> None:
-    said = start(projects / f"acme-{kind}", "pytest", "-q", "-p", "no:cacheprovider", "-k", HASTY, path=[site])
+def test_the_tests_of_a_plug_in_begin_with_its_kit(projects: Path, site: Path) -> None:
+    said = start(projects / "acme-tool", "pytest", "-q", "-p", "no:cacheprovider", "-k", HASTY, path=[site])
     assert re.search(r"^\d+ passed", said, re.MULTILINE)
 
 
@@ -125,7 +124,10 @@ def test_what_is_written_has_strict_types(projects: Path, site: Path, tmp_path: 
 
 @pytest.mark.local_model
 @pytest.mark.real_time
-@pytest.mark.parametrize(("options", "file"), [((), "team.py"), (("--data",), "team.yaml")])
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [((), "team.py"), pytest.param(("--data",), "team.yaml", marks=pytest.mark.exhaustive)],
+)
 def test_the_team_runs_on_the_embedded_model(
     options: tuple[str, ...], file: str, kairo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
