@@ -79,7 +79,7 @@ def agent(*tools: object) -> kt.MiniAgent:
     return kt.MiniAgent(FunctionModel(reply, name="m"), tools=tools)
 
 
-Case = Mapping[str, tuple[Sequence[kt.Member], kt.contracts.TeamCoordinator, kt.TaskGraph | None]]
+Case = Mapping[str, tuple[Sequence[kt.Member], kt.TeamCoordinator, kt.TaskGraph | None]]
 """The members, the coordinator and the plan of a run whose plan does not grow, and of one whose plan does."""
 BARE: Final = [kt.Member("worker", number), kt.Member("clerk", number)]
 REAL: Final = [kt.Member("worker", agent()), kt.Member("clerk", number)]
@@ -112,7 +112,7 @@ class Hops:
 def play(
     runtime: kt.Runtime,
     members: Sequence[kt.Member],
-    coordinator: kt.contracts.TeamCoordinator,
+    coordinator: kt.TeamCoordinator,
     plan: kt.TaskGraph | None,
     tasks: int,
 ) -> None:
