@@ -87,6 +87,8 @@ def init(
 
 def _names(folder: Path, name: str | None) -> tuple[str, str]:
     """Return the names of the project: of what is installed, and of what is imported."""
+    if not str(folder).isprintable():
+        raise Refusal(f"the folder {str(folder)!r} has characters in its name that cannot be shown: take another name")
     own = name if name is not None else re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("._-")
     if _NAME.fullmatch(own) is None or len(own) > _LONGEST:
         what = f"--name {name!r}" if name is not None else f"the name of the folder, {folder.resolve().name!r},"

@@ -50,7 +50,7 @@ def test_a_planner_without_its_model_is_refused_like_a_member(kairo: Any, team_f
 def test_as_json_it_is_one_document(kairo_json: Any, team_file: TeamFile) -> None:
     said = kairo_json("check", team_file(TEAM), "x", "--budget", "tokens=1000", "--json")
     assert (said.code, said.err) == (0, "")
-    assert list(said.document) == ["ok", "problems", "split", "carries", "notes", "exit_code"]
+    assert list(said.document) == ["ok", "problems", "split", "carries", "most_tasks", "notes", "exit_code"]
     assert said.document["split"]["children"][1]["guarantee"]["tokens"] == 300
 
 
