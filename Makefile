@@ -27,10 +27,9 @@ test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minu
 	@$(SUITE) -m "not exhaustive and not bench and not browser" $(COVERAGE) $(ARGS)
 	@echo "Tests in a browser were left out: make browser runs them, with Chromium (apt-get install chromium)."
 
-test-all: $(VENV)/.dev ## `make test`, then the rest of the suite (all mutants, many examples), and the coverage by branch
-	@$(MAKE) --no-print-directory test COVERAGE="--cov --cov-report="
-	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive \
-		--cov --cov-append --cov-report=term:skip-covered $(ARGS)
+test-all: $(VENV)/.dev ## `make test` with its coverage by branch, then the rest of the suite (all mutants, many examples)
+	@$(MAKE) --no-print-directory test COVERAGE="--cov --cov-report=term:skip-covered"
+	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive $(ARGS)
 
 browser: $(VENV)/.browser ## the tests in a browser; they need Chromium, of the machine or from .venv/bin/playwright install chromium
 	@$(BIN)/python -m pytest -m browser tests $(ARGS)

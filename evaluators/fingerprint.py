@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 _MOST: Final = 10_000
 """Values that are looked at before something counts as too large."""
@@ -20,6 +21,8 @@ _PLAIN: Final = (str, bool, int, float, dict, set, frozenset, type(None))
 _CACHED: Final[Any] = type(functools.cache(len))
 _OF_CLASSES: Final = (MemberDescriptorType, GetSetDescriptorType)
 """Parts of a class that have no state: slots and the like."""
+_SOURCES: Final[WeakKeyDictionary[type, str | None]] = WeakKeyDictionary()
+"""By class: to find the source of one, Python parses its whole module."""
 _MADE_BY_PYTHON: Final = re.compile(r"__.*__|_abc_impl")
 
 
@@ -207,12 +210,18 @@ def _names(code: CodeType) -> set[str]:
 def _source(thing: Any) -> Any:
     """Return what a function or class does, as written; of a lambda, of which a line may hold several, its code."""
     code: CodeType | None = getattr(thing, "__code__", None)
-    if code is None or code.co_name != "<lambda>":
-        try:
-            return textwrap.dedent(inspect.getsource(thing if code is None else code))
-        except (OSError, TypeError, SyntaxError):  # typed at a prompt, or made by code
-            pass
-    return None if code is None else _code(code)
+    if code is not None:
+        return _code(code) if code.co_name == "<lambda>" else _written_source(code) or _code(code)
+    if thing not in _SOURCES:
+        _SOURCES[thing] = _written_source(thing)
+    return _SOURCES[thing]
+
+
+def _written_source(thing: Any) -> str | None:
+    try:
+        return textwrap.dedent(inspect.getsource(thing))
+    except (OSError, TypeError, SyntaxError):  # typed at a prompt, or made by code
+        return None
 
 
 def _code(code: CodeType) -> Any:

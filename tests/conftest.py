@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -44,14 +44,48 @@ def anyio_backend(request: pytest.FixtureRequest) -> Backend:
     return (name, {}) if real else virtual_time(name)
 
 
+def pytest_collection() -> None:
+    """Collect without the garbage collector: there is nothing to free, and it looks through everything each time."""
+    gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the whole suite what `sampled` tests do once more: with the other event loop, with other parameters."""
+    seen: set[str] = set()
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is not None:
+            name = _sample_of(item, marker.args)
+            if name in seen:
+                item.add_marker(pytest.mark.exhaustive)
+            seen.add(name)
+
+
+def _sample_of(item: pytest.Item, names: tuple[str, ...]) -> str:
+    """Return the test with those of its parameters that are not sampled; without `names` all are."""
+    function, _, _ = item.nodeid.partition("[")
+    parameters: dict[str, Any] = item.callspec.params if names and isinstance(item, _WithParameters) else {}
+    ids = [f"{name}={value!r}" for name, value in sorted(parameters.items()) if name not in names]
+    return f"{function}[{', '.join(ids)}]"
+
+
 def pytest_collection_finish() -> None:
     """Take what was imported and collected out of the garbage collector's sight: it would look through it each time.
 
     Before that hypothesis draws once. It registers its generator then, and asks the collector who refers to that.
     """
     _draw()
+    gc.enable()
     gc.collect()
     gc.freeze()
+
+
+@runtime_checkable
+class _WithParameters(Protocol):
+    """A test of pytest's with parameters."""
+
+    callspec: Any
 
 
 @settings(max_examples=1, database=None)

@@ -68,6 +68,7 @@ def test_a_library_that_is_not_there_is_skipped_with_how_to_get_it(capsys: pytes
     assert capsys.readouterr().err == "Nobody skipped: it is not installed; pip install nobody-agents\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("code", "reason"), [("", "over 3 s to build"), ("print(1, flush=True)", "over 3 s")])
 def test_a_program_that_takes_too_long_is_ended_and_said_to_be(code: str, reason: str) -> None:
     with pytest.raises(Skipped) as refused:
@@ -97,6 +98,7 @@ def test_a_bill_tells_calls_that_were_under_way_from_those_that_are_paid_again(t
     assert recorded.read(tmp_path) == recorded.Bill(asked=4, answered=2, again=1, cut=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("peer", recorded_sitting.PEERS, ids=lambda peer: f"{peer.module}, {peer.way}")
 def test_a_library_asks_once_for_every_node(peer: recorded_sitting.Peer, tmp_path: Path) -> None:
     for name in peer.requirements:

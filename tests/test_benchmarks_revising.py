@@ -20,6 +20,8 @@ from benchmarks.revising.wanted import Instruction, most_words, says
 from kairo_team.evaluators.calibration.confidence_bounds import Proportion
 from kairo_team.testing import FunctionModel, ScriptedModel
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 ROOT = Path(__file__).resolve().parent.parent
 HELLO = Instruction("greet-1", "Say hello in at most 2 words.", (most_words(2), says("hello")), "Hello!", "Good day")
 LONG = "Good day to you"

@@ -205,6 +205,7 @@ def play(agent: str, backend: str, presses: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("agent", ["busy", "waits"])
 def test_audit_g25_ctrl_c_ends_the_run_whatever_it_does(agent: str, backend: str) -> None:

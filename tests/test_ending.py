@@ -279,6 +279,7 @@ print(kt.run_sync(team, request).output)
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.real_time
 @pytest.mark.parametrize("what", ["refused", "bug"])
 def test_audit_g11_without_any_logging_set_up_a_person_reads_why_there_is_no_output(what: str) -> None:

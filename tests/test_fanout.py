@@ -19,7 +19,7 @@ from benchmarks.peers.__main__ import Skipped, run
 from benchmarks.peers.kairo_team import spend
 from kairo_team.testing import run_in_virtual_time
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled("anyio_backend")]
 
 
 @pytest.fixture(autouse=True)

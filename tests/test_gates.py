@@ -17,7 +17,7 @@ import kairo_team as kt
 from kairo_team._util.terminal import TERMINAL
 from kairo_team.gates import read_answer
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 QUESTION = kt.HumanRequest("review", "is it good enough?", "the letter", task_id="letter")
 

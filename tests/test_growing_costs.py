@@ -13,6 +13,8 @@ import pytest
 import kairo_team as kt
 from kairo_team.testing import EventRecorder, run_in_virtual_time, virtual_time_backends
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 FEW, MANY = 40, 160
 Watch = Literal["nobody", "a subscriber", "a journal"]
 

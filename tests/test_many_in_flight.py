@@ -79,6 +79,7 @@ def calls_of(work: Callable[[int], Any], number: int, backend: str) -> int:
     return calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", virtual_time_backends)
 @pytest.mark.parametrize("work", [end_of_the_run, end_of_each_task, end_of_those_who_wait_for_budget])
 def test_audit_g22_what_an_end_costs_grows_with_what_is_in_flight_and_no_faster(

@@ -25,7 +25,7 @@ pytest.importorskip("benchmarks", reason="the benchmarks are no part of the whee
 
 from benchmarks import starving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled("anyio_backend")]
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "budgets.md"
 

@@ -102,6 +102,7 @@ def test_the_table_of_this_test_has_every_plug_in_point() -> None:
     assert list(plugins.KINDS) == list(TARGETS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", plugins.KINDS)
 def test_a_published_plug_in_of_every_point_is_found_made_and_listed(kind: str, install: Install) -> None:
     install("acme-all", points("acme_all", TARGETS), EVERYTHING)
@@ -130,6 +131,7 @@ def test_what_has_not_the_shape_of_its_point_is_refused_when_it_is_made(
         plugins.resolve("Team.thing", kind, 5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("one", plugins.installed(), ids=lambda one: f"{one.kind} {one.name}")
 def test_every_built_in_name_leads_to_what_makes_it(one: plugins.Plugin) -> None:
     if one.distribution == plugins.OURS:

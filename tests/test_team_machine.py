@@ -21,6 +21,8 @@ from tests.team_machine_checks import check, comparable
 from tests.team_machine_doubles import call_model
 from tests.team_machine_play import Played, play, replay, run_again
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 EXAMPLES: Final = settings().max_examples * 3 // 2
 
 

@@ -224,6 +224,7 @@ def test_what_is_said_of_a_judge_is_harmless(kairo: Any, team_file: TeamFile, tm
     assert said[3].out.count("bad ?[2J") > 2, "the task, the text and the reply"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "code"), [(("check",), 0), (("graph",), 0), (("run", "--model", TYPED), 2), (("run", TYPED), 2)]
 )

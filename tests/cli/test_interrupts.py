@@ -127,6 +127,7 @@ def test_an_ignored_interrupt_stays_ignored(team_file: TeamFile) -> None:
     assert "still here" in out
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("number", "code", "why"), [("SIGTERM", 143, "terminated"), ("SIGHUP", 129, "the terminal was closed")]
 )

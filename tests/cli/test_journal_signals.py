@@ -55,6 +55,7 @@ def go_on(kairo: Any, book: Path, command: str) -> Any:
     return kairo(*words)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("number", "code", "notice"),
     [("SIGINT", 130, NOTICE), ("SIGTERM", 143, "stopping: terminated\n"),

@@ -92,6 +92,7 @@ BAD = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_sentence(
     kairo: Kairo, given: tuple[object, ...], tmp_path: Path, team_file: Callable[..., Path], name: str

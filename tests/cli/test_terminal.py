@@ -150,6 +150,7 @@ request = kt.TeamExecutionRequest("x")
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["xterm-256color", "dumb"])
 def test_audit_g34_lines_of_an_artifact_pass_for_none_of_the_report(team_file: TeamFile, kind: str) -> None:
     with terminal("run", team_file(FORGER), TERM=kind) as shown:

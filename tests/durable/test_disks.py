@@ -21,7 +21,7 @@ from kairo_team.errors import JournalError, Misuse
 from kairo_team.testing import FunctionModel
 from tests.durable.desk import stop_between_commits
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 PLAN = kt.TaskGraph([kt.Task(f"t{n}", "Do it.", depends_on=[f"t{n - 1}"] if n else []) for n in range(4)])
 

@@ -25,7 +25,7 @@ from tests.durable.desk import PLAN, RUN, Images, Provider, begin, desk
 from tests.durable.test_law import RUN as LAW_RUN
 from tests.durable.test_law import World, comparable, play, scenarios
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 
 async def fork_and_go_on(

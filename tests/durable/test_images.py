@@ -9,7 +9,7 @@ import pytest
 import kairo_team as kt
 from tests.durable.desk import RUN, Images, Provider, begin, go_on
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 
 def texts(result: kt.TeamResult) -> dict[str, str | None]:

@@ -23,6 +23,8 @@ from kairo_team.engine.records.replay import Carved
 from kairo_team.testing import FunctionModel, virtual_time_backends
 from tests.durable.desk import Images, Judge, ask_briefly
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 RUN = "r"
 KINDS = ("asks", "asks twice", "fails", "books", "uses a tool", "team", "asks until it halts", "counts loops")
 

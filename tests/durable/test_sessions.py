@@ -23,7 +23,7 @@ from kairo_team.gates import CallbackGate
 from kairo_team.testing import FunctionModel
 from tests.durable.desk import PLAN, RUN, Images, Provider, begin, desk, go_on
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 
 async def image_with_a_mail_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -19,7 +19,7 @@ from kairo_team.errors import Misuse
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.durable.desk import RUN, Images, Provider, begin, desk, go_on
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 PLAN = kt.TaskGraph([kt.Task("one", "Do one."), kt.Task("two", "Do two.", depends_on=["one"])])
 

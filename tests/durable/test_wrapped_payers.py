@@ -22,7 +22,7 @@ from tests.durable.cuts import SAMPLE, check_cuts, of_models, play
 from tests.durable.desk import Images
 from tests.durable.payers import RUN, Payer
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 PAYERS: list[type[Payer]] = [
     wrapped_payers.PydanticAI,

@@ -140,6 +140,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_simulation_catches(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = SIMULATIONS[MUTANTS[mutant]]

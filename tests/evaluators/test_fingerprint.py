@@ -326,6 +326,7 @@ SETS: list[Any] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_a_fingerprint_is_the_same_in_another_process(seed: str) -> None:
     """Also where the process puts sets in another order."""

@@ -17,7 +17,7 @@ from kairo_team._util.frozen import thaw
 from kairo_team.evaluators.attacks.corpus import FAMILIES, attacks
 from kairo_team.models.local import LocalModel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled("anyio_backend")]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evaluation.md"
 SHARE = len([family for family in FAMILIES if family.split == "report"])

@@ -156,6 +156,7 @@ async def test_an_installed_package_reviews_a_team_by_its_name(table: Path) -> N
     writer.assert_complete()
 
 
+@pytest.mark.sampled
 @pytest.mark.real_time
 @pytest.mark.parametrize(
     ("text", "wrong"),

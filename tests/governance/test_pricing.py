@@ -330,6 +330,7 @@ def every_listing() -> Iterator[tuple[str, Any]]:
                 yield f"{provider.id}:{model.id}", model.price_variants or ()
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("_library")
 @pytest.mark.parametrize("settings", [{}, {"extra_body": ""}], ids=["plain", "anything"])
 def test_for_every_listing_no_call_costs_more_than_its_hold(settings: dict[str, str]) -> None:

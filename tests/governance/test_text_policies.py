@@ -198,6 +198,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
 @pytest.mark.parametrize("policy", [PiiRedactor(), InjectionScreen()], ids=["redactor", "screen"])
 def test_hostile_text_takes_time_in_proportion_to_its_length(text: str, policy: Any) -> None:

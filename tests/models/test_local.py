@@ -200,6 +200,7 @@ def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.sampled
 @pytest.mark.local_model
 @pytest.mark.parametrize("calls", [1, 4])
 def test_the_process_ends_cleanly_in_the_middle_of_calls(calls: int) -> None:

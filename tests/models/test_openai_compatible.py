@@ -23,7 +23,7 @@ from kairo_team.models import OpenAICompatible
 from kairo_team.models.governed_model import CallRules, GovernedModel
 from tests.models.reports import at_end, ignore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.real_time]
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 SCHEMA = {
     "type": "object",

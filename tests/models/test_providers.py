@@ -79,6 +79,7 @@ def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
         provider_model("opnai:gpt-5-mini")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "variable"),
     [

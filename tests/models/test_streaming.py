@@ -26,7 +26,7 @@ from kairo_team.models.providers import ProviderModel
 from kairo_team.testing import FunctionModel, ScriptedModel
 from tests.models.reports import at_end
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled("anyio_backend")]
 
 ASK = kt.ModelRequest([kt.Message.user("one two three four five six seven eight nine ten")], max_tokens=40)
 Tell = Callable[[str], object]

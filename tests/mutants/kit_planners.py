@@ -241,7 +241,8 @@ class AsksTheSameAgain(AgentPlanner):
     """A model whose answer cannot be run is asked again, and not told what is wrong with it."""
 
     async def plan(self, request: kt.TeamExecutionRequest, team: kt.Team, context: kt.MemberContext) -> kt.TaskGraph:
-        model, ask = context.model(self.model), context.render("plan", request=request, team=team, max_tasks=20)
+        model = context.model(self.model)
+        ask = context.render("plan", request=request, team=team, max_tasks=20, growth=self.growth)
         for last in (False, True):
             reply = await model.complete(kt.ModelRequest([kt.Message.user(ask)]))
             try:

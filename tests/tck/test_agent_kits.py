@@ -14,6 +14,8 @@ from kairo_team.coordinators import FailurePolicy, TaskDispatchCoordinator
 from kairo_team.tck import AgentTCK
 from tests.tck.kit_rigs import agent_of
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 
 class TestMiniAgent(AgentTCK):
     uses_tools = True

@@ -15,6 +15,8 @@ from kairo_team.errors import ModelCallError
 from kairo_team.tck import ChatModelTCK
 from kairo_team.testing import FunctionModel, RecordReplayModel, ScriptedModel
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 STORY = "Once upon a time the sea went out and did not come back for many a year. " * 3
 
 

@@ -6,6 +6,7 @@ import os
 from typing import Any, ClassVar
 
 import anyio
+import pytest
 
 from kairo_team.governance import (
     CostLimit,
@@ -21,6 +22,8 @@ from kairo_team.governance import (
 )
 from kairo_team.tck import ResourceConstraintTCK
 from kairo_team.tck.resource_constraint import Measure, context_of
+
+pytestmark = pytest.mark.sampled("anyio_backend")
 
 
 class TestMaxIterations(ResourceConstraintTCK):

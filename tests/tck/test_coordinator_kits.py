@@ -21,6 +21,8 @@ from kairo_team.tck import TeamCoordinatorTCK
 from tests.debate import Debate
 from tests.mutants.honest import HonestTCK
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 
 class TestTaskBoard(TeamCoordinatorTCK):
     reviews_named_tasks = True

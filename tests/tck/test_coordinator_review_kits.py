@@ -10,6 +10,8 @@ from kairo_team.coordinators import ExpertTeamCoordinator, RolePlanner
 from tests.mutants.reviewing import Reviewing, ReviewingTCK
 from tests.tck.test_coordinator_kits import TestExpertTeam as _ExpertTeam
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 
 @pytest.mark.exhaustive
 class TestReviewing(ReviewingTCK):

@@ -27,6 +27,8 @@ from kairo_team.testing import ScriptedPairJudge
 from tests.mutants.honest_reviews import AsksTCK
 from tests.tck.certified import certified
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 TIDES = "The moon pulls the sea, so the tide rises twice a day."
 MORE_TIDES = "Twice a day the sea rises and falls.\nThe moon does it."
 

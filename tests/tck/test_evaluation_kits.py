@@ -24,6 +24,8 @@ from kairo_team.testing import virtual_time_backends
 from tests.mutants.honest_reviews import WordsTCK
 from tests.tck.certified import certified
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 TIDES = "The moon pulls the sea, so the tide rises twice a day."
 MORE_TIDES = "Twice a day the sea rises and falls.\nThe moon does it."
 LONG = " ".join(["The moon pulls the sea, says everybody who was ever asked about the tide."] * 3)

@@ -15,6 +15,8 @@ from kairo_team.contracts import HumanGate
 from kairo_team.tck import HumanGateTCK
 from kairo_team.tck.human_gate import Person
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 LINES = {"approve": "a", "revise": "r", "reject": "j", "defer": "d"}
 
 

@@ -11,6 +11,8 @@ from kairo_team.coordinators import FailurePolicy, GroupChatCoordinator
 from kairo_team.coordinators.turns import Said
 from kairo_team.tck import TeamCoordinatorTCK
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 
 class TestGroupChat(TeamCoordinatorTCK):
     """An evaluator reviews the answer alone: in a talk of one turn that is every artifact."""

@@ -32,6 +32,8 @@ from kairo_team.governance.policies import (
 )
 from kairo_team.tck import GuardrailPolicyTCK
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 LOOK = kt.ToolCall("1", "look", {"query": "tides"})
 
 

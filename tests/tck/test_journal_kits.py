@@ -13,6 +13,8 @@ from kairo_team.contracts import Journal
 from kairo_team.tck import JournalTCK
 from kairo_team.testing import MemoryJournal
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 
 @pytest.mark.real_time
 class TestSqliteJournal(JournalTCK):

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from kairo_team.contracts import PermissionGuard
 from kairo_team.tck import PermissionGuardTCK
 from kairo_team.tck.permission_guard import Call
 from kairo_team.tools import PermissionDecision, Rule, RuleGuard, SideEffectGuard
+
+pytestmark = pytest.mark.sampled("anyio_backend")
 
 LOOK: Call = ("look", {"q": "x"}, "read")
 WRITE: Call = ("write", {"text": "x"}, "write")

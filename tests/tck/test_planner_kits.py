@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
+
 import kairo_team as kt
 from kairo_team.contracts import Planner
 from kairo_team.coordinators import AgentPlanner, RolePlanner
 from kairo_team.tck import PlannerTCK
+
+pytestmark = pytest.mark.sampled("anyio_backend")
 
 
 class TestRolePlanner(PlannerTCK):

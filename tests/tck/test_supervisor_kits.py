@@ -13,6 +13,8 @@ import kairo_team as kt
 from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.tck import TeamCoordinatorTCK
 
+pytestmark = pytest.mark.sampled("anyio_backend")
+
 
 class TestSupervisor(TeamCoordinatorTCK):
     """A supervisor that answers in its first turn: the agents of the kit know of no tools."""

@@ -187,6 +187,7 @@ async def test_a_result_becomes_one_text(result: Any, expected: str) -> None:
         assert await called(tools[0]) == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("result", "why"),
     [

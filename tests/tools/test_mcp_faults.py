@@ -71,6 +71,7 @@ async def test_a_hanging_call_can_be_left_at_once_though_the_server_reads_nothin
             os.kill(process, signal.SIGCONT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("plan", "why"),
     [

@@ -227,6 +227,7 @@ def test_an_open_page_is_told_that_its_runs_process_was_killed(console: Any, boo
             process.kill()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -15,7 +15,7 @@ import kairo_team as kt
 from kairo_team import events
 from tests.web_console.running import Browser, begin, words
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 
 @pytest.fixture
