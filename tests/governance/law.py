@@ -420,6 +420,7 @@ class GovernorLaw(RuleBasedStateMachine):
         tokens, dollars, _, tools = truth
         self.do(lambda: governor.reserve().settle(tokens, 0, to_dollars(dollars), tools))
         model.book_late(truth)
+        self.settle_down()
         for node, other in [*self.governors.items()]:
             if node.guarantee[dim] > node.committed(dim):
                 self.reserve((other, node), only(dim, 1), 1)
