@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 _MOST: Final = 10_000
 """Values that are looked at before something counts as too large."""
@@ -21,8 +21,8 @@ _PLAIN: Final = (str, bool, int, float, dict, set, frozenset, type(None))
 _CACHED: Final[Any] = type(functools.cache(len))
 _OF_CLASSES: Final = (MemberDescriptorType, GetSetDescriptorType)
 """Parts of a class that have no state: slots and the like."""
-_SOURCES: Final[WeakKeyDictionary[type, str | None]] = WeakKeyDictionary()
-"""By class: to find the source of one, Python parses its whole module."""
+_SOURCES: Final[dict[int, str | None]] = {}
+"""By the id of a class, as classes may be equal to each other: to find a source, Python parses the whole module."""
 _MADE_BY_PYTHON: Final = re.compile(r"__.*__|_abc_impl")
 
 
@@ -212,9 +212,10 @@ def _source(thing: Any) -> Any:
     code: CodeType | None = getattr(thing, "__code__", None)
     if code is not None:
         return _code(code) if code.co_name == "<lambda>" else _written_source(code) or _code(code)
-    if thing not in _SOURCES:
-        _SOURCES[thing] = _written_source(thing)
-    return _SOURCES[thing]
+    if id(thing) not in _SOURCES:
+        _SOURCES[id(thing)] = _written_source(thing)
+        finalize(thing, _SOURCES.pop, id(thing), None)
+    return _SOURCES[id(thing)]
 
 
 def _written_source(thing: Any) -> str | None:

@@ -491,3 +491,29 @@ def test_a_check_of_a_team_notes_criteria_that_are_not_frozen_and_why() -> None:
     (named,) = notes("few", few=CascadeEvaluationStrategy([SimpleEvaluationStrategy(locked(2))]))
     assert named == "the evaluator 'few': a rubric in it has no digest, so its criteria are not frozen"
     assert notes(locked(2, version="1"), few=all_of(Rubric([Criterion("a", "short", short)]))) == ()
+
+
+class Alike(type):
+    """Classes that are all equal."""
+
+    def __eq__(cls, other: object) -> bool:
+        return isinstance(other, Alike)
+
+    def __hash__(cls) -> int:
+        return 1
+
+
+class AtMostTwo(metaclass=Alike):
+    def __call__(self, artifact: kt.Artifact) -> bool:
+        return len(artifact.text) <= 2
+
+
+class AtMostThree(metaclass=Alike):
+    def __call__(self, artifact: kt.Artifact) -> bool:
+        return len(artifact.text) <= 3
+
+
+def test_a_class_is_described_by_itself_whatever_it_is_equal_to() -> None:
+    assert AtMostTwo == AtMostThree
+    assert digest_of(fingerprint(AtMostTwo())) == digest_of(fingerprint(AtMostTwo()))
+    assert digest_of(fingerprint(AtMostTwo())) != digest_of(fingerprint(AtMostThree()))
