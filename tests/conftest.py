@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -44,9 +45,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> Backend:
     return (name, {}) if real else virtual_time(name)
 
 
-def pytest_collection() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
     """Collect without the garbage collector: there is nothing to free, and it looks through everything each time."""
     gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,7 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _sample_of(item: pytest.Item, names: tuple[str, ...]) -> str:
     """Return the test with those of its parameters that are not sampled; without `names` all are."""
     function, _, _ = item.nodeid.partition("[")
-    parameters: dict[str, Any] = item.callspec.params if names and isinstance(item, _WithParameters) else {}
+    callspec: Any = getattr(item, "callspec", None)  # of tests with parameters
+    parameters: dict[str, Any] = callspec.params if names and callspec else {}
     ids = [f"{name}={value!r}" for name, value in sorted(parameters.items()) if name not in names]
     return f"{function}[{', '.join(ids)}]"
 
@@ -76,16 +83,8 @@ def pytest_collection_finish() -> None:
     Before that hypothesis draws once. It registers its generator then, and asks the collector who refers to that.
     """
     _draw()
-    gc.enable()
     gc.collect()
     gc.freeze()
-
-
-@runtime_checkable
-class _WithParameters(Protocol):
-    """A test of pytest's with parameters."""
-
-    callspec: Any
 
 
 @settings(max_examples=1, database=None)
