@@ -45,7 +45,7 @@ MODULES = {
     "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
-        policies price_library pricing scope""",
+        policies price_library pricing scope slices""",
     "models": """call_keys client_errors fallback governed_model limits local local_server openai_compatible
         provider_errors provider_messages providers resolver retries tool_calls""",
     "tools": """arguments circuit commands guards mcp mcp_schema mcp_session mcp_transport passing paths permissions

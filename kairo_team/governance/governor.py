@@ -191,6 +191,8 @@ class Governor:
         least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
         node = self._node
         tree = node.tree
+        if tree.borrower is not None:
+            units = await tree.borrower.cover(node, units, least, on_wait)
         tree.acquire()
         try:
             if node.ended is not None or node.timed or tree.halts:
@@ -201,6 +203,15 @@ class Governor:
         finally:
             tree.release()
         return reservation(node, await wait(waiter, on_wait))
+
+    async def cover(self, tool_calls: int) -> None:
+        """Have at hand what `reserve` is to hold, where the budget is a slice of one elsewhere; else do nothing.
+
+        Raises `InsufficientBudget` or `HaltError` where that is refused.
+        """
+        node = self._node
+        if node.tree.borrower is not None:
+            await node.tree.borrower.cover(node, (0, 0, 0, tool_calls), _ONE_OF_EACH, waits=False)
 
     def record_usage(
         self, prompt_tokens: int = 0, completion_tokens: int = 0, dollars: Money = 0, tool_calls: int = 0
@@ -526,7 +537,8 @@ class Governor:
                 return Budget(0, 0, 0, 0, 0)
             due = node.earliest_deadline()
             seconds = None if due is None else max(0.0, due[0] - node.tree.clock())
-            return budget_of((node.room(TOKENS), node.room(DOLLARS), node.room(LOOPS), node.room(TOOL_CALLS)), seconds)
+            tokens, dollars, loops, tool_calls = map(node.known_room, ALL_DIMENSIONS)
+            return budget_of((tokens, dollars, loops, tool_calls), seconds)
 
     @property
     def unallotted(self) -> Budget:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.holds import Waiter
     from kairo_team.governance.ledger import Node, Units
     from kairo_team.governance.scope import GovernorScope
+    from kairo_team.governance.slices import Borrower
 
 One = TypeVar("One")
 Registry = dict["Node", dict[One, None]]
@@ -38,6 +39,7 @@ class Tree:
     __slots__ = (
         "acquire",
         "beside",
+        "borrower",
         "clock",
         "final",
         "halts",
@@ -75,6 +77,8 @@ class Tree:
         """Callers of `hold` now waiting, by node; any halt wakes those in its subtree."""
         self.lines: dict[tuple[Node, int], list[Waiter]] = {}
         """The same callers by the node and dimension they wait for, first come first."""
+        self.borrower: Borrower | None = None
+        """Asks for more where the tree is a slice of one elsewhere; None for a tree of its own."""
         self.overdrawn = False
         """Usage above its hold has exceeded a limit somewhere: a guarantee no longer proves that the money is left."""
 

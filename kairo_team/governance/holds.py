@@ -147,6 +147,8 @@ class Reservation:
                 node.mark_overdrawn()
             if tree.lines:
                 serve(node)
+            if tree.borrower is not None:
+                tree.borrower.settled()
         finally:
             tree.release()
 

@@ -441,6 +441,14 @@ class Node:
         """Return the largest amount that could be held now; `None` is unlimited."""
         return min((room for _, room in self.rooms(dim)), default=None)
 
+    def known_room(self, dim: int) -> int | None:
+        """Return what `room` does, and of a slice no more than the tree it was cut from would let it hold."""
+        room, borrower = self.room(dim), self.tree.borrower
+        if room is None or borrower is None:
+            return room
+        known = borrower.room(dim)
+        return room if known is None else min(room, known)
+
     def nearest(self, dim: int) -> list[tuple[Node, int]]:
         """Return the nearest node limited in `dim`, and its limit; of a forked node, those of both lines."""
         limit = self.limit[dim]

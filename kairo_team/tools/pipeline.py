@@ -218,7 +218,7 @@ class ToolPipeline:
             checked = await self._admit(tool, arguments, key)
             asked = None if tool.ends is None else seen_arguments(checked)
             await checkpoint_if_cancelled()  # a call that never starts is not charged
-            with self._hold():
+            with await self._hold():
                 made = await self._start(tool, key, checked)
                 result = await self._execute(tool, checked, made)
             works = None if self._is_offered(tool) else not result.is_error
@@ -343,9 +343,10 @@ class ToolPipeline:
 
     # -- the call itself ------------------------------------------------------------------------
 
-    def _hold(self) -> Reservation:
+    async def _hold(self) -> Reservation:
         """Hold one tool call; leaving the block books it, however the call ended."""
         try:
+            await self.governor.cover(tool_calls=1)
             return self.governor.reserve(tool_calls=1)
         except InsufficientBudget as error:
             raise CallRefusedError("budget", f"no tool call is left to make: {error}") from error

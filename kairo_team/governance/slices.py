@@ -1,0 +1,359 @@
+"""Slices: the part of a budget that somebody elsewhere, such as a worker on another machine, may hold without asking.
+
+The lender stays with the budget tree. It promises the unspent guarantee of one governor, which is set aside on the
+whole path already. What goes beyond that is held on the path when it is asked for, and given back when the call that
+needed it has ended. So what is out never passes what the tree allows.
+
+Amounts go between the two as totals of the work since it began: what was spent, and how much may be spent and held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import anyio
+
+from kairo_team.budget import NO_USAGE, HaltReason, Usage, picodollars
+from kairo_team.errors import KairoError
+from kairo_team.governance import halts
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.holds import Waiter, holds_already, refusal, serve, wait
+from kairo_team.governance.ledger import (
+    ALL_DIMENSIONS,
+    COMMITTED,
+    DOLLARS,
+    HELD_DIMENSIONS,
+    LOOPS,
+    NOTHING,
+    TOKENS,
+    TOOL_CALLS,
+    USED,
+    Limits,
+    Node,
+    Units,
+    budget_of,
+)
+
+if TYPE_CHECKING:
+    from kairo_team.errors import InsufficientBudget
+
+# pyright: reportPrivateUsage=false
+# A slice is a part of a governor's node.
+
+_ONE_LOOP: Final[Units] = (0, 0, 1, 0)
+
+
+class Ask(NamedTuple):
+    """What the borrower needs beyond its slice; it has given back what it did not use."""
+
+    spent: Usage
+    """All it has spent."""
+    holding: Units
+    """What it holds for calls in flight."""
+    units: Units
+    """What the next call may use at most."""
+    least: Units
+    """What the next call needs at least."""
+    loops: int
+    """Iterations it would like to have ahead; without them it goes on."""
+    waits: bool
+    """It may wait until others give something back."""
+
+
+class Grant(NamedTuple):
+    """What the borrower may spend and hold, in total since its work began."""
+
+    allowance: Units
+    limit: Limits
+    """What the whole path would let it spend: tokens and dollars. Loops and tool calls are those of the allowance."""
+    remaining: Limits
+    """What could be spent when this was granted, with what was spent before."""
+    seconds: float | None
+    """Until the earliest deadline of the path; None without one."""
+    granted: Units = NOTHING
+    """Of what was asked for, what the call may hold."""
+
+
+class Lender:
+    """Lends the budget of a governor to one borrower at a time; every method but `lend` returns at once."""
+
+    def __init__(self, governor: Governor, spent: Usage = NO_USAGE) -> None:
+        """`spent` is what the work has spent before, booked on the governor already."""
+        self._governor = governor
+        self._node: Node = governor._node
+        self._spent = spent
+        self._out: list[int] = [0, 0, 0, 0]
+        """What is held on the node for the borrower."""
+
+    @property
+    def spent(self) -> Usage:
+        """All the borrower has reported as spent."""
+        return self._spent
+
+    def first(self) -> Grant:
+        """Return the slice that needs no hold: what is left of the guarantee."""
+        with self._node.tree.lock:
+            return self._grant(NOTHING)
+
+    def report(self, spent: Usage, holding: Units = NOTHING) -> None:
+        """Book what the borrower has spent, and give back all that it does not hold."""
+        node = self._node
+        with node.tree.lock:
+            self._book(spent)
+            self._keep(holding)
+            serve(node)
+
+    async def lend(self, ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
+        """Hold what is asked for, as `Governor.hold` does, and return the larger slice; raises what that raises."""
+        node = self._node
+        with node.tree.lock:
+            self._book(ask.spent)
+            self._keep(ask.holding)
+            serve(node)
+            waiter = None
+            if any(ask.units):
+                halts.check(node)
+                waiter = self._line_up(ask)
+        granted = NOTHING if waiter is None else await wait(waiter, on_wait)
+        with node.tree.lock:
+            for dim in HELD_DIMENSIONS:
+                self._out[dim] += granted[dim]
+            if ask.loops and node.claim(LOOPS, ask.loops):
+                self._out[LOOPS] += ask.loops
+            return self._grant(granted)
+
+    def end(self, spent: Usage) -> None:
+        """Book all that was spent, and give everything back."""
+        self.report(spent, NOTHING)
+
+    def lose(self, charged: Usage) -> None:
+        """Book what a borrower is charged that is gone; its iterations are counted anew when its work is done again."""
+        loops = self._spent.loops
+        self.end(_with_loops(charged, loops))
+        if loops:
+            self._governor.restore(Usage(loops=loops), -1)
+            self._spent = _with_loops(self._spent, 0)
+
+    def why_halted(self, reason: HaltReason) -> KairoError | None:
+        """Return why the path refuses what the borrower lacked, and halt what is exhausted; None if it has some now."""
+        node = self._node
+        try:
+            if reason is not HaltReason.LOOP_BUDGET_EXCEEDED:
+                self._governor.can_proceed()
+                return None
+            with node.tree.lock:
+                halts.check(node)
+                if node.claim(LOOPS, 1):
+                    node.move(LOOPS, -1, 0)
+                    return None
+                halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
+                return node.insufficient(LOOPS, 1)
+        except KairoError as error:
+            return error
+
+    # -- with the lock ------------------------------------------------------------------------
+
+    def _line_up(self, ask: Ask) -> Waiter:
+        node = self._node
+        waiter = Waiter(node, ask.units, ask.least)
+        if ask.waits:
+            waiter.decide()
+        elif node.book(ask.units):
+            waiter.granted = ask.units
+        else:
+            raise refusal(node, ask.units, ask.least)
+        return waiter
+
+    def _book(self, spent: Usage) -> None:
+        """Count as spent what came since the last report: first of what is held."""
+        before, self._spent = self._spent, spent
+        used = tuple(now - then for now, then in zip(_units(spent), _units(before), strict=True))
+        if not any(used):
+            return
+        node, out = self._node, self._out
+        held = [min(amount, out[dim]) if amount > 0 else 0 for dim, amount in enumerate(used)]
+        completion = spent.completion_tokens - before.completion_tokens
+        node.settle((held[TOKENS], held[DOLLARS], 0, held[TOOL_CALLS]), (used[0], used[1], 0, used[3]), completion)
+        if node.ended is None:
+            node.move(LOOPS, used[LOOPS] - held[LOOPS], used[LOOPS])
+        for dim in ALL_DIMENSIONS:
+            out[dim] -= held[dim]
+        node.mark_overdrawn()
+
+    def _keep(self, holding: Units) -> None:
+        """Hold what the borrower holds, and no more. It fits: it is part of what was lent."""
+        node, out = self._node, self._out
+        for dim in ALL_DIMENSIONS:
+            more = holding[dim] - out[dim]
+            if not more:
+                continue
+            if node.ended is None:
+                node.move(dim, more, 0)
+            elif more < 0 and dim in HELD_DIMENSIONS:  # the close has charged what was held
+                node.reduce(_only(dim, -more), NOTHING)
+            out[dim] = holding[dim]
+
+    def _grant(self, granted: Units) -> Grant:
+        node, out, spent = self._node, self._out, _units(self._spent)
+        spare = [max(0, node.guarantee[dim] - node.cells[COMMITTED + dim]) for dim in ALL_DIMENSIONS]
+        tokens, picos, loops, tool_calls = (spent[dim] + out[dim] + spare[dim] for dim in ALL_DIMENSIONS)
+        rooms = [node.room(dim) for dim in ALL_DIMENSIONS]
+        left = tuple(None if room is None else spent[dim] + out[dim] + room for dim, room in enumerate(rooms))
+        limit = (
+            _unspent(node, TOKENS, spent),
+            _unspent(node, DOLLARS, spent),
+            None if rooms[LOOPS] is None else loops,
+            None if rooms[TOOL_CALLS] is None else tool_calls,
+        )
+        due = node.earliest_deadline()
+        seconds = None if due is None else max(0.0, due[0] - node.tree.clock())
+        return Grant((tokens, picos, loops, tool_calls), limit, (left[0], left[1], left[2], left[3]), seconds, granted)
+
+
+class Borrower:
+    """The governor of work whose budget is lent: it asks before it holds more than its slice."""
+
+    def __init__(
+        self,
+        name: str,
+        grant: Grant,
+        ask: Callable[[Ask, Callable[[], object] | None], Awaitable[Grant]],
+        give_back: Callable[[Usage, Units], object],
+        *,
+        clock: Callable[[], float] | None = None,
+        spent: Usage = NO_USAGE,
+    ) -> None:
+        """`ask` gets a larger slice, or raises why there is none, and calls its second argument before it waits for one;
+        `give_back` reports what was spent and what is held.
+
+        `spent` is what the same work spent before it was interrupted; its iterations are counted anew.
+        """
+        limit = grant.limit
+        self.governor = Governor(budget_of(limit, grant.seconds), name=name, clock=clock)
+        self._node: Node = self.governor._node
+        self._ask = ask
+        self._give_back = give_back
+        self._asking: anyio.Event | None = None
+        self._own = grant.allowance
+        """What it may always hold: the guarantee."""
+        self._allowance = grant.allowance
+        self._limited = tuple(most is not None for most in grant.remaining)
+        self._remaining = grant.remaining
+        if spent != NO_USAGE:
+            self.governor.restore(_with_loops(spent, 0))
+            self.governor.repeat_steps(spent.loops)
+        self._node.tree.borrower = self
+
+    def room(self, dim: int) -> int | None:
+        """Return what could be spent of a dimension as far as is known here; None is unlimited."""
+        most = self._remaining[dim]
+        return None if most is None else max(0, most - self._node.cells[USED + dim])
+
+    async def cover(
+        self, node: Node, units: Units, least: Units, on_wait: Callable[[], object] | None = None, *, waits: bool = True
+    ) -> Units:
+        """Make sure that the slice covers what a call is to hold; return how much of it that may be."""
+        waits = waits and not holds_already(node, units)
+        units = self._within(node, units, least)
+        while not self._covers(units):
+            if self._asking is not None:
+                await self._asking.wait()
+                continue
+            asked = (units[TOKENS], units[DOLLARS], 0, units[TOOL_CALLS]) if self._short(units) else NOTHING
+            grant = await self._ask_for(asked, least, on_wait, waits=waits)
+            if asked is not NOTHING:
+                tokens, picos, _, tool_calls = map(min, units, grant.granted)
+                return (tokens, picos, 0, tool_calls)
+            break  # an iteration ahead is wanted, not needed
+        return units
+
+    async def _ask_for(
+        self, units: Units, least: Units, on_wait: Callable[[], object] | None, *, waits: bool
+    ) -> Grant:
+        """Give back what is left, and ask for what the call needs."""
+        self._asking = anyio.Event()
+        self._allowance = self._used()
+        loops = 0 if self._has_loop_ahead() else 1
+        try:
+            grant = await self._ask(Ask(self.governor.usage, self._held(), units, least, loops, waits), on_wait)
+            self._take(grant)
+        except BaseException:
+            self._allowance = self._guaranteed()
+            raise
+        finally:
+            self._asking.set()
+            self._asking = None
+        return grant
+
+    def settled(self) -> None:
+        """Give back what was asked for beyond the guarantee: the call that needed it has ended. Needs the lock."""
+        own = self._guaranteed()
+        if self._asking is None and any(
+            limited and self._allowance[dim] > own[dim] for dim, limited in enumerate(self._limited) if dim != LOOPS
+        ):
+            loops = max(own[LOOPS], self._allowance[LOOPS])
+            self._allowance = (own[TOKENS], own[DOLLARS], loops, own[TOOL_CALLS])
+            ahead = loops - self._node.cells[USED + LOOPS]
+            tokens, picos, _, tool_calls = self._held()
+            self._give_back(self.governor.usage, (tokens, picos, max(0, ahead), tool_calls))
+
+    def _take(self, grant: Grant) -> None:
+        self._allowance, self._remaining = grant.allowance, grant.remaining
+        node = self._node
+        with node.tree.lock:
+            node.limit = grant.limit
+            node.budget = budget_of(grant.limit, grant.seconds)
+
+    def _within(self, node: Node, units: Units, least: Units) -> Units:
+        """Cut what is asked for to what the nodes here leave, where that is enough: nothing more could be held."""
+        cut = list(units)
+        for dim in HELD_DIMENSIONS:
+            room = node.room(dim) if units[dim] else None
+            if room is not None and least[dim] <= room < units[dim] and node is not self._node:
+                cut[dim] = room
+        return (cut[TOKENS], cut[DOLLARS], 0, cut[TOOL_CALLS])
+
+    def _covers(self, units: Units) -> bool:
+        return not self._short(units) and self._has_loop_ahead()
+
+    def _short(self, units: Units) -> bool:
+        used = self._used()
+        return any(
+            units[dim] and self._limited[dim] and used[dim] + units[dim] > self._allowance[dim]
+            for dim in HELD_DIMENSIONS
+        )
+
+    def _has_loop_ahead(self) -> bool:
+        return not self._limited[LOOPS] or self._node.cells[USED + LOOPS] < self._allowance[LOOPS]
+
+    def _used(self) -> Units:
+        tokens, picos, loops, tool_calls = self._node.cells[USED : USED + 4]
+        return (tokens, picos, loops, tool_calls)
+
+    def _held(self) -> Units:
+        return self._node.held_units()
+
+    def _guaranteed(self) -> Units:
+        tokens, picos, loops, tool_calls = map(max, self._own, self._used())
+        return (tokens, picos, loops, tool_calls)
+
+
+def _units(usage: Usage) -> Units:
+    return (usage.tokens, picodollars(usage.dollars), usage.loops, usage.tool_calls)
+
+
+def _with_loops(usage: Usage, loops: int) -> Usage:
+    return Usage(usage.prompt_tokens, usage.completion_tokens, usage.dollars, loops, usage.tool_calls, usage.seconds)
+
+
+def _only(dim: int, amount: int) -> Units:
+    tokens, picos, loops, tool_calls = (amount if one == dim else 0 for one in ALL_DIMENSIONS)
+    return (tokens, picos, loops, tool_calls)
+
+
+def _unspent(node: Node, dim: int, spent: Units) -> int | None:
+    """Return what the whole path would let the work spend of a dimension, with what it has spent; None: no limit."""
+    left = [most - one.cells[dim] for one in node.limited if (most := one.limit[dim]) is not None]
+    return None if not left else spent[dim] + max(0, min(left))

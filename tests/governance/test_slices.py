@@ -1,0 +1,255 @@
+"""Slices: what is lent never passes what the tree allows, and everything is booked where it was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kairo_team.budget import Budget, HaltReason, Usage
+from kairo_team.errors import HaltError, InsufficientBudget
+from kairo_team.governance.governor import Governor
+from kairo_team.governance.ledger import COMMITTED, DIMENSIONS, Units, limits_of
+from kairo_team.governance.slices import Ask, Borrower, Grant, Lender
+
+
+@dataclass
+class Lent:
+    """A governor, and the slice of it that somebody has; asks and reports go between them in order."""
+
+    governor: Governor
+    spent: Usage = field(default_factory=Usage)
+    asks: int = 0
+
+    def __post_init__(self) -> None:
+        self.lender = Lender(self.governor, self.spent)
+        give_back = self.lender.report
+        self.borrower = Borrower(self.governor.name, self.lender.first(), self._ask, give_back, spent=self.spent)
+
+    async def _ask(self, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
+        self.asks += 1
+        await anyio.lowlevel.checkpoint()
+        return await self.lender.lend(ask, on_wait)
+
+    @property
+    def local(self) -> Governor:
+        return self.borrower.governor
+
+    def end(self) -> None:
+        self.lender.end(self.local.usage)
+
+
+async def spend(governor: Governor, asked: int, used: int, *, least: int = 1) -> None:
+    """Make a call like a model's."""
+    governor.can_proceed()
+    with await governor.hold(tokens=asked, minimum=Budget(tokens=least)) as hold:
+        await anyio.lowlevel.checkpoint()
+        hold.settle(min(used, hold.tokens))
+
+
+async def test_a_call_within_the_guarantee_is_held_without_asking() -> None:
+    team = Governor(Budget(tokens=1000))
+    lent = Lent(team.carve("task", guarantee=Budget(tokens=300)))
+    await spend(lent.local, 200, 90)
+    assert lent.asks == 0
+    lent.end()
+    assert team.usage.tokens == 90
+
+
+async def test_what_goes_beyond_the_guarantee_is_asked_for_and_given_back_when_the_call_ends() -> None:
+    team = Governor(Budget(tokens=1000))
+    task = team.carve("task", guarantee=Budget(tokens=100))
+    lent = Lent(task)
+    with await lent.local.hold(tokens=500) as hold:
+        assert team.remaining.tokens == 500
+        hold.settle(50)
+    assert team.remaining.tokens == 900
+    assert team.usage.tokens == 50
+    lent.end()
+    task.close()
+    assert team.remaining.tokens == 950
+
+
+async def test_a_call_is_capped_at_what_the_team_has_left() -> None:
+    team = Governor(Budget(tokens=100))
+    lent = Lent(team.carve("task"))
+    with await lent.local.hold(tokens=500, minimum=Budget(tokens=10)) as hold:
+        assert hold.tokens == 100
+
+
+async def test_a_call_that_can_never_fit_halts_the_governor_whose_limit_it_is() -> None:
+    team = Governor(Budget(tokens=100), name="team")
+    lent = Lent(team.carve("task"))
+    with pytest.raises(HaltError) as raised:
+        await lent.local.hold(tokens=500, minimum=Budget(tokens=200))
+    assert (raised.value.reason, raised.value.origin) == (HaltReason.TOKEN_BUDGET_EXCEEDED, "team")
+    assert team.halted is HaltReason.TOKEN_BUDGET_EXCEEDED
+
+
+async def test_guarantees_of_others_are_named_as_what_is_in_the_way() -> None:
+    team = Governor(Budget(tokens=100), name="team")
+    team.carve("other", guarantee=Budget(tokens=90))
+    lent = Lent(team.carve("task"))
+    with pytest.raises(InsufficientBudget) as raised:
+        await lent.local.hold(tokens=50, minimum=Budget(tokens=50))
+    assert raised.value.origin == "team"
+
+
+async def test_an_ask_waits_while_another_call_may_give_back() -> None:
+    team = Governor(Budget(tokens=100))
+    first, second = (Lent(team.carve(name)) for name in ("a", "b"))
+    waited: list[bool] = []
+    is_held = anyio.Event()
+
+    async def ask() -> None:
+        await is_held.wait()
+        with await second.local.hold(tokens=60, on_wait=lambda: waited.append(True)) as hold:
+            hold.settle(60)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        with await first.local.hold(tokens=80) as held:
+            is_held.set()
+            await anyio.wait_all_tasks_blocked()
+            assert waited == [True]
+            held.settle(10)
+    first.end()
+    second.end()
+    assert team.usage.tokens == 70
+
+
+async def test_tool_calls_are_asked_for_and_never_wait() -> None:
+    team = Governor(Budget(tool_calls=1), name="team")
+    lent = Lent(team.carve("task"))
+    await lent.local.cover(tool_calls=1)
+    with lent.local.reserve(tool_calls=1) as hold:
+        hold.settle(tool_calls=1)
+    with pytest.raises(InsufficientBudget):
+        await lent.local.cover(tool_calls=1)
+    assert team.halted is None
+
+
+async def test_an_iteration_is_lent_ahead_so_that_a_guard_need_not_wait() -> None:
+    team = Governor(Budget(tokens=1000, loops=3))
+    lent = Lent(team.carve("task", guarantee=Budget(loops=1)))
+    for _ in range(3):
+        lent.local.pre_step()
+        await spend(lent.local, 10, 10)
+    with pytest.raises(HaltError):
+        lent.local.pre_step()
+    lent.end()
+    assert team.usage.loops == 3
+    error = lent.lender.why_halted(HaltReason.LOOP_BUDGET_EXCEEDED)
+    assert isinstance(error, HaltError)
+    assert team.halted is HaltReason.LOOP_BUDGET_EXCEEDED
+
+
+async def test_an_iteration_lent_ahead_and_not_used_goes_back() -> None:
+    team = Governor(Budget(tokens=1000, loops=3))
+    task = team.carve("task", guarantee=Budget(loops=1))
+    lent = Lent(task)
+    lent.local.pre_step()
+    await spend(lent.local, 10, 10)
+    lent.end()
+    task.close()
+    assert team.remaining.loops == 2
+
+
+async def test_a_lost_borrower_is_charged_and_its_iterations_count_anew() -> None:
+    team = Governor(Budget(tokens=1000, loops=5))
+    task = team.carve("task", guarantee=Budget(tokens=100, loops=2))
+    lent = Lent(task)
+    lent.local.pre_step()
+    await spend(lent.local, 400, 50)
+    lent.lender.lose(Usage(350))
+    assert (team.usage.tokens, team.usage.loops) == (350, 0)
+    again = Lent(task, Usage(350))
+    assert again.lender.first().allowance[0] == 350
+    again.end()
+    task.close()
+    assert team.remaining == Budget(tokens=650, dollars=None, loops=5, tool_calls=None)
+
+
+async def test_remaining_is_what_the_whole_tree_leaves() -> None:
+    team = Governor(Budget(tokens=1000))
+    team.carve("other", guarantee=Budget(tokens=600))
+    lent = Lent(team.carve("task", guarantee=Budget(tokens=100)))
+    assert lent.local.remaining.tokens == 400
+    await spend(lent.local, 50, 30)
+    assert lent.local.remaining.tokens == 370
+
+
+async def test_a_budget_without_limits_is_lent_without_any_asking() -> None:
+    lent = Lent(Governor(Budget()))
+    lent.local.pre_step()
+    await spend(lent.local, 10**9, 5)
+    assert lent.asks == 0
+    lent.end()
+    assert replace(lent.governor.usage, seconds=0.0) == Usage(5, loops=1)
+
+
+Call = tuple[int, int]
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[int, list[tuple[int, list[Call]]]]:
+    """Draw a limit, and tasks with their guarantee and calls: what each asks for, and what it uses."""
+    limit = draw(st.integers(0, 300))
+    calls = st.lists(st.tuples(st.integers(1, 120), st.integers(0, 120)), max_size=4)
+    tasks = draw(st.lists(st.tuples(st.integers(0, 80), calls), min_size=1, max_size=5))
+    return limit, tasks
+
+
+@given(crowds())
+@settings(deadline=None)
+def test_spent_and_held_never_pass_the_limit_and_all_of_it_comes_back(crowd: Any) -> None:
+    limit, tasks = crowd
+    anyio.run(_run_crowd, limit, tasks)
+
+
+async def _run_crowd(limit: int, tasks: list[tuple[int, list[Call]]]) -> None:
+    team = Governor(Budget(tokens=limit), name="team")
+    used: list[int] = []
+
+    async def work(name: str, guarantee: int, calls: list[Call]) -> None:
+        try:
+            task = team.carve(name, guarantee=Budget(tokens=guarantee))
+        except (InsufficientBudget, HaltError):
+            return
+        lent = Lent(task)
+        try:
+            for asked, uses in calls:
+                lent.local.can_proceed()
+                with await lent.local.hold(tokens=asked) as hold:
+                    _check(team)
+                    await anyio.lowlevel.checkpoint()
+                    hold.settle(min(uses, hold.tokens))
+                    used.append(min(uses, hold.tokens))
+                _check(team)
+        except (InsufficientBudget, HaltError):
+            pass
+        finally:
+            lent.end()
+            task.close()
+
+    async with anyio.create_task_group() as group:
+        for number, (guarantee, calls) in enumerate(tasks):
+            group.start_soon(work, f"task-{number}", guarantee, calls)
+    assert team.usage.tokens == sum(used) <= limit
+    assert team.held == Usage()
+    assert _committed(team)[0] == sum(used)
+
+
+def _check(team: Governor) -> None:
+    for dim, most in enumerate(limits_of(team.budget)):
+        assert most is None or _committed(team)[dim] <= most, DIMENSIONS[dim]
+
+
+def _committed(governor: Governor) -> Units:
+    tokens, picos, loops, tool_calls = governor._node.cells[COMMITTED : COMMITTED + 4]  # noqa: SLF001 - the ledger itself
+    return (tokens, picos, loops, tool_calls)
