@@ -5,7 +5,7 @@ The library calls nothing beyond these; our own agents, coordinators and evaluat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.messages import ModelRequest, ModelResponse
     from kairo_team.permissions import PermissionDecision, SideEffect
     from kairo_team.recorded import Place, RecoveredRun
-    from kairo_team.results import AgentOutput, Artifact, TeamResult
+    from kairo_team.results import AgentOutput, Artifact, Attempt, TeamResult
     from kairo_team.tasks import Assignment, TaskGraph
     from kairo_team.team import Role, Team, TeamExecutionRequest
     from kairo_team.tools.pipeline import GovernedTool, Toolbox
@@ -383,6 +383,24 @@ class HumanGate(Protocol):
 
     async def decide(self, question: HumanRequest) -> HumanDecision | None:
         """Ask one question; None is silence."""
+        ...
+
+
+class Engine(Protocol):
+    """Makes the attempts of runs elsewhere, such as on other machines: `kairo_team.Cluster`.
+
+    An internal seam without a promise.
+    """
+
+    @property
+    def journal(self) -> Journal:
+        """Where the runs are recorded: those who make attempts read and write it too."""
+        ...
+
+    def attempt(
+        self, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
+    ) -> Coroutine[Any, Any, Attempt]:
+        """Have an attempt made under the budget of its context; raises only cancellation. `timeout` is in seconds."""
         ...
 
 

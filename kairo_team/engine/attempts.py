@@ -183,6 +183,8 @@ class AttemptRunner:
         context.directives_seen, context.around, context.offered = seen, around, tuple(tools)
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
+        if self._services.engine is not None:
+            return self._services.engine.attempt(assignment, context, number, timeout)
         return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
 
     def _context(self, task_run: TaskRun, worker: Worker, governor: Governor, key: str) -> WorkContext:
@@ -441,10 +443,8 @@ async def run_attempt(
                 took = clock() - began
         late = timeout is not None and took > timeout  # nothing could cancel it while it blocked the event loop
         if scope.cancelled or late:  # what came of it is late
-            ended_by = context.interrupted
-            if ended_by is not None:
-                kept = context.partial(AgentStatus.HALTED)
-                return cancelled_attempt(assignment.task.id, number, worker.name, ended_by, governor.usage, kept)
+            if context.interrupted is not None:
+                return interrupted_attempt(context, number)
             raise TimedOut(timeout or 0.0)
         end = _judge_output(context, _as_output(raw, worker.name, context))
         context.services.check_repeated(context.step, context.task_id, context.member)
@@ -455,14 +455,47 @@ async def run_attempt(
         cause = _cause(context, timeout, error)
         context.raised = None if isinstance(cause, TurnEnded) else cause
         end, failed = _explain_failure(context, cause), type(cause)
+    return _attempt_of(context, number, end, failed)
+
+
+def _attempt_of(context: WorkContext, number: int, end: _End, failed: type[BaseException]) -> Attempt:
+    constraints = context.constraints
     warnings = () if constraints is None else constraints.warnings
     by = None if end[1] is None else context.interrupted  # it may have failed over its own cancellation
     kinds = () if end[1] is None else kinds_of(failed)
     over = constraints is not None and constraints.exiting and end[1] is not None
     end = (*end[:4], True) if over else end
     last = None if context.turn_ended is None or end[1] is not None else context.turn_ended.call
-    made = (assignment.task.id, number, worker.name, *end, governor.usage, warnings, by, kinds, over, last)
+    made = (context.task_id, number, context.member, *end, context.governor.usage, warnings, by, kinds, over, last)
     return _make_attempt(Attempt, made)
+
+
+def failed_attempt(context: WorkContext, number: int, error: Exception) -> Attempt:
+    """Describe an attempt that ended with an error; what the member kept is its partial artifact."""
+    cause = innermost(error)
+    return _attempt_of(context, number, _explain_failure(context, cause), type(cause))
+
+
+def interrupted_attempt(context: WorkContext, number: int) -> Attempt:
+    """Describe an attempt whose work was interrupted from outside; see `WorkContext.interrupt`."""
+    by = context.interrupted
+    assert by is not None
+    assert context.task_id is not None
+    kept, usage = context.partial(AgentStatus.HALTED), context.governor.usage
+    return cancelled_attempt(context.task_id, number, context.member or "", by, usage, kept)
+
+
+def read_again(context: WorkContext, attempt: Attempt) -> Attempt:
+    """Let the plan read the artifact of an attempt that was made elsewhere; what it cannot read is a failed attempt."""
+    output = attempt.output
+    if output is None or attempt.error is not None:
+        return attempt
+    try:
+        for read in context.readers if attempt.ended_by is None else ():
+            read(output.artifact)
+    except Unreadable as error:
+        return _attempt_of(context, attempt.number, _end(_as_partial(output), str(error)), InvalidReply)
+    return attempt
 
 
 def _cause(context: WorkContext, timeout: float | None, error: Exception) -> Exception:

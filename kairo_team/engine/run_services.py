@@ -31,7 +31,7 @@ from kairo_team.tools.result import describe
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import GuardrailPolicy, Models, Records, RunJournal
+    from kairo_team.contracts import Engine, GuardrailPolicy, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
     from kairo_team.engine.event_bus import Around, Bus
     from kairo_team.engine.questions import Questions
@@ -53,7 +53,7 @@ class RunServices:
 
     __slots__ = (
         "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
-        "clock", "constraints", "content", "divergences", "earlier_calls", "journal", "kept", "models", "nest",
+        "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "journal", "kept", "models", "nest",
         "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices", "prompts", "questions", "rules",
         "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered", "withheld",
     )  # fmt: skip
@@ -121,6 +121,8 @@ class RunServices:
         """Calls that used more than was held for them."""
         self.divergences = Divergences(journal)
         """Calls that were made in the place of recorded ones."""
+        self.engine: Engine | None = None
+        """Makes the attempts elsewhere; None where they are made here."""
         self.earlier_calls: EarlierCalls | None = None
         """The calls of earlier sessions; None where this is the first."""
         self._emit = emit
@@ -272,6 +274,7 @@ def open_services(
         questions=questions,
         steering=steering,
     )
+    services.engine = runtime.engine
     shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
     if shared or any(own.values()):
         services.constraints = RunConstraints(scope.governor, scope.clock, shared, own, scope.emit, kill, warn)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kairo_team.budget import Budget
     from kairo_team.contracts import (
         ChatModel,
+        Engine,
         GuardrailPolicy,
         HumanGate,
         Journal,
@@ -134,6 +135,7 @@ class Runtime:
         guardrails: Iterable[GuardrailPolicy] = (),
         templates: Mapping[str, str] | None = None,
         journal: Journal | None = None,
+        engine: Engine | None = None,
         content: ContentMode = "none",
     ) -> None:
         """Make a runtime.
@@ -149,7 +151,8 @@ class Runtime:
         none. `gate` asks people about plans, reviews and tools, such as `ConsoleGate()`. `constraints` and
         `guardrails` are in force in every run, before those of its team, such as `GuardrailChain.from_config(...)`.
         `templates` replace prompt templates by name (see `kairo_team.prompts.TEMPLATES`). `journal` records every run,
-        such as `SqliteJournal("runs.db")`: a run whose process died goes on with `resume` in a new one.
+        such as `SqliteJournal("runs.db")`: a run whose process died goes on with `resume` in a new one. `engine` makes
+        the attempts on other machines, such as `Cluster("postgresql://...")`, and has a journal of its own.
         `content` says who gets prompts, replies, arguments and results of tools, and artifacts, in `content` events:
         nobody, every subscriber ("events"), or the journal alone ("journal").
         """
@@ -174,6 +177,15 @@ class Runtime:
             check_instance("Runtime.journal", "a journal", journal)
             if not callable(getattr(journal, "begin", None)):
                 raise ValueError(f"Runtime.journal must be a journal, such as kt.SqliteJournal(path), not {journal!r}")
+        if engine is not None and journal is not None:
+            raise ValueError("Runtime.engine has a journal of its own: leave journal= out")
+        if engine is not None:
+            check_instance("Runtime.engine", "an engine", engine)
+            if not callable(getattr(engine, "attempt", None)):
+                raise ValueError(f"Runtime.engine must be an engine, such as kt.Cluster(url), not {engine!r}")
+            journal = engine.journal
+        self.engine = engine
+        """Makes the attempts elsewhere; None: they are made here."""
         self.store = journal
         """Where runs are recorded; None: in memory."""
         self.content: ContentMode = _check_content(content, journal)
@@ -387,6 +399,7 @@ class Runtime:
         nested.constraints, nested.guardrails = (), ()
         nested.governor, nested.within, nested.gate = attempt.governor, run_id, gate
         nested.outer_attempt, nested.grace = attempt, min(grace, self.grace)
+        nested.engine = None  # a team inside a task runs where the task is done
         return nested
 
     def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:

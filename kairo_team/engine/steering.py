@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,8 @@ class Steering:
         self._governor = scope.governor
         self._journal = scope.journal
         self._emit = scope.emit
+        self.on_directive: list[Callable[[str | None, str], object]] = []
+        """Called with each directive: the task, or None for all of them, and what was asked for."""
         self.dispatcher: Dispatcher | None = None
         """Has the tasks of the plan that stands now."""
         self._marks: list[float] = [limit * _WARN_AT or inf for limit in units_of(scope.governor.budget)]
@@ -55,6 +57,8 @@ class Steering:
             self._open_task(task_id)
         self.directives.append((task_id, directive))
         self._journal.put(f"steer:{len(self.directives)}", (task_id, directive))
+        for tell in tuple(self.on_directive):
+            tell(task_id, directive)
         self._emit(events.TaskSteered, task_id, None, directive, by)
 
     def cancel_task(self, task_id: str, reason: str) -> None:
