@@ -398,9 +398,9 @@ class Engine(Protocol):
         ...
 
     def attempt(
-        self, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
+        self, team: Team, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
     ) -> Coroutine[Any, Any, Attempt]:
-        """Have an attempt made under the budget of its context; raises only cancellation. `timeout` is in seconds."""
+        """Have an attempt of a member of the team made under the budget of its context; raises only cancellation. `timeout` is in seconds."""
         ...
 
 

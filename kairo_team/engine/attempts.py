@@ -184,7 +184,7 @@ class AttemptRunner:
         context.foreign = context.foreign or task.id in self._plan.foreign
         timeout = task.timeout if task.timeout is not None else self._config.task_timeout
         if self._services.engine is not None:
-            return self._services.engine.attempt(assignment, context, number, timeout)
+            return self._services.engine.attempt(self._team, assignment, context, number, timeout)
         return run_attempt(worker, assignment, context, number, timeout, self._timeouts, self._supervisor)
 
     def _context(self, task_run: TaskRun, worker: Worker, governor: Governor, key: str) -> WorkContext:

@@ -78,9 +78,13 @@ class RunConstraints:
 
     def stop(self, violation: Violation) -> None:
         """Interrupt the whole run."""
+        self.stop_for(f"emergency stop by {violation}")
+
+    def stop_for(self, reason: str) -> None:
+        """Interrupt the whole run, for a reason in words."""
         self._root.cancel(HaltReason.EMERGENCY_STOP)
         if self._root.halted not in _ENDS_OF_OTHERS:
-            self._kill(f"emergency stop by {violation}")  # the first reason wins: this one only adds the words
+            self._kill(reason)  # the first reason wins: this one only adds the words
 
     def is_news(self, task_id: str | None, constraint: object) -> bool:
         """Whether a constraint has not yet warned of a task; it has from now on."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import anyio
 from anyio import from_thread
@@ -31,21 +31,84 @@ from kairo_team.tools.result import describe
 from kairo_team.tools.sources import Connections
 
 if TYPE_CHECKING:
-    from kairo_team.contracts import Engine, GuardrailPolicy, Models, Records, RunJournal
+    from kairo_team.contracts import Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
-    from kairo_team.engine.event_bus import Around, Bus
-    from kairo_team.engine.questions import Questions
+    from kairo_team.engine.event_bus import Around
+    from kairo_team.engine.questions import Inbox, Questions
     from kairo_team.engine.run_scope import RunScope
     from kairo_team.engine.runtime import OuterAttempt, Runtime
     from kairo_team.engine.steering import Steering
     from kairo_team.errors import JournalError
     from kairo_team.governance.governor import Governor
     from kairo_team.governance.pricing import PriceBook
-    from kairo_team.human import HumanRequest
+    from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.prompts import Prompts
 
 Emit = Callable[..., object]
 T = TypeVar("T")
+
+
+class Directives(Protocol):
+    """What is known of the directives given to a run: its `Steering`, or what a worker was told of it."""
+
+    @property
+    def directives(self) -> Sequence[tuple[str | None, str]]:
+        """Task, or None for all of them, and what was asked for; oldest first."""
+        ...
+
+    @property
+    def on_directive(self) -> list[Callable[[str | None, str], object]]:
+        """Called with each directive."""
+        ...
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is a limit to warn of."""
+        ...
+
+    def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
+        """Return what was asked of a task, oldest first, of the run's directives from `after` to `until`."""
+        ...
+
+    def warn_of_budget(self) -> None:
+        """Emit a warning if most of one of the run's limits is spent."""
+        ...
+
+
+class People(Protocol):
+    """The way to people: a run's `Questions`, or the way of a worker to them."""
+
+    @property
+    def gate(self) -> HumanGate | None:
+        """Asks a person; None: nobody can be asked."""
+        ...
+
+    @property
+    def inbox(self) -> Inbox:
+        """The questions that wait."""
+        ...
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a gate, or somebody who has answered already."""
+        ...
+
+    async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
+        """Return a person's decision, None if no person can be asked or answers."""
+        ...
+
+    def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
+        """Return the question with its id and its run's."""
+        ...
+
+
+class Heard(Protocol):
+    """Knows whether anybody gets the texts of the work."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether somebody does."""
+        ...
 
 
 class RunServices:
@@ -53,7 +116,7 @@ class RunServices:
 
     __slots__ = (
         "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
-        "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "journal", "kept", "models", "nest",
+        "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept", "models", "nest",
         "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices", "prompts", "questions", "rules",
         "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered", "withheld",
     )  # fmt: skip
@@ -76,8 +139,8 @@ class RunServices:
         outer_attempt: OuterAttempt | None = None,
         guardrails: Sequence[GuardrailPolicy] = (),
         guardrails_of: Mapping[str, Sequence[GuardrailPolicy]] | None = None,
-        questions: Questions | None = None,
-        steering: Steering | None = None,
+        questions: People | None = None,
+        steering: Directives | None = None,
         kept: RunJournal | None = None,
     ) -> None:
         """Take what the run has; `guardrails` are everybody's, `guardrails_of` those of single members, by name.
@@ -104,13 +167,13 @@ class RunServices:
         """Makes the runtime of a team inside a task; None outside a run."""
         self.questions = questions
         """Asks people; None outside a run."""
-        self.steering: Steering | None = steering
+        self.steering: Directives | None = steering
         """Knows the directives given to the run; None outside a run."""
         self.constraints: RunConstraints | None = None
         """None where neither the team nor a member has any: then they cost nothing."""
         self.on_journal_error: Callable[[JournalError], None] | None = None
         """Called when a call could not be recorded, and so was not made; None outside a run."""
-        self.content: Bus | None = None
+        self.content: Heard | None = None
         """The bus that takes the texts of the work; None where nobody is to get them."""
         self.tracebacks = Tracebacks()
         self.withheld: set[tuple[str, str | None]] = set()
@@ -121,6 +184,8 @@ class RunServices:
         """Calls that used more than was held for them."""
         self.divergences = Divergences(journal)
         """Calls that were made in the place of recorded ones."""
+        self.grace = 1.0
+        """Seconds of clean-up that work has after an end."""
         self.engine: Engine | None = None
         """Makes the attempts elsewhere; None where they are made here."""
         self.earlier_calls: EarlierCalls | None = None
@@ -274,7 +339,7 @@ def open_services(
         questions=questions,
         steering=steering,
     )
-    services.engine = runtime.engine
+    services.engine, services.grace = runtime.engine, min(request.config.cancel_grace, runtime.grace)
     shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
     if shared or any(own.values()):
         services.constraints = RunConstraints(scope.governor, scope.clock, shared, own, scope.emit, kill, warn)

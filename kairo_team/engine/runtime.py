@@ -402,6 +402,13 @@ class Runtime:
         nested.engine = None  # a team inside a task runs where the task is done
         return nested
 
+    def on(self, journal: Journal | None, engine: Engine | None, subscribers: Sequence[Subscriber]) -> Runtime:
+        """Return a runtime like this one, without its runs and subscribers, on another journal and engine."""
+        other = copy(self)
+        other.subscribers, other.runs = tuple(subscribers), Runs()
+        other.store, other.engine = journal, engine
+        return other
+
     def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:
         """Return a runtime like this one, without its runs, with these subscribers added."""
         other = copy(self)

@@ -9,9 +9,8 @@ Amounts go between the two as totals of the work since it began: what was spent,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -35,9 +34,6 @@ from kairo_team.governance.ledger import (
     Units,
     budget_of,
 )
-
-if TYPE_CHECKING:
-    from kairo_team.errors import InsufficientBudget
 
 # pyright: reportPrivateUsage=false
 # A slice is a part of a governor's node.
@@ -84,6 +80,8 @@ class Lender:
         self._governor = governor
         self._node: Node = governor._node
         self._spent = spent
+        self.repeats = self._node.tree.repeats.pop(self._node, 0)
+        """How many of the next iterations repeat recorded calls."""
         self._out: list[int] = [0, 0, 0, 0]
         """What is held on the node for the borrower."""
 
@@ -97,12 +95,13 @@ class Lender:
         with self._node.tree.lock:
             return self._grant(NOTHING)
 
-    def report(self, spent: Usage, holding: Units = NOTHING) -> None:
-        """Book what the borrower has spent, and give back all that it does not hold."""
+    def report(self, spent: Usage, holding: Units | None = NOTHING) -> None:
+        """Book what the borrower has spent, and give back all that it does not hold; nothing where that is not told."""
         node = self._node
         with node.tree.lock:
             self._book(spent)
-            self._keep(holding)
+            if holding is not None:
+                self._keep(holding)
             serve(node)
 
     async def lend(self, ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
@@ -130,7 +129,7 @@ class Lender:
 
     def lose(self, charged: Usage) -> None:
         """Book what a borrower is charged that is gone; its iterations are counted anew when its work is done again."""
-        loops = self._spent.loops
+        loops, self.repeats = self._spent.loops, charged.loops
         self.end(_with_loops(charged, loops))
         if loops:
             self._governor.restore(Usage(loops=loops), -1)
@@ -269,9 +268,7 @@ class Borrower:
             break  # an iteration ahead is wanted, not needed
         return units
 
-    async def _ask_for(
-        self, units: Units, least: Units, on_wait: Callable[[], object] | None, *, waits: bool
-    ) -> Grant:
+    async def _ask_for(self, units: Units, least: Units, on_wait: Callable[[], object] | None, *, waits: bool) -> Grant:
         """Give back what is left, and ask for what the call needs."""
         self._asking = anyio.Event()
         self._allowance = self._used()

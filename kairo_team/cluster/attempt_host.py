@@ -1,0 +1,350 @@
+"""The worker's side of an attempt: the member works here, under a slice of the budget, and tells its coordinator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team._util.clock import LoopClock
+from kairo_team._util.threads import poster, run_in_thread
+from kairo_team.cluster.mailbox import Letter, letter_to
+from kairo_team.cluster.wire import OfferedTool, Question, Refused, ToolUse, Work, WorkEnd, refusal_of
+from kairo_team.engine.attempts import Worker, run_attempt
+from kairo_team.engine.constraints import RunConstraints
+from kairo_team.engine.earlier_calls import EarlierCalls
+from kairo_team.engine.enforced_end import CallSupervisor
+from kairo_team.engine.event_bus import NOTHING_AROUND
+from kairo_team.engine.questions import Inbox
+from kairo_team.engine.recovery import suspensions_of
+from kairo_team.engine.run_services import RunServices
+from kairo_team.engine.task_pool import background
+from kairo_team.engine.work_context import WorkContext
+from kairo_team.errors import JournalError
+from kairo_team.events import ModelCalled, ToolCalled
+from kairo_team.governance.slices import Borrower
+from kairo_team.results import Attempt
+from kairo_team.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.mailbox import Letters
+    from kairo_team.cluster.units import Unit
+    from kairo_team.durable.postgres import AttemptRecords
+    from kairo_team.engine.runtime import Runtime
+    from kairo_team.governance.slices import Ask, Grant
+    from kairo_team.human import HumanDecision, HumanRequest
+    from kairo_team.team import Member, Team
+    from kairo_team.tools.result import ToolResult
+
+_logger = logging.getLogger("kairo_team")
+
+_KEEP_EVERY: Final = 0.5
+"""Least seconds between two texts of partial work that are told."""
+_SPENDS: Final = frozenset({ModelCalled, ToolCalled})
+"""Events with which it is told what was spent."""
+
+
+class Link:
+    """The way from the work to its coordinator, in the order and under the fence of its records."""
+
+    def __init__(self, unit: Unit, records: AttemptRecords, letters: Letters) -> None:
+        self._unit = unit
+        self._journal = records.journal
+        self._letters = letters
+        self._number = 0
+        self._answers: dict[int, tuple[anyio.Event, list[Any]]] = {}
+        self._on_wait: dict[int, Callable[[], object]] = {}
+
+    def tell(self, kind: str, body: Any, *also: Any) -> None:
+        """Send a letter with what is recorded next."""
+        sender, unit = self._unit.sender, self._unit
+        if sender is not None:
+            self._journal.put_also(*letter_to(sender, Letter(unit.id, unit.fence, kind, body)), *also)
+
+    def emit(self, kind: type[Any], *fields: Any) -> None:
+        """Have an event emitted."""
+        self.tell("events", ((kind.__name__, fields),))
+
+    async def ask(self, kind: str, make: Callable[[int], Any], on_wait: Callable[[], object] | None = None) -> Any:
+        """Send a letter and wait for its answer; `make` makes its body, of the number of the answer."""
+        self._number = number = self._number + 1
+        answered, made = anyio.Event(), list[Any]()
+        self._answers[number] = (answered, made)
+        if on_wait is not None:
+            self._on_wait[number] = on_wait
+        try:
+            self.tell(kind, make(number))
+            await answered.wait()
+        finally:
+            del self._answers[number]
+            self._on_wait.pop(number, None)
+        return made[0]
+
+    async def serve(self, on_cancel: Callable[[str], object], on_directive: Callable[[str], object]) -> None:
+        """Read what the coordinator tells, until the work ends."""
+        while True:
+            letter = await self._letters.next()
+            if letter.fence != self._unit.fence:
+                continue
+            if letter.kind == "answer":
+                number, made = letter.body
+                if number in self._answers:
+                    answered, given = self._answers[number]
+                    given.append(made)
+                    answered.set()
+            elif letter.kind == "waits" and letter.body in self._on_wait:
+                self._on_wait.pop(letter.body)()
+            elif letter.kind == "cancel":
+                on_cancel(letter.body)
+            elif letter.kind == "directive":
+                on_directive(letter.body)
+
+
+class DistantSteering:
+    """The directives of the run, as far as they were told here."""
+
+    watches = False
+    """The coordinator warns of the budget."""
+
+    def __init__(self, seen: int, task_id: str) -> None:
+        """`seen` directives are in the prompt already."""
+        self._task_id = task_id
+        self.on_directive: list[Callable[[str | None, str], object]] = []
+        self.directives: list[tuple[str | None, str]] = [(None, "")] * seen
+
+    def add(self, directive: str) -> None:
+        """Take a directive."""
+        self.directives.append((self._task_id, directive))
+
+    def directives_for(self, task_id: str | None, after: int = 0, until: int | None = None) -> tuple[str, ...]:
+        """Return what was asked of the task, from `after` to `until`."""
+        return tuple(text for whose, text in self.directives[after:until] if whose is None or whose == task_id)
+
+    def warn_of_budget(self) -> None:
+        """Do nothing: `watches` is False."""
+
+
+class DistantPeople:
+    """Asks people where the coordinator is; it is the gate of the teams inside the attempt too."""
+
+    def __init__(self, link: Link, run_id: str, *, can_ask: bool) -> None:
+        self._link = link
+        self._run_id = run_id
+        self.can_ask = can_ask
+        self.gate = self if can_ask else None
+        self.inbox = Inbox()
+
+    async def ask(self, key: str, asked: HumanRequest) -> HumanDecision | None:
+        """Return a person's decision, which the coordinator records."""
+        decision: HumanDecision | None = await self._link.ask("question", lambda number: Question(number, key, asked))
+        return decision
+
+    async def decide(self, question: HumanRequest) -> HumanDecision | None:
+        """Ask the run's gate."""
+        decision: HumanDecision | None
+        decision = await self._link.ask("question", lambda number: Question(number, None, question))
+        return decision
+
+    def identified(self, asked: HumanRequest, key: str) -> HumanRequest:
+        """Return the question with its id and its run's."""
+        return replace(asked, id=f"{self._run_id}:{key}", run_id=self._run_id)
+
+
+class Heard:
+    """Says whether somebody gets the texts of the work."""
+
+    def __init__(self, *, heard: bool) -> None:
+        self.heard = heard
+
+
+class _HostedContext(WorkContext):
+    """A context that also saves partial work where the coordinator is."""
+
+    __slots__ = ("link", "told_at")
+
+    link: Link
+    told_at: float
+
+    def keep(self, text: str) -> None:
+        """Put partial work in safety, here at once and at the coordinator now and then."""
+        super().keep(text)
+        now = self.services.clock()
+        if now - self.told_at >= _KEEP_EVERY:
+            self.told_at = now
+            self.services.call(self.link.tell, "kept", self.kept)
+
+
+class AttemptHost:
+    """One attempt that this process makes."""
+
+    def __init__(self, cluster: Cluster, team: Team, runtime: Runtime, unit: Unit, work: Work) -> None:
+        self._cluster = cluster
+        self._team = team
+        self._runtime = runtime
+        self._unit = unit
+        self._work = work
+        self._context: _HostedContext | None = None
+
+    async def make(self) -> None:
+        """Make the attempt and tell its end; once it is fenced off it ends, and tells nothing."""
+        unit, journal = self._unit, self._cluster.journal
+        with self._cluster.mailbox.open(unit.id) as letters:
+            try:
+                records = await run_in_thread(
+                    journal.open_attempt, unit.run_id, unit.step, unit.epoch, unit.id, unit.fence
+                )
+                await self._make(records, Link(unit, records, letters))
+            except JournalError as error:
+                _logger.info("unit %s, delivery %d: dropped: %s", unit.id, unit.fence, error)
+
+    async def _make(self, records: AttemptRecords, link: Link) -> None:
+        with anyio.CancelScope() as scope:
+            post = poster()
+
+            def lose(error: JournalError) -> None:
+                _logger.info("unit %s, delivery %d: %s", self._unit.id, self._unit.fence, error)
+                with suppress(RuntimeError):  # the event loop is gone
+                    post(scope.cancel)
+
+            records.journal.serve(lambda: (0.0, 0), _ignore, lose)
+            try:
+                end = await self._work_on(records, link)
+                link.tell("done", end, *self._unit.finishing())
+                await records.journal.written()
+            finally:
+                records.journal.leave()
+
+    async def _work_on(self, records: AttemptRecords, link: Link) -> WorkEnd:
+        """Let the member work, and return how that ended."""
+        work = self._work
+        member = next((one for one in self._team.everyone if one.id == work.member), None)
+        if member is None:
+            return self._without_member()
+        clock = LoopClock()
+        supervisor = CallSupervisor(clock.read, work.grace)
+        borrower = Borrower(
+            work.governor,
+            work.grant,
+            partial(_ask_for_budget, link),
+            lambda spent, held: link.tell("spent", (spent, held)),
+            clock=clock,
+            spent=work.spent,
+        )
+        steering = DistantSteering(work.directives, work.assignment.task.id)
+        services = self._services(records, link, borrower, steering, clock)
+        self._context = context = self._context_of(member, services, borrower, link)
+        watches = (supervisor.watch, partial(link.serve, self._cancel, steering.add))
+        async with background(*watches) as services.start_soon:
+            attempt = await run_attempt(
+                Worker.of(member),
+                work.assignment,
+                context,
+                work.number,
+                work.timeout,
+                supervisor.timeouts,
+                supervisor,
+            )
+        return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns)
+
+    def _without_member(self) -> WorkEnd:
+        work = self._work
+        known = ", ".join(member.id for member in self._team.everyone)
+        error = f"the worker's team {self._team.name!r} has no member {work.member!r}; it has {known}"
+        return WorkEnd(Attempt(work.assignment.task.id, work.number, work.member, None, error), work.spent)
+
+    def _context_of(self, member: Member, services: RunServices, borrower: Borrower, link: Link) -> _HostedContext:
+        work, task = self._work, self._work.assignment.task
+        context = _HostedContext(services, borrower.governor, member.role, self._unit.step, task.id, member.id)
+        context.link, context.told_at = link, services.clock()
+        context.directives_seen, context.foreign = work.directives, work.foreign
+        context.offered = tuple(_tool_from(one, link) for one in work.offered)
+        if task.output_type is not None:
+            context.output_type = self._team.output_types[task.output_type]
+        return context
+
+    def _services(
+        self,
+        records: AttemptRecords,
+        link: Link,
+        borrower: Borrower,
+        steering: DistantSteering,
+        clock: LoopClock,
+    ) -> RunServices:
+        team, runtime, work, run_id = self._team, self._runtime, self._work, self._unit.run_id
+        policy = records.request.config.budget_policy
+        people = DistantPeople(link, run_id, can_ask=work.asks_people)
+        inside = runtime.on(records.inside_journal, None, ())
+        for suspension, within in suspensions_of(records.inside):
+            inside.runs.recover(suspension, within)
+
+        def emit(kind: type[Any], *fields: Any) -> None:
+            link.emit(kind, *fields)
+            if kind in _SPENDS:
+                link.tell("spent", (borrower.governor.usage, None))
+
+        services = RunServices(
+            run_id,
+            models=runtime.models,
+            prices=runtime.prices.under(policy) if policy.allow_unpriced else runtime.prices,
+            prompts=runtime.prompts,
+            journal=records.journal,
+            kept=records.journal,
+            clock=clock.read,
+            emit=emit,
+            begin=lambda *event: (emit(*event), NOTHING_AROUND)[1],
+            rules=runtime.call_rules,
+            permissions=team.permissions,
+            secrets=runtime.secrets,
+            nest=partial(inside.nested_in, run_id=run_id, gate=people.gate, grace=work.grace),
+            guardrails=(*runtime.guardrails, *team.guardrails),
+            guardrails_of={member.id: member.guardrails for member in team.everyone},
+            questions=people,
+            steering=steering,
+        )
+        services.content = Heard(heard=True) if work.with_content else None
+        if records.calls or records.steps:
+            services.earlier_calls = EarlierCalls(run_id, records.steps, records.calls)
+        shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}
+        if shared or any(own.values()):
+            services.constraints = RunConstraints(
+                borrower.governor, clock.read, shared, own, emit, partial(link.tell, "stop"), _ignore
+            )
+        return services
+
+    def _cancel(self, reason: str) -> None:
+        """End the work because its coordinator says so."""
+        context = self._context
+        if context is None or context.scope is None:
+            if context is not None:
+                context.governor.cancel()
+            return
+        context.interrupt(reason)
+
+
+async def _ask_for_budget(link: Link, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
+    made = await link.ask("ask", lambda number: (number, ask), on_wait)
+    if isinstance(made, Refused):
+        raise refusal_of(made)
+    grant: Grant = made
+    return grant
+
+
+def _tool_from(offered: OfferedTool, link: Link) -> Tool:
+    """Return a tool that is called where the coordinator is."""
+
+    async def call(arguments: Mapping[str, Any]) -> ToolResult:
+        made: ToolResult = await link.ask("tool", lambda number: ToolUse(number, offered.name, arguments))
+        return made
+
+    name, description, parameters, side_effect, timeout, idempotent, ends = offered
+    return Tool(name, call, description, parameters, side_effect, None, timeout, idempotent, ends)
+
+
+def _ignore(*_told: object) -> None:
+    """Do nothing."""

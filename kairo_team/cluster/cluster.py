@@ -1,0 +1,153 @@
+"""`Cluster`: runs whose attempts are made by workers on any number of machines, over one PostgreSQL database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team._util.frozen import known_arguments
+from kairo_team._util.threads import run_in_thread
+from kairo_team.cluster.delivery import Beats, check_database_url, delivery_of
+from kairo_team.cluster.mailbox import Mailbox
+from kairo_team.cluster.reaper import Reaper
+from kairo_team.cluster.remote_attempt import RemoteAttempt
+from kairo_team.cluster.units import Unit
+from kairo_team.durable.postgres import PostgresJournal
+from kairo_team.engine.digests import digests_of
+from kairo_team.engine.work_context import WorkContext
+from kairo_team.errors import Misuse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kairo_team.cluster.delivery import Delivery, EngineName
+    from kairo_team.contracts import MemberContext
+    from kairo_team.results import Attempt
+    from kairo_team.tasks import Assignment
+    from kairo_team.team import Team, TeamExecutionRequest
+
+RUNS: Final = "@runs"
+"""In the place of a member: units that are whole runs."""
+
+
+@known_arguments
+class Cluster:
+    """Has attempts made by workers on other machines: `kt.Runtime(engine=kt.Cluster("postgresql://..."))`.
+
+    Workers are started with `kairo worker mymodule:team --database URL`, on any machine that can import the team. The
+    database holds the truth: runs, calls, units, budgets. `engine` delivers units to workers: "dbos" or
+    "procrastinate". A process shows every `beat` seconds that it lives; one that is three beats late is taken for dead,
+    and what it had is done anew elsewhere, at most `max_deliveries` times. The database may be away for `patience`
+    seconds. `events` are kept in the database too. Raises `MissingExtra` without the extra `cluster`, `Misuse` for a
+    URL that is none, and `JournalError` for a database that cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        engine: EngineName = "dbos",
+        beat: float = 1.0,
+        max_deliveries: int = 5,
+        patience: float = 60.0,
+        events: bool = True,
+        source: Mapping[str, str] | None = None,
+    ) -> None:
+        check_database_url(url)
+        if not 0 < beat <= patience:
+            raise ValueError(
+                f"Cluster(beat=) is above 0 seconds, and at most the patience of {patience:g}, not {beat!r}"
+            )
+        if max_deliveries < 1:
+            raise ValueError(f"Cluster(max_deliveries=) is at least 1, not {max_deliveries!r}")
+        self._url = url
+        self.beat = beat
+        self.max_deliveries = max_deliveries
+        self.patience = patience
+        self.delivery: Delivery = delivery_of(engine, url, beats=Beats(poll=beat / 5, again=beat, late=3 * beat))
+        self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience)
+        self._versions: dict[str, str] = {}
+        self._starting = threading.Lock()
+        self._started = False
+
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        """The letters to this process."""
+        return Mailbox(self._url, self.journal.process.id, self.beat)
+
+    @cached_property
+    def reaper(self) -> Reaper:
+        """Looks after what dead processes had."""
+        return Reaper(self)
+
+    def start(self) -> None:
+        """Begin to beat, to read letters and to look after others; does nothing when that was done before."""
+        with self._starting:
+            if not self._started:
+                self.delivery.install()
+                self.journal.process.start()
+                self.reaper.start()
+                self._started = True
+
+    def close(self) -> None:
+        """End what was started, and give up the ownership of runs."""
+        with self._starting:
+            if self._started:
+                self.reaper.close()
+                self.mailbox.close()
+                self._started = False
+        self.journal.close()
+
+    # ------------------------------------------------------------------ work
+
+    async def attempt(
+        self, team: Team, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
+    ) -> Attempt:
+        """Have a worker make an attempt; see `contracts.Engine`."""
+        if not isinstance(context, WorkContext):
+            raise Misuse(f"attempts of runs are made with the context of a run, not with {context!r:.80}")
+        await run_in_thread(self.start)
+        run_id = context.services.run_id
+        kept: Any = context.services.kept
+        version = self._versions.get(run_id)
+        if version is None:
+            digests = await run_in_thread(self.journal.digests, run_id)
+            version = self._versions[run_id] = version_of(team, digests)
+        unit = Unit(
+            f"{run_id}:{kept.epoch}:{context.step}",
+            "attempt",
+            run_id,
+            queue_of(version, context.member or ""),
+            context.step,
+            kept.epoch,
+            self.journal.process.id,
+        )
+        return await RemoteAttempt(self, unit, assignment, context, timeout).make()
+
+    def submit(self, team: Team, request: TeamExecutionRequest, templates: Mapping[str, str] | None = None) -> str:
+        """Record a run that any worker of the team coordinates, and return its id at once.
+
+        Raises `RunExists` for an id that is recorded, and `Misuse` for a request that cannot be written down.
+        """
+        self.delivery.install()
+        digests = digests_of(team, templates or {})
+        unit = Unit(f"run:{request.run_id}", "run", request.run_id, queue_of(version_of(team, digests), RUNS))
+        self.journal.enqueue(request, team, digests, unit.sending(self.delivery, None))
+        return request.run_id
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.journal!r}, engine={type(self.delivery).__name__})"
+
+
+def version_of(team: Team, digests: Mapping[str, str]) -> str:
+    """Name what a team is: workers of another version get nothing of its runs."""
+    written = json.dumps([team.name, sorted(digests.items())])
+    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def queue_of(version: str, member: str) -> str:
+    """Return the queue of the units for a member, or of runs."""
+    return f"{version}:{member}"

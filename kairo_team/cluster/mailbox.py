@@ -1,0 +1,156 @@
+"""Letters between processes: rows of the table `message`, read by one thread of each process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+
+from kairo_team._util.threads import poster
+from kairo_team.durable.codec import CorruptRecord, encode
+from kairo_team.durable.postgres import connect_to, decode_loaded
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from kairo_team.durable.database import Statement
+
+_logger = logging.getLogger("kairo_team")
+
+_AT_ONCE: Final = 500
+"""Most letters that are read at once."""
+
+
+class Letter(NamedTuple):
+    """What one process tells another of a unit."""
+
+    unit: str
+    fence: int
+    kind: str
+    body: Any
+
+
+def letter_to(addressee: str, letter: Letter) -> list[Statement]:
+    """Return the statements that send a letter, for the transaction that it belongs to."""
+    insert = "INSERT INTO message (addressee, unit, fence, kind, body) VALUES (?, ?, ?, ?, ?)"
+    values = (addressee, letter.unit, letter.fence, letter.kind, encode(letter.body))
+    return [(insert, values), ("SELECT pg_notify(?, '')", (channel_of(addressee),))]
+
+
+def channel_of(process: str) -> str:
+    """Return the channel on which a process hears that there is a letter."""
+    return f"kairo_{process}"
+
+
+class Letters:
+    """The letters of one unit, in order, for the event loop that made it."""
+
+    def __init__(self) -> None:
+        self._post = poster()
+        self._waiting: deque[Letter] = deque()
+        self._news = anyio.Event()
+
+    def put(self, letter: Letter) -> None:
+        """Take a letter, in any thread; one that comes after the event loop's end is dropped."""
+        with suppress(RuntimeError):
+            self._post(partial(self._take, letter))
+
+    def _take(self, letter: Letter) -> None:
+        self._waiting.append(letter)
+        self._news.set()
+
+    async def next(self) -> Letter:
+        """Wait for the next letter."""
+        while not self._waiting:
+            self._news = anyio.Event()
+            await self._news.wait()
+        return self._waiting.popleft()
+
+
+class Mailbox:
+    """Reads the letters to one process, in a thread with a connection of its own, and gives them to who waits."""
+
+    def __init__(self, url: str, process: str, beat: float) -> None:
+        self._url = url
+        self._process = process
+        self._beat = beat
+        self._readers: dict[str, Callable[[Letter], object]] = {}
+        self._ends = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._handled: set[int] = set()
+        """Letters that were given and may still be in the table."""
+
+    @contextmanager
+    def open(self, unit: str) -> Generator[Letters]:
+        """Receive the letters of a unit while the block runs."""
+        letters = Letters()
+        self._start()
+        self._readers[unit] = letters.put
+        try:
+            yield letters
+        finally:
+            self._readers.pop(unit, None)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ends.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=self._beat * 4)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="kairo-mailbox", daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        """Read until the end; a connection that breaks is made anew."""
+        while not self._ends.is_set():
+            try:
+                with connect_to(self._url, "mailbox") as connection:
+                    connection.execute(f'LISTEN "{channel_of(self._process)}"')
+                    while not self._ends.is_set():
+                        self._read(connection)
+                        self._wait(connection)
+            except Exception as error:  # noqa: BLE001 - whatever it is, reading goes on
+                _logger.debug("the mailbox has no connection: %s", type(error).__name__)
+                self._ends.wait(min(1.0, self._beat))
+
+    def _wait(self, connection: psycopg.Connection) -> None:
+        """Wait until somebody has written to this process, at most a beat."""
+        for _ in connection.notifies(timeout=self._beat, stop_after=1):
+            pass
+
+    def _read(self, connection: psycopg.Connection) -> None:
+        sql = (
+            "SELECT id, unit, fence, kind, body FROM message WHERE addressee = %s ORDER BY id"
+            f" LIMIT {_AT_ONCE + len(self._handled)}"
+        )
+        rows = connection.execute(sql, (self._process,)).fetchall()
+        if not rows:
+            self._handled.clear()
+            return
+        for number, unit, fence, kind, body in rows:
+            if number not in self._handled:
+                self._handled.add(number)
+                self._give(unit, fence, kind, body)
+        numbers = [row[0] for row in rows]
+        connection.execute("DELETE FROM message WHERE id = ANY(%s)", (numbers,))
+        self._handled.difference_update(numbers)
+
+    def _give(self, unit: str, fence: int, kind: str, body: str) -> None:
+        reader = self._readers.get(unit)
+        if reader is None:
+            return
+        try:
+            reader(Letter(unit, fence, kind, decode_loaded(body)))
+        except CorruptRecord as error:
+            _logger.warning("a letter about %r cannot be read: %s", unit, error)

@@ -1,0 +1,309 @@
+"""The coordinator's side of an attempt that a worker makes: it lends the budget, tells events, and waits for the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team import events
+from kairo_team._util.threads import run_in_thread
+from kairo_team.budget import Usage, difference
+from kairo_team.cluster.mailbox import Letter, letter_to
+from kairo_team.cluster.units import Unit
+from kairo_team.cluster.wire import OfferedTool, Question, ToolUse, Work, WorkEnd, refused
+from kairo_team.engine.attempts import failed_attempt, interrupted_attempt, read_again
+from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
+from kairo_team.governance.halts import REASONS
+from kairo_team.governance.ledger import DIMENSIONS
+from kairo_team.governance.slices import Ask, Lender
+from kairo_team.plugin_calls import failure_of
+from kairo_team.results import Attempt
+from kairo_team.tools.result import ToolResult, describe_error
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from kairo_team.budget import HaltReason
+    from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.mailbox import Letters
+    from kairo_team.engine.work_context import WorkContext
+    from kairo_team.tasks import Assignment
+
+_logger = logging.getLogger("kairo_team")
+
+_HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
+
+
+class DeliveriesExhausted(KairoError):
+    """Every process that took a unit died over it."""
+
+    def __init__(self, deliveries: int) -> None:
+        super().__init__(
+            f"given up after {deliveries} deliveries: each worker that took it died or lost its database. Look at the "
+            "workers' logs, and at their memory"
+        )
+
+
+class _Lost(Exception):
+    """The process that had the unit is gone, or it gave the unit back."""
+
+
+class RemoteAttempt:
+    """One attempt, made by a worker."""
+
+    def __init__(
+        self, cluster: Cluster, unit: Unit, assignment: Assignment, context: WorkContext, timeout: float | None
+    ) -> None:
+        self._cluster = cluster
+        self._unit = unit
+        self._assignment = assignment
+        self._context = context
+        self._timeout = timeout
+        self._governor = context.governor
+        self._number = int(context.step.rpartition(":")[2])
+        self._tools = {tool.name: tool for tool in context.offered}
+        self._base = difference(self._governor.usage, context.spent_before, 0.0)
+        self._lender = Lender(self._governor, self._base)
+        self._group: anyio.abc.TaskGroup | None = None
+
+    async def make(self) -> Attempt:
+        """Have it made; every end but cancellation is an `Attempt`."""
+        context = self._context
+        try:
+            with context.around, self._governor.scope() as scope:
+                context.scope = scope
+                end = await self._until_done()
+            if scope.cancelled and context.interrupted is not None:
+                return interrupted_attempt(context, self._number)
+        except BaseException as raised:
+            error = failure_of(raised)
+            if error is None:
+                raise
+            return failed_attempt(context, self._number, error)
+        return self._read(end)
+
+    def _read(self, end: WorkEnd) -> Attempt:
+        """Return a worker's attempt as the coordinator's: with its own usage, and where it halted, with whose limit."""
+        attempt, halt = end.attempt, end.attempt.halt
+        error = self._lender.why_halted(halt) if halt is not None and attempt.origin == self._governor.name else None
+        if error is not None:
+            halt = error.reason if isinstance(error, HaltError) else halt
+            halt = _HALT_OF[error.dimension] if isinstance(error, InsufficientBudget) else halt
+            attempt = attempt._replace(error=str(error), halt=halt, origin=str(getattr(error, "origin", "")))
+        return read_again(self._context, attempt._replace(usage=self._governor.usage))
+
+    # ------------------------------------------------------------------ deliveries
+
+    async def _until_done(self) -> WorkEnd:
+        """Send it, and send it anew where its worker is gone, until one has made it."""
+        unit, most = self._unit, self._cluster.max_deliveries
+        with self._cluster.mailbox.open(unit.id) as letters, self._told_directives():
+            while True:
+                self._send(unit)
+                try:
+                    return await self._follow(letters, unit)
+                except _Lost as lost:
+                    await self._charge_lost()
+                    _logger.warning("run %s: %s of task %r: %s", unit.run_id, unit.step, self._context.task_id, lost)
+                    if unit.fence >= most:
+                        raise DeliveriesExhausted(most) from None
+                    unit = self._unit = unit.next()
+
+    def _send(self, unit: Unit) -> None:
+        context, services = self._context, self._context.services
+        spent = replace(self._lender.spent, loops=self._lender.repeats)
+        offered = tuple(
+            OfferedTool(
+                tool.name, tool.description, tool.parameters, tool.side_effect, tool.timeout, tool.idempotent, tool.ends
+            )
+            for tool in context.offered
+        )
+        questions, content = services.questions, services.content
+        work = Work(
+            self._assignment,
+            context.member or "",
+            self._number,
+            self._timeout,
+            self._governor.name,
+            self._lender.first(),
+            spent,
+            context.directives_seen,
+            context.foreign,
+            offered,
+            questions is not None and questions.can_ask,
+            content is not None and content.heard,
+            services.grace,
+        )
+        self._put(*unit.sending(self._cluster.delivery, work))
+
+    async def _charge_lost(self) -> None:
+        """Book what the calls of a lost delivery are charged: what they used, or what was held for them."""
+        journal, unit = self._cluster.journal, self._unit
+        with anyio.CancelScope(shield=True):
+            charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
+            self._lender.lose(charged)
+            self._context.services.warn_of_budget()
+
+    # ------------------------------------------------------------------ letters
+
+    async def _follow(self, letters: Letters, unit: Unit) -> WorkEnd:
+        """Do what the worker asks for until it is done; when cancelled, recall the work first."""
+        try:
+            return await self._serve(letters, unit)
+        except _Lost:
+            raise
+        except BaseException as raised:
+            if failure_of(raised) is None:
+                await self._recall(letters, unit)
+            raise
+
+    async def _serve(self, letters: Letters, unit: Unit) -> WorkEnd:
+        end: WorkEnd | None = None
+        lost: _Lost | None = None
+        async with anyio.create_task_group() as self._group:
+            while end is None and lost is None:
+                letter = await letters.next()
+                if letter.fence == unit.fence:
+                    end, lost = self._take(letter)
+            self._group.cancel_scope.cancel()
+        self._group = None
+        if lost is not None:
+            raise lost
+        assert end is not None
+        return end
+
+    def _take(self, letter: Letter) -> tuple[WorkEnd | None, _Lost | None]:
+        """Do what a letter asks for; return the end, if it tells of that."""
+        kind, body = letter.kind, letter.body
+        if kind == "done":
+            self._finish(body)
+            return body, None
+        if kind == "lost":
+            return None, _Lost(str(body))
+        if kind == "events":
+            for name, fields in body:
+                self._emit(name, fields)
+        elif kind == "spent":
+            self._lender.report(*body)
+            self._context.services.warn_of_budget()
+        elif kind == "stop" and self._context.services.constraints is not None:
+            self._context.services.constraints.stop_for(str(body))
+        elif kind == "kept":
+            self._context.keep(body)
+        elif self._group is not None:
+            self._group.start_soon(self._answer, letter)
+        return None, None
+
+    def _emit(self, name: str, fields: tuple[Any, ...]) -> None:
+        kind = getattr(events, name, None)
+        if isinstance(kind, type) and issubclass(kind, events.Event):
+            self._context.services.emit(kind, *fields)
+
+    def _finish(self, end: WorkEnd) -> None:
+        self._lender.end(end.spent)
+        self._context.turns = end.turns
+        if end.kept:
+            self._context.keep(end.kept)
+        self._context.services.warn_of_budget()
+        self._put(*self._unit.removing())
+
+    async def _answer(self, letter: Letter) -> None:
+        """Answer a letter that has to wait for something."""
+        number, *_ = letter.body
+        answers: Mapping[str, Callable[[Any], Any]] = {
+            "ask": self._lend,
+            "question": self._ask_person,
+            "tool": self._use_tool,
+        }
+        made = await answers[letter.kind](letter.body)
+        self._tell("answer", (number, made))
+
+    async def _lend(self, body: tuple[int, Ask]) -> Any:
+        number, ask = body
+        try:
+            return await self._lender.lend(ask, partial(self._tell, "waits", number))
+        except (InsufficientBudget, HaltError) as error:
+            return refused(error)
+
+    async def _ask_person(self, question: Question) -> Any:
+        questions = self._context.services.questions
+        if questions is None:
+            return None
+        if question.key is not None:
+            return await questions.ask(question.key, question.request)
+        return None if questions.gate is None else await questions.gate.decide(question.request)
+
+    async def _use_tool(self, use: ToolUse) -> ToolResult:
+        tool = self._tools.get(use.name)
+        if tool is None:
+            return ToolResult(f"no tool {use.name!r} is offered here", is_error=True)
+        try:
+            arguments = use.arguments if tool.check is None else tool.check(use.arguments)
+            made = await tool.call(arguments)
+        except Exception as error:  # noqa: BLE001 - the member reads it
+            return ToolResult(describe_error(error), is_error=True)
+        return made if isinstance(made, ToolResult) else ToolResult(str(made))
+
+    # ------------------------------------------------------------------ to the worker
+
+    @contextmanager
+    def _told_directives(self) -> Generator[None]:
+        """Pass on the directives that are given meanwhile."""
+        steering = self._context.services.steering
+        if steering is None:
+            yield
+            return
+        pass_on = self._pass_on
+        steering.on_directive.append(pass_on)
+        try:
+            yield
+        finally:
+            steering.on_directive.remove(pass_on)
+
+    def _pass_on(self, task_id: str | None, directive: str) -> None:
+        if task_id is None or task_id == self._context.task_id:
+            self._tell("directive", directive)
+
+    def _tell(self, kind: str, body: Any) -> None:
+        """Write to whoever has the unit now."""
+        self._put(*self._unit.telling_worker(kind, body))
+
+    def _put(self, *statements: Any) -> None:
+        journal: Any = self._context.services.kept
+        journal.put_also(*statements)
+
+    async def _recall(self, letters: Letters, unit: Unit) -> None:
+        """End the work at the worker, and book what it has spent; without an answer in time, fence the worker off."""
+        context = self._context
+        with anyio.CancelScope(shield=True):
+            self._tell("cancel", str(context.interrupted or "the run has ended"))
+            with anyio.move_on_after(context.services.grace + self._cluster.beat):
+                while True:
+                    letter = await letters.next()
+                    if letter.fence == unit.fence and any(self._take(letter)):
+                        break
+                if letter.kind == "done":
+                    return
+            await self._fence_off(unit)
+
+    async def _fence_off(self, unit: Unit) -> None:
+        """Let the worker write nothing more, and book what its calls are charged."""
+        journal: Any = self._context.services.kept
+        try:
+            self._put(*unit.fencing())
+            with anyio.fail_after(self._cluster.patience):
+                await journal.written()
+                charged: Usage = await run_in_thread(self._cluster.journal.charges, unit.run_id, unit.step)
+        except (JournalError, TimeoutError):  # nothing more of this run is recorded, or sent
+            self._lender.end(self._lender.spent)
+            return
+        self._lender.end(replace(charged, loops=max(charged.loops, self._lender.spent.loops)))
+
+
+__all__ = ["DeliveriesExhausted", "Letter", "RemoteAttempt", "letter_to"]

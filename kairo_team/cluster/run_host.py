@@ -1,0 +1,56 @@
+"""A run that a worker coordinates: begun, or taken over from a process that is gone."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kairo_team._util.threads import run_in_thread
+from kairo_team.errors import KairoError, Misuse, RunFinished, RunNotFound
+from kairo_team.gates import DeferGate
+from kairo_team.recorded import ENDED
+
+if TYPE_CHECKING:
+    from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.units import Unit
+    from kairo_team.engine.runtime import Runtime
+    from kairo_team.team import Team
+
+_logger = logging.getLogger("kairo_team")
+
+
+class RunHost:
+    """One run that this process coordinates."""
+
+    def __init__(self, cluster: Cluster, team: Team, base: Runtime, unit: Unit) -> None:
+        self._cluster = cluster
+        self._team = team
+        self._base = base
+        self._unit = unit
+
+    async def coordinate(self) -> None:
+        """Coordinate the run to its end, or until it waits for a person."""
+        unit, journal = self._unit, self._cluster.journal
+        runtime = self._base.on(journal, self._cluster, self._base.subscribers)
+        runtime.gate = runtime.gate or DeferGate()  # a question waits for `kairo answer`
+        try:
+            await runtime.resume(unit.run_id, self._team, take_over=True)
+        except (RunFinished, RunNotFound) as error:
+            _logger.info("run %s: %s", unit.run_id, error)
+        except Misuse as error:  # the team is not the one it was begun with
+            _logger.warning("run %s is refused: %s", unit.run_id, error)
+            await run_in_thread(journal.end_unit, unit.id, unit.fence, str(error))
+            return
+        else:
+            state = (await run_in_thread(journal.show, unit.run_id)).state
+            _logger.info("run %s: %s", unit.run_id, state)
+            if state not in (*ENDED, "suspended"):
+                raise Unrecorded(unit.run_id)
+        await run_in_thread(journal.end_unit, unit.id, unit.fence, None)
+
+
+class Unrecorded(KairoError):
+    """The end of a run could not be recorded: another process goes on with it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"the end of run {run_id!r} is not recorded: another worker goes on with it")

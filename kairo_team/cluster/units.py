@@ -1,0 +1,103 @@
+"""Units: what is delivered to workers, an attempt or a run, and the fence that says whose delivery counts."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from kairo_team.cluster.mailbox import channel_of
+from kairo_team.durable.codec import encode
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from kairo_team.cluster.delivery import Delivery
+    from kairo_team.durable.database import Statement
+
+Kind = Literal["run", "attempt"]
+
+_ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
+"""Who reads the letters to whoever has the unit: they wait until somebody takes it."""
+
+
+COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence"
+"""The columns of a unit's row that make a `Unit`, in their order."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit, and the delivery of it that counts."""
+
+    id: str
+    kind: Kind
+    run_id: str
+    queue: str
+    step: str = ""
+    """The key of the attempt; empty for a run."""
+    epoch: int = 0
+    """The session of the run that sent the attempt."""
+    sender: str | None = None
+    """The process that waits for the attempt."""
+    fence: int = 1
+
+    def next(self) -> Unit:
+        """Return it with the fence of the next delivery."""
+        return replace(self, fence=self.fence + 1)
+
+    def sending(self, delivery: Delivery, body: object) -> list[Statement]:
+        """Return the statements that send it: its row, and the delivery, in one transaction."""
+        insert = (
+            "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, sender, body, sent_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET state = 'sent', process = NULL, body = excluded.body,"
+            " sent_at = excluded.sent_at WHERE unit.state = 'lost' AND unit.fence = excluded.fence"
+        )
+        row = (self.id, self.kind, self.run_id, self.step, self.epoch, self.queue, self.fence, self.sender)
+        return [(insert, (*row, encode(body), time.time())), partial(self._deliver, delivery)]
+
+    def _deliver(self, delivery: Delivery, connection: psycopg.Connection) -> None:
+        delivery.send(connection, self.queue, self.id, self.fence)
+
+    def telling_worker(self, kind: str, body: Any) -> list[Statement]:
+        """Return the statements that send a letter to the process that has the unit."""
+        insert = (
+            "INSERT INTO message (addressee, unit, fence, kind, body)"
+            f" SELECT {_ADDRESS}, id, fence, ?, ? FROM unit WHERE id = ? AND fence = ?"
+        )
+        notify = "SELECT pg_notify(? || process, '') FROM unit WHERE id = ? AND fence = ? AND process IS NOT NULL"
+        here = (self.id, self.fence)
+        return [(insert, (kind, encode(body), *here)), (notify, (channel_of(""), *here))]
+
+    def fencing(self) -> list[Statement]:
+        """Return the statement after which its delivery counts no more, and no other comes."""
+        return [("UPDATE unit SET fence = fence + 1, state = 'lost' WHERE id = ? AND fence = ?", (self.id, self.fence))]
+
+    def finishing(self) -> list[Statement]:
+        """Return the statement that ends this delivery: the unit was done."""
+        return [("UPDATE unit SET state = 'done', ended_at = ? WHERE id = ?", (time.time(), self.id))]
+
+    def removing(self) -> list[Statement]:
+        """Return the statement that removes it: it is done."""
+        return [("DELETE FROM unit WHERE id = ?", (self.id,))]
+
+
+class Claimed(NamedTuple):
+    """A unit that this process has, with what is to be done."""
+
+    unit: Unit
+    body: str
+
+
+def claim(connection: psycopg.Connection, unit: str, fence: int, process: str) -> Claimed | None:
+    """Take a delivered unit; None where the delivery counts no more, or was taken before."""
+    sql = (
+        "UPDATE unit SET state = 'taken', process = %s, taken_at = %s WHERE id = %s AND fence = %s AND state = 'sent'"
+        f" RETURNING {COLUMNS}, body"
+    )
+    row = connection.execute(sql, (process, time.time(), unit, fence)).fetchone()
+    if row is None:
+        return None
+    connection.execute("UPDATE message SET addressee = %s WHERE addressee = %s", (process, f"unit:{unit}"))
+    return Claimed(Unit(*row[:8]), row[8])

@@ -1,0 +1,180 @@
+"""`Worker`: takes units from the database and does them, until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from kairo_team._util.threads import poster, run_in_thread
+from kairo_team.cluster.attempt_host import AttemptHost
+from kairo_team.cluster.cluster import RUNS, queue_of, version_of
+from kairo_team.cluster.run_host import RunHost
+from kairo_team.cluster.units import Claimed
+from kairo_team.engine.digests import digests_of
+from kairo_team.engine.runtime import Runtime
+from kairo_team.errors import known
+from kairo_team.gates import DeferGate
+
+if TYPE_CHECKING:
+    from kairo_team.cluster.cluster import Cluster
+    from kairo_team.team import Team
+
+_logger = logging.getLogger("kairo_team")
+
+_MOST_RUNS: Final = 100
+"""Most runs that one worker coordinates at once."""
+
+
+class Worker:
+    """A process that makes attempts, and coordinates runs, of one team.
+
+    At most `concurrency` attempts are made at once, of `members` alone if they are given. A worker of all members
+    coordinates runs too, at most 100 at once. Raises `ValueError` for a member that the team does not have.
+    """
+
+    def __init__(
+        self, cluster: Cluster, team: Team, *, concurrency: int = 8, members: Collection[str] | None = None
+    ) -> None:
+        names = [member.id for member in team.everyone]
+        wrong = [name for name in members or () if name not in names]
+        if wrong:
+            raise ValueError(f"team {team.name!r} has no member {wrong[0]!r}; it has {known(names)}")
+        if concurrency < 1:
+            raise ValueError(f"a worker's concurrency is at least 1, not {concurrency!r}")
+        self._cluster = cluster
+        self._team = team
+        self._concurrency = concurrency
+        base: Runtime = team.runtime or Runtime()
+        self._base = base
+        version = version_of(team, digests_of(team, base.templates))
+        self.version = version
+        served = [*(members or names), *([] if members else [RUNS])]
+        self._queues: Sequence[str] = [queue_of(version, name) for name in served]
+        self._runs = 0
+        self._units = 0
+        self._group: anyio.abc.TaskGroup | None = None
+        self._all_done = anyio.Event()
+        self._stopping = anyio.Event()
+        self.ready = False
+        """It takes units."""
+
+    @property
+    def busy(self) -> int:
+        """How many units it does now."""
+        return self._units
+
+    def stop(self) -> None:
+        """Take no new units, and end when those that it has are done. In its event loop."""
+        self._stopping.set()
+
+    async def run(self, drain: float = 30.0) -> None:
+        """Take and do units until `stop`; what is not done `drain` seconds after that is given to others."""
+        cluster = self._cluster
+        await run_in_thread(cluster.start)
+        post = poster()
+
+        def take(unit: str, fence: int) -> Future[None]:
+            done: Future[None] = Future()
+            post(partial(self._begin, unit, fence, done))
+            return done
+
+        cluster.journal.process.on_dead(partial(_post_quietly, post, self._die))
+        process = cluster.journal.process
+        await run_in_thread(
+            partial(process.describe, kind="worker", team=self._team.name, concurrency=self._concurrency)
+        )
+        receiving = cluster.delivery.receiving(process.id, self._queues, self._concurrency + _MOST_RUNS, take)
+        receiver = await run_in_thread(receiving.__enter__)
+        try:
+            async with anyio.create_task_group() as self._group:
+                self.ready = True
+                await self._stopping.wait()
+                self.ready = False
+                receiver.stop()
+                await run_in_thread(partial(process.describe, state="draining"))
+                with anyio.move_on_after(drain):
+                    await self._until_done()
+                self._group.cancel_scope.cancel()
+        finally:
+            self._group = None
+            with anyio.CancelScope(shield=True):
+                await run_in_thread(receiving.__exit__, None, None, None)
+
+    async def _until_done(self) -> None:
+        while self._units:
+            self._all_done = anyio.Event()
+            await self._all_done.wait()
+
+    def _die(self) -> None:
+        """End everything: this process was declared dead, and others do what it had."""
+        _logger.warning("this worker was declared dead: it ends, and others do what it had")
+        self._stopping.set()
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+
+    def _begin(self, unit: str, fence: int, done: Future[None]) -> None:
+        if self._group is None or self._stopping.is_set():
+            done.set_exception(RuntimeError("the worker ends"))
+            return
+        self._group.start_soon(self._do, unit, fence, done)
+
+    async def _do(self, unit: str, fence: int, done: Future[None]) -> None:
+        """Claim a delivered unit and do it; however that ends, the delivery is over."""
+        journal = self._cluster.journal
+        self._units += 1
+        try:
+            claimed: Claimed | None = await run_in_thread(journal.claim, unit, fence)
+            if claimed is not None:
+                await self._work_on(claimed, done)
+        except BaseException as error:
+            _settle(done, error)
+            raise
+        finally:
+            _settle(done, None)
+            self._units -= 1
+            if not self._units:
+                self._all_done.set()
+
+    async def _work_on(self, claimed: Claimed, done: Future[None]) -> None:
+        unit = claimed.unit
+        try:
+            if unit.kind == "run":
+                _settle(done, None)  # the unit's row says from here on who has it
+                await RunHost(self._cluster, self._team, self._base, unit).coordinate()
+            else:
+                work = self._cluster.journal.decode(claimed.body)
+                await AttemptHost(self._cluster, self._team, self._base, unit, work).make()
+        except Exception:
+            _logger.exception("unit %s: the worker failed; the unit is given to another", unit.id)
+            await self._give_back(unit, "the worker failed")
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._give_back(unit, "the worker ended")
+            raise
+
+    async def _give_back(self, unit: Any, reason: str) -> None:
+        with suppress(Exception), anyio.move_on_after(5):
+            await run_in_thread(self._cluster.reaper.give_back, unit, reason)
+
+
+def _settle(done: Future[None], error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(RuntimeError(str(error)))
+
+
+def _post_quietly(post: Any, call: Any) -> None:
+    with suppress(RuntimeError):  # the event loop is gone
+        post(call)
+
+
+__all__ = ["DeferGate", "Worker"]
