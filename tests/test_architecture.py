@@ -23,7 +23,7 @@ FLOORS = [
     ["engine"],
     ["agents", "durable"],
     ["evaluators", "coordinators"],
-    ["api", "evals", "team_data"],
+    ["cluster", "api", "evals", "team_data"],
     ["views", "web_console", "cli", "testing"],
     ["tck"],
     ["", "examples"],
@@ -60,6 +60,7 @@ MODULES = {
     "agents": """langgraph langgraph_attempt langgraph_models langgraph_tools langgraph_views langgraph_watch limits
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
         pydantic_ai_messages team_agent wrapped""",
+    "cluster": "dbos_delivery delivery procrastinate_delivery",
     "durable": "codec database forks journal memory owners recovery requests value_classes",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion data_files
         data_mistakes fingerprint installed_evaluators judge_controls judge_injection judge_question
