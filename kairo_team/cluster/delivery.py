@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
-from kairo_team.errors import Misuse, MissingExtra
+from kairo_team.errors import MissingExtra, Misuse
 
 if TYPE_CHECKING:
     import psycopg
@@ -60,7 +60,7 @@ class Delivery(Protocol):
         before the commit. It neither commits nor rolls back.
     C3. What was sent and committed is delivered at least once while a receiver of its queue lives, also what was sent
         before any receiver was there. `delay` holds it back for that many seconds.
-    C4. The unit and the fence are delivered as they were sent, whatever characters the unit has, fences up to 2**31 - 1.
+    C4. The unit and the fence are delivered as they were sent, whatever characters the unit has; fences below 2**31.
         The same pair may be sent again, also when it was delivered before: it is delivered again.
     C5. A receiver gets what was sent to its queues, and nothing else.
     C6. A delivery is acknowledged when its future is done, not before. Once acknowledged it is not given again.
