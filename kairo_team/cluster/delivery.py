@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args, runtime_checkable
 
@@ -108,6 +110,28 @@ class Delivery(Protocol):
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
         """Remove the deliveries of these units that wait, and those that dead processes had."""
         ...
+
+
+def queue_key(queue: str) -> str:
+    """Return the name a queue has in an engine: its own, or a digest of one that is long or has other characters.
+
+    Engines make channels of these names, which have 63 bytes, and keep some names to themselves.
+    """
+    if re.fullmatch(r"[A-Za-z][\w.:-]{0,38}", queue, re.ASCII) and not queue.startswith("sha256:"):
+        return queue
+    return "sha256:" + hashlib.sha256(queue.encode()).hexdigest()[:32]
+
+
+def check_database_url(url: str) -> None:
+    """Raise `Misuse` for what is no URL of a PostgreSQL database. The message does not show it: it has a password."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    if url.startswith(("postgresql://", "postgres://")):
+        with suppress(ProgrammingError):
+            conninfo_to_dict(url)
+            return
+    raise Misuse("The database URL is not understood: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
 
 
 def delivery_of(name: str, url: str, *, beats: Beats | None = None) -> Delivery:
