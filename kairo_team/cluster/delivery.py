@@ -117,7 +117,7 @@ def queue_key(queue: str) -> str:
 
     Engines make channels of these names, which have 63 bytes, and keep some names to themselves.
     """
-    if re.fullmatch(r"[A-Za-z][\w.:-]{0,38}", queue, re.ASCII) and not queue.startswith("sha256:"):
+    if re.fullmatch(r"[A-Za-z0-9][\w.:-]{0,38}", queue, re.ASCII):
         return queue
     return "sha256:" + hashlib.sha256(queue.encode()).hexdigest()[:32]
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, LiteralString
 
 import procrastinate
 import psycopg
@@ -109,7 +109,7 @@ def _migrate(connection: psycopg.Connection) -> None:
     else:
         for file in files:
             if file.name not in done:
-                connection.execute(cast("LiteralString", file.read_text(encoding="utf-8")))
+                connection.execute(file.read_bytes())
     names = [(file.name,) for file in files if file.name not in done]
     connection.cursor().executemany("INSERT INTO kairo_migration VALUES (%s)", names)
 
@@ -231,7 +231,9 @@ class _Connector(procrastinate.PsycopgConnector):
     """
 
     def __init__(self, url: str, poll: float, lost: asyncio.Event) -> None:
-        super().__init__(conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(poll, 2.0))
+        super().__init__(  # pyright: ignore[reportUnknownMemberType] - its hooks for JSON have no types
+            conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(poll, 2.0)
+        )
         self._poll, self._lost = poll, lost
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
@@ -239,10 +241,11 @@ class _Connector(procrastinate.PsycopgConnector):
 
     async def execute_query_one_async(self, query: LiteralString, **arguments: Any) -> dict[str, Any]:
         try:
-            return await super().execute_query_one_async(query, **arguments)
+            row: dict[str, Any] = await super().execute_query_one_async(query, **arguments)
         except ConnectorException:
             self._lost.set()
             raise
+        return row
 
     async def listen_notify(self, on_notification: Any, channels: Iterable[str]) -> None:
         await self._insist(lambda: super(_Connector, self).listen_notify(on_notification, channels))
