@@ -1,0 +1,266 @@
+"""Delivery by procrastinate: its jobs in a schema of ours, sent by its SQL function, taken by its workers.
+
+The schema keeps them apart from the tables of a user's own procrastinate. Its workers run on asyncio, so they get an
+event loop in a thread of their own. A job that ends is deleted; one whose work failed is sent again with the clock of
+the database, because clocks of machines differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, LiteralString
+
+import procrastinate
+import psycopg
+import psycopg_pool
+from procrastinate.exceptions import ConnectorException
+from procrastinate.jobs import DeleteJobCondition
+from procrastinate.schema import SchemaManager
+
+from kairo_team.cluster.delivery import Beats, Receiver, Take, check_database_url, queue_key
+
+TASK: Final = "kairo.unit"
+_SEND: Final = "SELECT kairo_procrastinate.send(%(queue)s, %(unit)s, %(fence)s, %(delay)s)"
+_FUNCTIONS: Final = """
+CREATE OR REPLACE FUNCTION kairo_procrastinate.send(queue text, unit text, fence integer, delay double precision)
+RETURNS void LANGUAGE sql SET search_path = kairo_procrastinate, pg_catalog AS $$
+    SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(
+        queue, 'kairo.unit', 0, NULL, NULL, jsonb_build_object('unit', unit, 'fence', fence),
+        CASE WHEN delay > 0 THEN clock_timestamp() + make_interval(secs => delay) END
+    )::procrastinate_job_to_defer_v1])
+$$;
+CREATE OR REPLACE FUNCTION kairo_procrastinate.deliveries(units text[], late double precision)
+RETURNS TABLE (id bigint, unit text, fence integer, waits boolean, lives boolean)
+LANGUAGE sql STABLE SET search_path = kairo_procrastinate, pg_catalog AS $$
+    SELECT job.id, job.args->>'unit', (job.args->>'fence')::integer, job.status = 'todo',
+        COALESCE(worker.last_heartbeat > clock_timestamp() - make_interval(secs => late), false)
+    FROM procrastinate_jobs job LEFT JOIN procrastinate_workers worker ON worker.id = job.worker_id
+    WHERE job.status IN ('todo', 'doing') AND job.args->>'unit' = ANY(units)
+$$;
+CREATE OR REPLACE FUNCTION kairo_procrastinate.forget(units text[], late double precision)
+RETURNS void LANGUAGE plpgsql SET search_path = kairo_procrastinate, pg_catalog AS $$
+BEGIN
+    PERFORM procrastinate_cancel_job_v1(id, false, true) FROM deliveries(units, late) WHERE waits;
+    DELETE FROM procrastinate_jobs USING deliveries(units, late) gone
+        WHERE procrastinate_jobs.id = gone.id AND status = 'doing' AND NOT gone.waits AND NOT gone.lives;
+END $$;
+"""
+
+
+class ProcrastinateDelivery:
+    """Delivers units by procrastinate; see `kairo_team.cluster.delivery.Delivery`."""
+
+    def __init__(self, url: str, beats: Beats | None = None) -> None:
+        check_database_url(url)
+        self._url = url
+        self._beats = beats or Beats()
+
+    def __repr__(self) -> str:
+        return f"ProcrastinateDelivery({self._beats!r})"
+
+    def install(self) -> None:
+        """Make procrastinate's tables in a schema of ours, or bring them up to the version that is installed."""
+        with psycopg.connect(self._url) as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", ("kairo_procrastinate",))
+            connection.execute("CREATE SCHEMA IF NOT EXISTS kairo_procrastinate")
+            connection.execute("SET LOCAL search_path = kairo_procrastinate")
+            _migrate(connection)
+            connection.execute(_FUNCTIONS)
+
+    def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
+        """Add a job in the connection's transaction."""
+        connection.execute(_SEND, {"queue": queue_key(queue), "unit": unit, "fence": fence, "delay": delay})
+
+    @contextmanager
+    def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
+        """Run workers of procrastinate in a thread; any number of receivers may be in one process."""
+        receiver = _Receiver(self._url, self._beats, [queue_key(queue) for queue in queues], concurrency, take)
+        thread = threading.Thread(target=receiver.run, name=f"kairo delivery {process}", daemon=True)
+        thread.start()
+        try:
+            yield receiver
+        finally:
+            receiver.stop()
+            thread.join()
+
+    def under_way(self, connection: psycopg.Connection, sent: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Look at the jobs, and at the heartbeats of procrastinate's workers by the clock of the database."""
+        units = list({unit for unit, _ in sent})
+        query = "SELECT unit, fence FROM kairo_procrastinate.deliveries(%s, %s) WHERE waits OR lives"
+        found = connection.execute(query, (units, self._beats.late)).fetchall()
+        return {(unit, fence) for unit, fence in found} & {*sent}
+
+    def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
+        """Delete the jobs that wait, and those of workers without a heartbeat."""
+        connection.execute("SELECT kairo_procrastinate.forget(%s, %s)", (list(units), self._beats.late))
+
+
+def _migrate(connection: psycopg.Connection) -> None:
+    """Run the migrations of procrastinate that have not been run, in the order of their names."""
+    connection.execute("CREATE TABLE IF NOT EXISTS kairo_migration (name text PRIMARY KEY)")
+    files = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
+    done = {name for (name,) in connection.execute("SELECT name FROM kairo_migration").fetchall()}
+    if not done:
+        connection.execute(SchemaManager.get_schema())  # it has them all
+    else:
+        for file in files:
+            if file.name not in done:
+                connection.execute(file.read_bytes())
+    names = [(file.name,) for file in files if file.name not in done]
+    connection.cursor().executemany("INSERT INTO kairo_migration VALUES (%s)", names)
+
+
+class _Receiver:
+    """Workers of procrastinate, one after the other: a new one begins where one lost its connection."""
+
+    def __init__(self, url: str, beats: Beats, queues: list[str], concurrency: int, take: Take) -> None:
+        self._url, self._beats, self._queues = url, beats, queues
+        self._concurrency, self._take = concurrency, take
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = threading.Event()
+        self._stopping = asyncio.Event()
+        self._working: dict[int, int | None] = {}
+        """Jobs that are worked on, each with its worker."""
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def run(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self._stopped.is_set():
+            return
+        generations: set[asyncio.Task[None]] = set()
+        stopping = asyncio.create_task(self._stopping.wait())
+        while not self._stopping.is_set():
+            lost = asyncio.Event()
+            worker = asyncio.create_task(self._work(lost))
+            generations.add(worker)
+            worker.add_done_callback(generations.discard)
+            losing = asyncio.create_task(lost.wait())
+            await asyncio.wait([stopping, worker, losing], return_when=asyncio.FIRST_COMPLETED)
+            worker.cancel()  # its worker takes nothing new, and ends what it has
+            losing.cancel()
+            if not self._stopping.is_set():
+                await asyncio.wait([stopping], timeout=self._beats.poll)
+        while generations:
+            await asyncio.wait(generations)
+
+    async def _work(self, lost: asyncio.Event) -> None:
+        """Run one worker until it is cancelled, or has lost its connection."""
+        connector = _Connector(self._url, self._beats.poll, lost)
+        app = procrastinate.App(connector=connector)
+        app.task(name=TASK, pass_context=True)(self._deliver)
+        with suppress(ConnectorException, psycopg.OperationalError, psycopg_pool.PoolTimeout, asyncio.CancelledError):
+            async with app.open_async(), self._alive(app):
+                await app.run_worker_async(
+                    queues=self._queues,
+                    concurrency=self._concurrency,
+                    fetch_job_polling_interval=self._beats.poll,
+                    update_heartbeat_interval=self._beats.late / 4,
+                    stalled_worker_timeout=self._beats.late,
+                    delete_jobs=DeleteJobCondition.ALWAYS.value,
+                    install_signal_handlers=False,
+                )
+
+    @asynccontextmanager
+    async def _alive(self, app: procrastinate.App) -> AsyncGenerator[None]:
+        """Give a worker's sign of life while it ends what it has: procrastinate gives none from when it is stopped."""
+
+        async def give() -> None:
+            while True:
+                await asyncio.sleep(self._beats.late / 4)
+                for worker in {one for one in self._working.values() if one is not None}:
+                    await app.job_manager.update_heartbeat(worker)
+
+        giving = asyncio.create_task(give())
+        try:
+            yield
+        finally:
+            giving.cancel()
+            await asyncio.wait([giving])
+
+    async def _deliver(self, context: procrastinate.JobContext, unit: str, fence: int) -> None:
+        """Work on a job until its future is done; send it again if it failed, or if there is no room for it.
+
+        There is none while a worker that lost its connection ends what it had.
+        """
+        job = context.job
+        assert job.id is not None
+        if len(self._working) >= self._concurrency:
+            await self._send_again(context, self._beats.poll)
+            return
+        self._working[job.id] = job.worker_id
+        try:
+            if not await _made(self._take, unit, fence):
+                await self._send_again(context, self._beats.again)
+        finally:
+            del self._working[job.id]
+
+    async def _send_again(self, context: procrastinate.JobContext, delay: float) -> None:
+        job = context.job
+        await context.app.connector.execute_query_async(
+            _SEND, queue=job.queue, unit=job.task_kwargs["unit"], fence=job.task_kwargs["fence"], delay=delay
+        )
+
+
+async def _made(take: Take, unit: str, fence: int) -> bool:
+    """Begin the work on a unit and wait for its end; return whether it came to a good one."""
+    try:
+        future = take(unit, fence)
+    except Exception:  # noqa: BLE001 - of any kind: whoever works on the unit reports it
+        return False
+    await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
+    return not future.cancelled() and future.exception() is None
+
+
+class _Connector(procrastinate.PsycopgConnector):
+    """Connections in our schema. What has no reply is asked again until the database is there.
+
+    A fetch is not: where its reply was lost, a job may have been fetched that nobody knows. The worker ends then, and
+    with it what it had fetched.
+    """
+
+    def __init__(self, url: str, poll: float, lost: asyncio.Event) -> None:
+        super().__init__(  # pyright: ignore[reportUnknownMemberType] - its hooks for JSON have no types
+            conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(poll, 2.0)
+        )
+        self._poll, self._lost = poll, lost
+
+    async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
+        await self._insist(lambda: super(_Connector, self).execute_query_async(query, **arguments))
+
+    async def execute_query_one_async(self, query: LiteralString, **arguments: Any) -> dict[str, Any]:
+        try:
+            row: dict[str, Any] = await super().execute_query_one_async(query, **arguments)
+        except ConnectorException:
+            self._lost.set()
+            raise
+        return row
+
+    async def listen_notify(self, on_notification: Any, channels: Iterable[str]) -> None:
+        await self._insist(lambda: super(_Connector, self).listen_notify(on_notification, channels))
+
+    async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await ask()
+            except ConnectorException as error:
+                if not isinstance(error.__cause__, psycopg.OperationalError):
+                    raise
+                await asyncio.sleep(self._poll)
+
+
+async def _configure(connection: psycopg.AsyncConnection) -> None:
+    """Set the schema; `options` in the URL stay as they are."""
+    await connection.execute("SET search_path = kairo_procrastinate")
+    await connection.commit()
