@@ -400,7 +400,10 @@ class Engine(Protocol):
     def attempt(
         self, team: Team, assignment: Assignment, context: MemberContext, number: int, timeout: float | None
     ) -> Coroutine[Any, Any, Attempt]:
-        """Have an attempt of a member of the team made under the budget of its context; raises only cancellation. `timeout` is in seconds."""
+        """Have a member of the team make an attempt under the budget of its context; raises only cancellation.
+
+        `timeout` is in seconds.
+        """
         ...
 
 

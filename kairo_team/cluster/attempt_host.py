@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.cluster.units import Unit
     from kairo_team.durable.postgres import AttemptRecords
+    from kairo_team.engine.event_bus import Around
     from kairo_team.engine.runtime import Runtime
     from kairo_team.governance.slices import Ask, Grant
     from kairo_team.human import HumanDecision, HumanRequest
@@ -288,6 +289,10 @@ class AttemptHost:
             if kind in _SPENDS:
                 link.tell("spent", (borrower.governor.usage, None))
 
+        def begin(*event: Any) -> Around:
+            emit(*event)
+            return NOTHING_AROUND
+
         services = RunServices(
             run_id,
             models=runtime.models,
@@ -297,7 +302,7 @@ class AttemptHost:
             kept=records.journal,
             clock=clock.read,
             emit=emit,
-            begin=lambda *event: (emit(*event), NOTHING_AROUND)[1],
+            begin=begin,
             rules=runtime.call_rules,
             permissions=team.permissions,
             secrets=runtime.secrets,

@@ -58,9 +58,7 @@ class Cluster:
     ) -> None:
         check_database_url(url)
         if not 0 < beat <= patience:
-            raise ValueError(
-                f"Cluster(beat=) is above 0 seconds, and at most the patience of {patience:g}, not {beat!r}"
-            )
+            raise ValueError(f"Cluster(beat=) is above 0 seconds and at most the patience, {patience:g}, not {beat!r}")
         if max_deliveries < 1:
             raise ValueError(f"Cluster(max_deliveries=) is at least 1, not {max_deliveries!r}")
         self._url = url

@@ -131,7 +131,7 @@ class Mailbox:
 
     def _read(self, connection: psycopg.Connection) -> None:
         sql = (
-            "SELECT id, unit, fence, kind, body FROM message WHERE addressee = %s ORDER BY id"
+            "SELECT id, unit, fence, kind, body FROM message WHERE addressee = ? ORDER BY id"
             f" LIMIT {_AT_ONCE + len(self._handled)}"
         )
         rows = connection.execute(sql, (self._process,)).fetchall()
@@ -143,7 +143,7 @@ class Mailbox:
                 self._handled.add(number)
                 self._give(unit, fence, kind, body)
         numbers = [row[0] for row in rows]
-        connection.execute("DELETE FROM message WHERE id = ANY(%s)", (numbers,))
+        connection.execute("DELETE FROM message WHERE id = ANY(?)", (numbers,))
         self._handled.difference_update(numbers)
 
     def _give(self, unit: str, fence: int, kind: str, body: str) -> None:

@@ -111,8 +111,8 @@ class Reaper:
     def _give_up(self, connection: Any, unit: Unit) -> None:
         """Leave a run that ends every process that takes it: a person may look at it and resume it."""
         problem = (
-            f"given up after {unit.fence} deliveries: every worker that coordinated it died. Look at the workers' logs, "
-            f"then go on with `kairo resume {unit.run_id} --database ...`"
+            f"given up after {unit.fence} deliveries: every worker that coordinated it died. Look at the workers' "
+            f"logs, then go on with `kairo resume {unit.run_id} --database ...`"
         )
         connection.execute("UPDATE unit SET state = 'done', problem = ? WHERE id = ?", (problem, unit.id))
         _logger.error("run %s is %s", unit.run_id, problem)

@@ -1,4 +1,4 @@
-"""The coordinator's side of an attempt that a worker makes: it lends the budget, tells events, and waits for the end."""
+"""The coordinator's side of an attempt that a worker makes: it lends the budget and waits for the end."""
 
 from __future__ import annotations
 

@@ -93,11 +93,11 @@ class Claimed(NamedTuple):
 def claim(connection: psycopg.Connection, unit: str, fence: int, process: str) -> Claimed | None:
     """Take a delivered unit; None where the delivery counts no more, or was taken before."""
     sql = (
-        "UPDATE unit SET state = 'taken', process = %s, taken_at = %s WHERE id = %s AND fence = %s AND state = 'sent'"
+        "UPDATE unit SET state = 'taken', process = ?, taken_at = ? WHERE id = ? AND fence = ? AND state = 'sent'"
         f" RETURNING {COLUMNS}, body"
     )
     row = connection.execute(sql, (process, time.time(), unit, fence)).fetchone()
     if row is None:
         return None
-    connection.execute("UPDATE message SET addressee = %s WHERE addressee = %s", (process, f"unit:{unit}"))
+    connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))
     return Claimed(Unit(*row[:8]), row[8])

@@ -12,6 +12,7 @@ from kairo_team.human import HumanRequest
 from kairo_team.permissions import SideEffect
 from kairo_team.results import Attempt
 from kairo_team.tasks import Assignment
+from kairo_team.tools.tool import Ends
 
 _EMPTY: Final[tuple[()]] = ()
 
@@ -25,7 +26,7 @@ class OfferedTool(NamedTuple):
     side_effect: SideEffect
     timeout: float | None
     idempotent: bool
-    ends: str | None
+    ends: Ends | None
 
 
 class Work(NamedTuple):

@@ -19,8 +19,7 @@ from kairo_team.results import Attempt
 from kairo_team.tasks import TaskGraph
 
 if TYPE_CHECKING:
-    import sqlite3
-
+    from kairo_team.durable.database import Connection
     from kairo_team.tasks import Task
     from kairo_team.team import TeamConfig, TeamExecutionRequest
 
@@ -37,7 +36,7 @@ _OF_THE_PLAN: Final = re.compile(r"plan:\d+(:for)?|add:[^:]*:\d+|grown:\d+:[^:]*
 """Keys of plans, and of the changes they went through."""
 
 
-def check(connection: sqlite3.Connection, row: Any, state: str, new_id: str) -> None:
+def check(connection: Connection, row: Any, state: str, new_id: str) -> None:
     """Raise unless a run, by its row and state, can be forked: `Misuse`, or `RunExists` for an id that is recorded."""
     if row["parent"] is not None:
         raise Misuse(f"run {row['run_id']!r} is part of run {row['parent']!r}: fork that one")
@@ -48,7 +47,7 @@ def check(connection: sqlite3.Connection, row: Any, state: str, new_id: str) -> 
 
 
 def fork(
-    connection: sqlite3.Connection,
+    connection: Connection,
     row: Any,
     before: str | int,
     new_id: str,
@@ -72,7 +71,7 @@ def fork(
         _replace_plan(connection, new_id, recorded.tasks, plan)
 
 
-def _replace_plan(connection: sqlite3.Connection, new_id: str, tasks: Mapping[str, Task], plan: TaskGraph) -> None:
+def _replace_plan(connection: Connection, new_id: str, tasks: Mapping[str, Task], plan: TaskGraph) -> None:
     """Put a plan in the place of the one that a fork has; what was begun must be in it, unchanged."""
     keys = [row["key"] for row in connection.execute("SELECT key FROM step WHERE run_id = ?", (new_id,))]
     begun = [place_of(key) for key in keys if key.startswith("attempt:")]
@@ -221,9 +220,7 @@ class _PlanAsRecorded:
         return task.part_of, task.inputs["round"]
 
 
-def _copy_run(
-    connection: sqlite3.Connection, row: Any, new_id: str, point: _Point, values: Mapping[str, object]
-) -> None:
+def _copy_run(connection: Connection, row: Any, new_id: str, point: _Point, values: Mapping[str, object]) -> None:
     """Copy a run up to a point, with the runs inside it; `values` are what differs in its row."""
     run_id = row["run_id"]
     request = replace(cast("TeamExecutionRequest", decode(row["request"])), run_id=new_id)
@@ -245,7 +242,7 @@ def _keeps_place(point: _Point, step: str) -> bool:
     return point.keeps(step, 0)
 
 
-def _copy_steps(connection: sqlite3.Connection, run_id: str, new_id: str, point: _Point) -> None:
+def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point) -> None:
     """Copy the steps that stay; attempts that the end of the run or a question cut short are open again."""
     steps = steps_of(connection, run_id)
     cut = _cut_by_the_end(steps)
@@ -269,7 +266,7 @@ def _cut_by_the_end(steps: Mapping[str, object]) -> Collection[str]:
     return {f"{kind}:{plan}:{name}:{last}" for (plan, name), last in cut.items() for kind in ("attempt", "review")}
 
 
-def _copy_call(connection: sqlite3.Connection, row: Any, new_id: str, point: _Point) -> None:
+def _copy_call(connection: Connection, row: Any, new_id: str, point: _Point) -> None:
     """Copy a call that stays; a tool call that was under way at the point is in doubt, a model is asked again."""
     if row["seq"] > point.seq or not _keeps_place(point, row["step"]):
         return
@@ -281,7 +278,7 @@ def _copy_call(connection: sqlite3.Connection, row: Any, new_id: str, point: _Po
     _copy(connection, "call", row, values)
 
 
-def _copy(connection: sqlite3.Connection, table: str, row: Any, values: Mapping[str, object]) -> None:
+def _copy(connection: Connection, table: str, row: Any, values: Mapping[str, object]) -> None:
     """Insert a copy of a row, with other values in some columns."""
     new = {**dict(row), **values}
     new.pop("id", None)

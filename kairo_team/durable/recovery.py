@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Usage, to_dollars
 from kairo_team.durable.codec import CorruptRecord, decode, outline
-from kairo_team.durable.owners import is_alive
 from kairo_team.engine.recovery import RunAccount
 from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
 if TYPE_CHECKING:
-    import sqlite3
-    from pathlib import Path
-
-    from kairo_team.durable.journal import SqliteRunJournal
+    from kairo_team.durable.database import Connection
+    from kairo_team.durable.sql_journal import SqlRunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
 
@@ -27,25 +24,26 @@ SHORT_ROWS: Final = (
 )
 """The rows of runs but for their requests and results, which can be long."""
 _RUNS_INSIDE: Final = """
-WITH RECURSIVE inside(run_id) AS (SELECT ? UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
+WITH RECURSIVE inside(run_id) AS (SELECT CAST(? AS TEXT) UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
 SELECT run_id FROM inside
 """
 _CALLS_INSIDE: Final = f"SELECT * FROM call WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY id"  # noqa: S608 - all of it ours
 _HELD_INSIDE: Final = f"""
-SELECT total(held_tokens) AS tokens, total(held_picos) AS picos FROM call JOIN run USING (run_id)
+SELECT coalesce(sum(held_tokens), 0) AS tokens, coalesce(sum(held_picos), 0) AS picos FROM call JOIN run USING (run_id)
 WHERE run_id IN ({_RUNS_INSIDE}) AND call.state = 'sent' AND call.epoch = run.epoch
 """  # noqa: S608 - all of it ours
 _CALL_SUMS: Final = f"""
-SELECT what, name, count(*) AS calls, sum(iif(call.state = 'sent', held_tokens, prompt)) AS prompt,
- sum(iif(call.state = 'sent', 0, completion)) AS completion, sum(iif(call.state = 'sent', held_picos, picos)) AS picos,
- sum(what = 'tool' AND call.state != 'unsent') AS tool_calls,
- sum(call.state = 'sent' AND (call.epoch != run.epoch OR NOT ?)) AS in_doubt
+SELECT what, name, count(*) AS calls, sum(CASE WHEN call.state = 'sent' THEN held_tokens ELSE prompt END) AS prompt,
+ sum(CASE WHEN call.state = 'sent' THEN 0 ELSE completion END) AS completion,
+ sum(CASE WHEN call.state = 'sent' THEN held_picos ELSE picos END) AS picos,
+ sum(CASE WHEN what = 'tool' AND call.state != 'unsent' THEN 1 ELSE 0 END) AS tool_calls,
+ sum(CASE WHEN call.state = 'sent' AND (call.epoch != run.epoch OR ? = 0) THEN 1 ELSE 0 END) AS in_doubt
 FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) GROUP BY what, name ORDER BY what, calls DESC, name
 """  # noqa: S608 - all of it ours
 
 
 def steps_of(
-    connection: sqlite3.Connection, run_id: str, read: Callable[[str], object] = decode, *, prefix: str = ""
+    connection: Connection, run_id: str, read: Callable[[str], object] = decode, *, prefix: str = ""
 ) -> dict[str, object]:
     """Return the values of a run's recorded steps by key, in their order; `CorruptRecord` names one without sense.
 
@@ -61,26 +59,26 @@ def steps_of(
     return steps
 
 
-def calls_inside(connection: sqlite3.Connection, run_id: str) -> list[Any]:
+def calls_inside(connection: Connection, run_id: str) -> list[Any]:
     """Return the rows of all calls of a run and of the runs inside it, in the order they were sent."""
     return connection.execute(_CALLS_INSIDE, (run_id,)).fetchall()
 
 
-def call_sums(connection: sqlite3.Connection, run_id: str, *, live: bool) -> list[Any]:
+def call_sums(connection: Connection, run_id: str, *, live: bool) -> list[Any]:
     """Return a row for each model, then for each tool, with its calls in a run and in those inside it.
 
     Of a run that is not `live` every call without an end is in doubt, else those of earlier sessions.
     """
-    return connection.execute(_CALL_SUMS, (live, run_id)).fetchall()
+    return connection.execute(_CALL_SUMS, (int(live), run_id)).fetchall()
 
 
-def held_inside(connection: sqlite3.Connection, run_id: str) -> Usage:
+def held_inside(connection: Connection, run_id: str) -> Usage:
     """Return what is held for the calls of a run's session, and of those inside it, that have no end yet."""
     row = connection.execute(_HELD_INSIDE, (run_id,)).fetchone()
     return Usage(int(row["tokens"]), dollars=to_dollars(int(row["picos"])))
 
 
-def run_of(connection: sqlite3.Connection, row: Any, state: str) -> RecordedRun:
+def run_of(connection: Connection, row: Any, state: str) -> RecordedRun:
     """Return a run as its row shows it, in a state."""
     source: dict[str, str] = json.loads(row["source"])
     spent = usage_of(connection, row["run_id"])
@@ -106,29 +104,22 @@ def call_of(row: Any) -> RecordedCall:
     )
 
 
-def runs_inside(connection: sqlite3.Connection, run_id: str) -> set[str]:
+def runs_inside(connection: Connection, run_id: str) -> set[str]:
     """Return the ids of the runs inside a run, at any depth, without its own."""
     return {row["run_id"] for row in connection.execute(_RUNS_INSIDE, (run_id,))} - {run_id}
 
 
-def tools_in_doubt(connection: sqlite3.Connection, run_id: str) -> frozenset[str]:
+def tools_in_doubt(connection: Connection, run_id: str) -> frozenset[str]:
     """Return the keys of a run's tool calls that were sent, and of which nobody saw the end."""
     sql = "SELECT key FROM call WHERE run_id = ? AND what = 'tool' AND state = 'sent'"
     return frozenset(row["key"] for row in connection.execute(sql, (run_id,)))
 
 
-def delete_run(connection: sqlite3.Connection, run_id: str) -> None:
+def delete_run(connection: Connection, run_id: str) -> None:
     """Delete a run with all that is inside it."""
     for one in (run_id, *runs_inside(connection, run_id)):
         for table in ("step", "call", "question", "event", "run"):
             connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))  # noqa: S608 - names from above
-
-
-def delete_owners(connection: sqlite3.Connection, path: Path) -> None:
-    """Delete dead owners that no run names any more, with the files that they left."""
-    for row in connection.execute("SELECT id, host FROM owner WHERE id NOT IN (SELECT owner FROM run)").fetchall():
-        if not is_alive(path, row["id"], row["host"]):
-            connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
 
 
 def _charge_of(row: Any) -> Usage:
@@ -139,7 +130,7 @@ def _charge_of(row: Any) -> Usage:
     return Usage(row["prompt"], row["completion"], to_dollars(row["picos"]), 0, tool_calls)
 
 
-def usage_of(connection: sqlite3.Connection, run_id: str) -> Usage:
+def usage_of(connection: Connection, run_id: str) -> Usage:
     """Return what a run has spent, with the runs inside it."""
     row = connection.execute("SELECT active, usage FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row["usage"] is not None:  # its last session has ended, and said so
@@ -152,7 +143,7 @@ def usage_of(connection: sqlite3.Connection, run_id: str) -> Usage:
     return replace(account.total, seconds=row["active"])
 
 
-def recovered(connection: sqlite3.Connection, row: Any, journal: SqliteRunJournal) -> RecoveredRun:
+def recovered(connection: Connection, row: Any, journal: SqlRunJournal) -> RecoveredRun:
     """Return all that is recorded of a run, by its row."""
     parent = row["parent"]
     return RecoveredRun(
@@ -171,12 +162,12 @@ def _place_of(row: Any) -> Place:
     return Place(row["parent"], row["parent_step"], row["parent_member"])
 
 
-def _calls_of(connection: sqlite3.Connection, run_id: str) -> tuple[RecordedCall, ...]:
+def _calls_of(connection: Connection, run_id: str) -> tuple[RecordedCall, ...]:
     rows = connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,))
     return tuple(map(call_of, rows))
 
 
-def _questions_of(connection: sqlite3.Connection, run_id: str) -> tuple[RecordedQuestion, ...]:
+def _questions_of(connection: Connection, run_id: str) -> tuple[RecordedQuestion, ...]:
     rows = connection.execute("SELECT * FROM question WHERE run_id = ? ORDER BY asked_at, id", (run_id,))
     return tuple(
         RecordedQuestion(

@@ -78,7 +78,7 @@ class Lender:
     def __init__(self, governor: Governor, spent: Usage = NO_USAGE) -> None:
         """`spent` is what the work has spent before, booked on the governor already."""
         self._governor = governor
-        self._node: Node = governor._node
+        self._node: Node = governor._node  # noqa: SLF001 - its own kind
         self._spent = spent
         self.repeats = self._node.tree.repeats.pop(self._node, 0)
         """How many of the next iterations repeat recorded calls."""
@@ -224,14 +224,14 @@ class Borrower:
         clock: Callable[[], float] | None = None,
         spent: Usage = NO_USAGE,
     ) -> None:
-        """`ask` gets a larger slice, or raises why there is none, and calls its second argument before it waits for one;
-        `give_back` reports what was spent and what is held.
+        """Take the first slice.
 
-        `spent` is what the same work spent before it was interrupted; its iterations are counted anew.
+        `ask` gets a larger one, or raises why there is none, and calls its second argument before it waits for one.
+        `give_back` reports what was spent and what is held. `spent` is what the same work spent before it was interrupted; its iterations are counted anew.
         """
         limit = grant.limit
         self.governor = Governor(budget_of(limit, grant.seconds), name=name, clock=clock)
-        self._node: Node = self.governor._node
+        self._node: Node = self.governor._node  # noqa: SLF001 - its own kind
         self._ask = ask
         self._give_back = give_back
         self._asking: anyio.Event | None = None

@@ -11,13 +11,13 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.durable import database
-from kairo_team.durable.journal import SqliteRunJournal
+from kairo_team.durable.sql_journal import SqlRunJournal
 from kairo_team.errors import JournalError
 
 pytestmark = pytest.mark.real_time
 
 
-def begun(journal: kt.SqliteJournal, run_id: str, seconds: float = 0.0) -> SqliteRunJournal:
+def begun(journal: kt.SqliteJournal, run_id: str, seconds: float = 0.0) -> SqlRunJournal:
     """Begin a run that is served."""
     team = kt.Team("desk", [kt.Member("clerk", lambda assignment: "done")])
     plan = kt.TaskGraph([kt.Task("one", "Do one.")])
@@ -46,7 +46,7 @@ def test_there_is_one_writer_however_many_threads_begin_at_once(tmp_path: Path) 
         sessions = [journal.begin(kt.TeamExecutionRequest("Do it.", run_id=f"r{n}"), team, {}, None) for n in range(8)]
         before, barrier = threading.active_count(), threading.Barrier(8)
 
-        def put(session: SqliteRunJournal, barrier: threading.Barrier) -> None:
+        def put(session: SqlRunJournal, barrier: threading.Barrier) -> None:
             barrier.wait()
             session.put("step", 1)
 

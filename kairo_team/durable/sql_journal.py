@@ -1,0 +1,474 @@
+"""Where runs are recorded in a database, to go on after their process has died."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from kairo_team.budget import Usage, picodollars
+from kairo_team.durable import forks, recovery
+from kairo_team.durable.codec import NotRecordable, decode, encode
+from kairo_team.durable.database import Writing
+from kairo_team.durable.requests import encode_request, readable
+from kairo_team.engine.records.journal import body_here
+from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
+from kairo_team.events import event_from_json
+from kairo_team.human import HumanDecision, check_answer, check_same
+from kairo_team.recorded import ENDED, RecordedRun
+from kairo_team.tasks import check_id
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from kairo_team.durable.database import Connection, Database, Statement
+    from kairo_team.errors import JournalError
+    from kairo_team.events import Event
+    from kairo_team.human import HumanRequest
+    from kairo_team.recorded import Place, RecordedCall, RecoveredRun
+    from kairo_team.results import TeamResult
+    from kairo_team.tasks import TaskGraph
+    from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+
+_logger = logging.getLogger("kairo_team")
+
+_NOTHING: Final = Usage()
+
+
+class SqlJournal(ABC):
+    """Records runs in a database; the kinds of databases differ in how they connect, and in who owns a run."""
+
+    database: Database
+
+    def __init__(self, *, events: bool, source: Mapping[str, str] | None) -> None:
+        self._keeps_events = events
+        self._source = json.dumps(dict(source or {}))
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it records, in the words of errors."""
+
+    @abstractmethod
+    def _owned(self) -> AbstractContextManager[tuple[Connection, str]]:
+        """Change the database as the owner of runs; yields the owner's id too."""
+
+    @abstractmethod
+    def _is_alive(self, connection: Connection, owner: str) -> bool:
+        """Return whether the process that owns a run lives."""
+
+    @abstractmethod
+    def _has_died(self, connection: Connection, owner: str) -> bool:
+        """Return whether the owner's process is certainly gone; what it records from now on is refused."""
+
+    @abstractmethod
+    def _describe_owner(self, connection: Connection, owner: str) -> str:
+        """Name the process that has a run: `process 12 on host`."""
+
+    def _delete_owners(self, connection: Connection) -> None:  # noqa: B027 - not every kind has any
+        """Delete owners that no run names any more."""
+
+    def _lock_run(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - not every kind needs it
+        """Wait for the transactions that record something of a run, and let no other begin."""
+
+    # ------------------------------------------------------------------ what is recorded
+
+    def runs(self, *, state: str | None = None, team: str | None = None) -> tuple[RecordedRun, ...]:
+        """Return the recorded runs, the newest first, those inside others left out; of one state or team, if given."""
+        with self.database.reading() as connection:
+            sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL ORDER BY started_at DESC, run_id"
+            rows = connection.execute(sql).fetchall()
+            found = ((row, self._state(connection, row)) for row in rows if team in (None, row["team"]))
+            return tuple(recovery.run_of(connection, row, now) for row, now in found if state in (None, now))
+
+    def show(self, run_id: str) -> RecordedRun:
+        """Return one recorded run; raises `RunNotFound`."""
+        with self.database.reading() as connection:
+            row = self._row(connection, run_id)
+            return recovery.run_of(connection, row, self._state(connection, row))
+
+    def result(self, run_id: str) -> TeamResult | None:
+        """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
+        with self.database.reading() as connection:
+            row = self._row(connection, run_id, whole=True)
+        return None if row["result"] is None else cast("TeamResult", decode(row["result"]))
+
+    def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
+        """Return every try of a call of a run, and of those inside it, in the order they were sent."""
+        with self.database.reading() as connection:
+            self._row(connection, run_id)
+            return tuple(map(recovery.call_of, recovery.calls_inside(connection, run_id)))
+
+    def in_doubt(self, run_id: str) -> tuple[RecordedCall, ...]:
+        """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
+        with self.database.reading() as connection:
+            live = self._state(connection, self._row(connection, run_id)) == "running"
+            epochs = dict(connection.execute("SELECT run_id, epoch FROM run").fetchall()) if live else {}
+            rows = [one for one in recovery.calls_inside(connection, run_id) if one["state"] == "sent"]
+        return tuple(recovery.call_of(one) for one in rows if one["epoch"] != epochs.get(one["run_id"]))
+
+    def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
+        """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.
+
+        Those of the last second may not be there yet while the run lives.
+        """
+        with self.database.reading() as connection:
+            self._row(connection, run_id)
+            sql = "SELECT body FROM event WHERE run_id = ? AND last > ? ORDER BY last"
+            pages = [row["body"] for row in connection.execute(sql, (run_id, seq))]
+        found = (event_from_json(line) for page in pages for line in page.split("\n"))
+        return tuple(one for one in found if one.seq > seq)
+
+    def cancel(self, run_id: str, reason: str = "the run was cancelled") -> None:
+        """End a run for good: at once one that waits or was interrupted, at its next beat one that lives elsewhere.
+
+        A beat is about a second. Raises `RunNotFound`, and `RunFinished` for a run that has ended.
+        """
+        with self.database.writing() as connection:
+            row = self._row(connection, run_id)
+            state = self._state(connection, row)
+            if state in ENDED:
+                raise RunFinished(run_id, state)
+            connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (reason, run_id))
+            if state != "running":
+                for one in (run_id, *recovery.runs_inside(connection, run_id)):
+                    sql = "UPDATE run SET state = 'cancelled', updated_at = ? WHERE run_id = ?"
+                    connection.execute(sql, (time.time(), one))
+                    connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
+
+    def fork(
+        self,
+        run_id: str,
+        *,
+        before: str | int,
+        new_id: str | None = None,
+        plan: TaskGraph | None = None,
+        config: TeamConfig | None = None,
+    ) -> str:
+        """Make a new run that goes on from an earlier point of a recorded one, and return its id: resume that one.
+
+        `before` is a task's id: all that it did, and every task that depends on it, is left out, what others did stays.
+        Or it is the number of an event: what was recorded after it is left out. What stays is not paid again, but the
+        new run's usage has it, and its budget counts it; its seconds begin at 0. `plan` and `config` take the place of
+        the run's: tasks that stay are in the plan as they were. Raises `RunNotFound`, `RunExists` for `new_id`,
+        `Misuse` for a run that is running or part of another, and `ValueError` for a point that it does not have.
+        """
+        new_id = uuid.uuid4().hex if new_id is None else check_id(new_id)
+        with self.database.writing() as connection:
+            row = self._row(connection, run_id, whole=True)
+            forks.check(connection, row, self._state(connection, row), new_id)
+            forks.fork(connection, row, before, new_id, plan, config)
+        return new_id
+
+    def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
+        """Delete a run with all that is inside it, or every ended run not touched for `older_than` seconds.
+
+        Returns how many were deleted. Raises `RunNotFound`, and `Misuse` for a run that a living process has.
+        """
+        if (run_id is None) == (older_than is None):
+            raise ValueError("forget takes a run's id, or older_than= in seconds")
+        with self.database.writing() as connection:
+            if run_id is not None:
+                row = self._row(connection, run_id)
+                if self._state(connection, row) == "running":
+                    raise Misuse(f"run {run_id!r} is running: cancel it first")
+                chosen = [run_id]
+            else:
+                sql = f"{recovery.SHORT_ROWS} WHERE parent IS NULL AND updated_at < ?"
+                rows = connection.execute(sql, (time.time() - cast("float", older_than),)).fetchall()
+                chosen = [row["run_id"] for row in rows if self._state(connection, row) in ENDED]
+            for one in chosen:
+                recovery.delete_run(connection, one)
+            self._delete_owners(connection)
+        return len(chosen)
+
+    # ------------------------------------------------------------------ questions
+
+    def pending(self, run_id: str | None = None) -> tuple[HumanRequest, ...]:
+        """Return the open questions of a run and those inside it, or of all: the oldest first, deferred ones last."""
+        with self.database.reading() as connection:
+            names: set[str] = set()
+            if run_id is not None:
+                names = {self._row(connection, run_id)["run_id"], *recovery.runs_inside(connection, run_id)}
+            sql = "SELECT run_id, body FROM question WHERE decision IS NULL ORDER BY answered_at, asked_at, id"
+            bodies = [row["body"] for row in connection.execute(sql) if not names or row["run_id"] in names]
+            return tuple(cast("HumanRequest", decode(body)) for body in bodies)
+
+    def answer(self, question_id: str, decision: HumanDecision, *, by: str = "") -> None:
+        """Answer a question, or defer it, from any process; the same answer twice is one.
+
+        A deferred question stays open, behind the others; a run that waits for it with a `JournalGate` waits no longer,
+        and ends suspended. Raises `NoQuestion` for an id that is not open, `Misuse` for another answer than the first.
+        """
+        check_answer(decision)
+        with self.database.writing() as connection:
+            row = connection.execute("SELECT decision FROM question WHERE id = ?", (question_id,)).fetchone()
+            if row is None:
+                open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
+                raise NoQuestion(question_id, [one["id"] for one in open_ids])
+            given = None if row["decision"] is None else cast("HumanDecision", decode(row["decision"]))
+            check_same(question_id, given, decision)
+            kept = HumanDecision(decision.action, decision.feedback, by or decision.by)
+            written = None if kept.action == "defer" else encode(kept)  # then who deferred it, and when, is all
+            sql = "UPDATE question SET decision = ?, answered_by = ?, answered_at = ? WHERE id = ? AND decision IS NULL"
+            connection.execute(sql, (written, kept.by, time.time(), question_id))
+
+    def ask(self, question: HumanRequest) -> None:
+        """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
+        with self.database.writing() as connection:
+            self._row(connection, question.run_id)
+            connection.execute(*_question(question))
+            sql = "UPDATE question SET answered_by = NULL, answered_at = NULL WHERE id = ? AND decision IS NULL"
+            connection.execute(sql, (question.id,))
+
+    def answer_to(self, question: HumanRequest) -> HumanDecision | None:
+        """Return the answer to exactly this question, or that it was deferred; None while there is neither."""
+        with self.database.reading() as connection:
+            sql = "SELECT decision, answered_by FROM question WHERE id = ? AND digest = ? AND answered_at IS NOT NULL"
+            row = connection.execute(sql, (question.id, question.digest)).fetchone()
+        if row is None or row["decision"] is None:
+            return None if row is None else HumanDecision("defer", by=row["answered_by"])
+        return cast("HumanDecision", decode(row["decision"]))
+
+    # ------------------------------------------------------------------ sessions
+
+    def begin(
+        self, request: TeamExecutionRequest, team: Team, digests: Mapping[str, str], place: Place | None
+    ) -> SqlRunJournal:
+        """Record a new run and return its journal.
+
+        Raises `RunExists` for an id that is recorded, and `Misuse` for a request, or for values of an output type of
+        the team, that cannot be written down.
+        """
+        written = encode_request(request, team)
+        now = time.time()
+        with self._owned() as (connection, owner):
+            if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
+                raise RunExists(request.run_id, recorded=True)
+            within = (None, None, None) if place is None else (place.run_id, place.step, place.member)
+            given = (*map(readable, (team.name, request.goal)), written, json.dumps(dict(digests)), self._source, owner)
+            connection.execute(
+                "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, request, digests, source,"
+                " owner, state, epoch, started_at, updated_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?)",
+                (request.run_id, *within, *given, now, now),
+            )
+        session = Writing(request.run_id, 1, within[0])
+        return SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
+
+    def digests(self, run_id: str) -> Mapping[str, str]:
+        """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
+        with self.database.reading() as connection:
+            found: dict[str, str] = json.loads(self._row(connection, run_id)["digests"])
+        return found
+
+    def recover(self, run_id: str, *, take_over: bool = False) -> tuple[RecoveredRun, ...]:
+        """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it.
+
+        Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set:
+        that process can record and send nothing more.
+        """
+        with self._owned() as (connection, owner):
+            row = self._row(connection, run_id)
+            state = self._state(connection, row)
+            if state in ENDED:
+                raise RunFinished(run_id, state)
+            if not take_over and row["state"] == "running" and not self._has_died(connection, row["owner"]):
+                where = self._describe_owner(connection, row["owner"])
+                raise Misuse(f"run {run_id!r} is running in {where}: cancel it there, or resume it with take_over=True")
+            names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
+            for one in names:
+                self._lock_run(connection, one)
+            return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
+
+    def _take(self, connection: Connection, row: Any, owner: str) -> RecoveredRun:
+        """Begin a session of a run, and return all that is recorded of it."""
+        run_id, epoch = row["run_id"], row["epoch"] + 1
+        sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running', usage = NULL WHERE run_id = ?"
+        connection.execute(sql, (owner, epoch, run_id))
+        steps = recovery.steps_of(connection, run_id)
+        session = Writing(run_id, epoch, row["parent"], lambda: (row["active"], row["seq"]))
+        journal = SqlRunJournal(self.database, session, steps, keeps_events=self._keeps_events)
+        journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
+        return recovery.recovered(connection, row, journal)
+
+    def _row(self, connection: Connection, run_id: str, *, whole: bool = False) -> Any:
+        rows = "SELECT * FROM run" if whole else recovery.SHORT_ROWS
+        row = connection.execute(f"{rows} WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
+            known = connection.execute("SELECT run_id FROM run WHERE parent IS NULL")
+            raise RunNotFound(run_id, (one["run_id"] for one in known), place=f"{self.place}, which has")
+        return row
+
+    def _state(self, connection: Connection, row: Any) -> str:
+        """Return a run's state: one that is marked as running by a process that is gone is interrupted."""
+        if row["state"] != "running":
+            return str(row["state"])
+        if self._is_alive(connection, row["owner"]):
+            return "running"
+        return "interrupted" if row["cancelled"] is None else "cancelled"
+
+
+class SqlRunJournal:
+    """The recorded steps of one session of a run, kept on disk; fulfils `contracts.RunJournal`."""
+
+    durable: ClassVar[bool] = True
+
+    def __init__(self, database: Database, session: Writing, records: dict[str, object], *, keeps_events: bool) -> None:
+        self._database = database
+        self._session = session
+        self._records = records
+        session.events = deque() if keeps_events else None
+        self._sent = 0
+        self.in_doubt: Collection[str] = ()
+        """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
+
+    def serve(
+        self,
+        progress: Callable[[], tuple[float, int]],
+        on_cancel: Callable[[str], object],
+        on_lost: Callable[[JournalError], object],
+    ) -> Callable[[Event], object] | None:
+        """Serve the session that begins now, until its end; return what takes its events, None where none are kept."""
+        session = self._session
+        session.progress, session.on_cancel, session.on_lost = progress, on_cancel, on_lost
+        self._database.open(session)
+        return None if session.events is None else session.events.append
+
+    @property
+    def interrupted(self) -> bool:
+        """It was asked to record nothing more: the run can go on."""
+        return self._session.interrupted
+
+    def interrupt(self, reason: str) -> None:
+        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
+        self._put(("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (self._session.run_id,)))
+        self._database.shut(self._session, reason)
+
+    @property
+    def records(self) -> Mapping[str, object]:
+        """A live, read-only view: key to value."""
+        return MappingProxyType(self._records)
+
+    def get(self, key: str, default: object, /) -> object:
+        """Return the value recorded under `key`, else `default`."""
+        return self._records.get(key, default)
+
+    def put(self, key: str, value: object, /) -> None:
+        """Record `value` under `key`; what cannot be written is kept for this session alone."""
+        self._put(*self._step(key, value))
+
+    def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
+        """Record the answer of a call under a key, and in the same step the end of the call."""
+        self._put(*self._step(key, value), self._end(number, "answered", usage))
+
+    def _step(self, key: str, value: object) -> list[Statement]:
+        self._records[key] = value
+        if value is None and key.startswith("call:"):  # a call is about to be made: its own row says more
+            return []
+        try:
+            written = encode(value)
+        except NotRecordable as error:
+            _logger.warning("step %r of run %r is not recorded: %s", key, self._session.run_id, error)
+            return []
+        sql = (
+            "INSERT INTO step (run_id, key, value, epoch, seq, body) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (run_id, key) DO UPDATE"
+            " SET value = excluded.value, epoch = excluded.epoch, seq = excluded.seq"
+        )
+        seq = self._number(told=key.startswith(forks.AFTER_THEIR_EVENT))
+        body = body_here()
+        place = None if body is None else body.place
+        return [(sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
+
+    def _number(self, *, told: bool) -> int:
+        """Return the number of the event that tells of what is recorded now: the last one if that has, or the next."""
+        session = self._session
+        return self._database.last_event(session) + (not told or session.parent is not None)
+
+    async def sent(
+        self,
+        what: str,
+        name: str,
+        held: Usage,
+        *,
+        step: str,
+        key: str,
+        task_id: str | None,
+        member: str | None,
+        side_effect: str | None,
+        loops: int,
+    ) -> int:
+        """Record that a call is about to be sent, and wait until that is on disk; return its number.
+
+        `held` is what the call may use at most, `loops` the iterations of its attempt so far.
+        """
+        self._sent += 1
+        session, number = self._session, self._sent
+        picos = picodollars(held.dollars)
+        sql = (
+            "INSERT INTO call (run_id, number, epoch, step, key, what, name, task_id, member, side_effect, loops,"
+            " held_tokens, held_picos, state, sent_at, seq)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?)"
+        )
+        values = (session.run_id, number, session.epoch, step, key, what, name, task_id, member, side_effect, loops)
+        self._put((sql, (*values, held.tokens, picos, time.time(), self._number(told=False))), sync=True)
+        try:
+            await self.written()
+        except BaseException:
+            self.ended(number, "unsent", _NOTHING)
+            raise
+        return number
+
+    def ended(self, number: int, state: str, usage: Usage) -> None:
+        """Record how a call ended, and what is charged for it."""
+        self._put(self._end(number, state, usage))
+
+    def _end(self, number: int, state: str, usage: Usage) -> Statement:
+        sql = (
+            "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?, ended_seq = ?"
+            " WHERE run_id = ? AND epoch = ? AND number = ?"
+        )
+        charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
+        return (
+            sql,
+            (state, *charged, time.time(), self._number(told=True), self._session.run_id, self._session.epoch, number),
+        )
+
+    async def written(self) -> None:
+        """Wait until all that was recorded is on disk; raises `JournalError` when it cannot be."""
+        await self._database.written(self._session)
+
+    def keep_open(self, question: HumanRequest) -> None:
+        """Record a question that was put off."""
+        self._put(_question(question))
+
+    def close_question(self, question_id: str) -> None:
+        """Record that the answer to a question was taken."""
+        self._put(("DELETE FROM question WHERE id = ?", (question_id,)))
+
+    def end(self, result: TeamResult) -> None:
+        """Record how the session ended."""
+        try:
+            written: str | None = encode(result)
+        except NotRecordable as error:
+            _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
+            written = None
+        sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"
+        self._put((sql, (result.status.value, encode(result.usage), written, self._session.run_id)), sync=True)
+        self._database.leave(self._session)
+
+    def _put(self, *statements: Statement, sync: bool = False) -> None:
+        if statements:
+            self._database.put(self._session, statements, sync=sync)
+
+
+def _question(question: HumanRequest) -> Statement:
+    sql = "INSERT INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+    return sql, (question.id, question.run_id, question.digest, encode(question), time.time())
