@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, encode
-from kairo_team.durable.postgres import connect_to, decode_loaded
+from kairo_team.durable.codec import CorruptRecord, decode, encode
+from kairo_team.durable.postgres_database import connect_to
 
 if TYPE_CHECKING:
-    import psycopg
-
     from kairo_team.durable.database import Statement
+    from kairo_team.durable.postgres_database import PostgresConnection
 
 _logger = logging.getLogger("kairo_team")
 
@@ -124,12 +123,12 @@ class Mailbox:
                 _logger.debug("the mailbox has no connection: %s", type(error).__name__)
                 self._ends.wait(min(1.0, self._beat))
 
-    def _wait(self, connection: psycopg.Connection) -> None:
+    def _wait(self, connection: PostgresConnection) -> None:
         """Wait until somebody has written to this process, at most a beat."""
-        for _ in connection.notifies(timeout=self._beat, stop_after=1):
+        for _ in connection.raw.notifies(timeout=self._beat, stop_after=1):
             pass
 
-    def _read(self, connection: psycopg.Connection) -> None:
+    def _read(self, connection: PostgresConnection) -> None:
         sql = (
             "SELECT id, unit, fence, kind, body FROM message WHERE addressee = ? ORDER BY id"
             f" LIMIT {_AT_ONCE + len(self._handled)}"
@@ -151,6 +150,6 @@ class Mailbox:
         if reader is None:
             return
         try:
-            reader(Letter(unit, fence, kind, decode_loaded(body)))
+            reader(Letter(unit, fence, kind, decode(body)))
         except CorruptRecord as error:
             _logger.warning("a letter about %r cannot be read: %s", unit, error)

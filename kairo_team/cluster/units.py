@@ -11,10 +11,8 @@ from kairo_team.cluster.mailbox import channel_of
 from kairo_team.durable.codec import encode
 
 if TYPE_CHECKING:
-    import psycopg
-
     from kairo_team.cluster.delivery import Delivery
-    from kairo_team.durable.database import Statement
+    from kairo_team.durable.database import Connection, Statement
 
 Kind = Literal["run", "attempt"]
 
@@ -57,8 +55,8 @@ class Unit:
         row = (self.id, self.kind, self.run_id, self.step, self.epoch, self.queue, self.fence, self.sender)
         return [(insert, (*row, encode(body), time.time())), partial(self._deliver, delivery)]
 
-    def _deliver(self, delivery: Delivery, connection: psycopg.Connection) -> None:
-        delivery.send(connection, self.queue, self.id, self.fence)
+    def _deliver(self, delivery: Delivery, connection: Any) -> None:
+        delivery.send(connection.raw, self.queue, self.id, self.fence)
 
     def telling_worker(self, kind: str, body: Any) -> list[Statement]:
         """Return the statements that send a letter to the process that has the unit."""
@@ -90,7 +88,7 @@ class Claimed(NamedTuple):
     body: str
 
 
-def claim(connection: psycopg.Connection, unit: str, fence: int, process: str) -> Claimed | None:
+def claim(connection: Connection, unit: str, fence: int, process: str) -> Claimed | None:
     """Take a delivered unit; None where the delivery counts no more, or was taken before."""
     sql = (
         "UPDATE unit SET state = 'taken', process = ?, taken_at = ? WHERE id = ? AND fence = ? AND state = 'sent'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,7 +16,7 @@ from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, queue_of, version_of
 from kairo_team.cluster.run_host import RunHost
-from kairo_team.cluster.units import Claimed
+from kairo_team.cluster.units import Claimed, claim
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import known
@@ -56,7 +57,8 @@ class Worker:
         self.version = version
         served = [*(members or names), *([] if members else [RUNS])]
         self._queues: Sequence[str] = [queue_of(version, name) for name in served]
-        self._runs = 0
+        self._delivered: deque[tuple[str, int, Future[None]]] = deque()
+        self._news = anyio.Event()
         self._units = 0
         self._group: anyio.abc.TaskGroup | None = None
         self._all_done = anyio.Event()
@@ -81,7 +83,7 @@ class Worker:
 
         def take(unit: str, fence: int) -> Future[None]:
             done: Future[None] = Future()
-            post(partial(self._begin, unit, fence, done))
+            post(partial(self._take, unit, fence, done))
             return done
 
         cluster.journal.process.on_dead(partial(_post_quietly, post, self._die))
@@ -93,6 +95,7 @@ class Worker:
         receiver = await run_in_thread(receiving.__enter__)
         try:
             async with anyio.create_task_group() as self._group:
+                self._group.start_soon(self._serve)
                 self.ready = True
                 await self._stopping.wait()
                 self.ready = False
@@ -118,18 +121,27 @@ class Worker:
         if self._group is not None:
             self._group.cancel_scope.cancel()
 
-    def _begin(self, unit: str, fence: int, done: Future[None]) -> None:
+    def _take(self, unit: str, fence: int, done: Future[None]) -> None:
+        """Take a delivery; it is begun by a task, which has a context of its own."""
         if self._group is None or self._stopping.is_set():
             done.set_exception(RuntimeError("the worker ends"))
             return
-        self._group.start_soon(self._do, unit, fence, done)
+        self._delivered.append((unit, fence, done))
+        self._news.set()
+
+    async def _serve(self) -> None:
+        """Begin what is delivered, until the end."""
+        while self._group is not None:
+            while self._delivered:
+                self._group.start_soon(self._do, *self._delivered.popleft())
+            self._news = anyio.Event()
+            await self._news.wait()
 
     async def _do(self, unit: str, fence: int, done: Future[None]) -> None:
         """Claim a delivered unit and do it; however that ends, the delivery is over."""
-        journal = self._cluster.journal
         self._units += 1
         try:
-            claimed: Claimed | None = await run_in_thread(journal.claim, unit, fence)
+            claimed = await run_in_thread(self._claim, unit, fence)
             if claimed is not None:
                 await self._work_on(claimed, done)
         except BaseException as error:
@@ -140,6 +152,11 @@ class Worker:
             self._units -= 1
             if not self._units:
                 self._all_done.set()
+
+    def _claim(self, unit: str, fence: int) -> Claimed | None:
+        journal = self._cluster.journal
+        with journal.connecting("claim") as connection, connection.transaction():
+            return claim(connection, unit, fence, journal.process.id)
 
     async def _work_on(self, claimed: Claimed, done: Future[None]) -> None:
         unit = claimed.unit

@@ -90,6 +90,8 @@ class Writing:
     epoch: int
     parent: str | None = None
     """The run it is a part of."""
+    unit: tuple[str, int] | None = None
+    """The unit, and its fence, whose delivery writes this session; None for a session of the run itself."""
     progress: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
     """Returns the seconds the run has worked, and the number of its last event."""
     on_cancel: Callable[[str], object] | None = None
@@ -180,6 +182,14 @@ class Database(ABC):
         for one in list(self._sessions):
             if one.parent == session.run_id:
                 self.shut(one, reason)
+
+    def lose(self, reason: str) -> None:
+        """Take nothing more of any session that lives here, and tell them; from any thread."""
+        for session in list(self._sessions):
+            if session.lost is None:
+                session.lost = reason
+                self.leave(session)
+                self._tell_lost(session, reason)
 
     def last_event(self, session: Writing) -> int:
         """Return the number of the last event of a session, or of the outermost one around it."""

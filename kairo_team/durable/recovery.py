@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -43,20 +43,40 @@ FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) GROUP BY what
 
 
 def steps_of(
-    connection: Connection, run_id: str, read: Callable[[str], object] = decode, *, prefix: str = ""
+    connection: Connection,
+    run_id: str,
+    read: Callable[[str], object] = decode,
+    *,
+    prefix: str = "",
+    of: str | None = None,
 ) -> dict[str, object]:
     """Return the values of a run's recorded steps by key, in their order; `CorruptRecord` names one without sense.
 
-    With a `prefix` only those whose key begins with it.
+    With a `prefix` only those whose key begins with it; `of` a step only those that were recorded in it.
     """
     steps: dict[str, object] = {}
     sql = "SELECT key, value FROM step WHERE run_id = ? AND substr(key, 1, ?) = ? ORDER BY id"
-    for row in connection.execute(sql, (run_id, len(prefix), prefix)):
+    found = connection.execute(sql, (run_id, len(prefix), prefix)) if of is None else _rows_of(connection, run_id, of)
+    for row in found:
         try:
             steps[row["key"]] = read(row["value"])
         except CorruptRecord as error:
             raise CorruptRecord(f"step {row['key']!r} of run {run_id!r} cannot be read: {error}") from error
     return steps
+
+
+def _rows_of(connection: Connection, run_id: str, step: str) -> Iterator[Any]:
+    """Yield what was recorded in a step: its calls, what its member said and was told, and what people decided."""
+    sql = "SELECT key, value FROM step WHERE run_id = ? AND substr(key, 1, ?) = ? ORDER BY id"
+    for begin in (f"call:{step}:", f"said:{step}:", f"human:{step.partition(':')[2]}:"):
+        yield from connection.execute(sql, (run_id, len(begin), begin)).fetchall()
+
+
+def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str]:
+    """Return the ids of the runs inside a step of a run, at any depth, the outer ones first."""
+    found = connection.execute("SELECT run_id FROM run WHERE parent = ? AND parent_step = ?", (run_id, step)).fetchall()
+    outer = [row["run_id"] for row in found]
+    return [*outer, *sorted(one for name in outer for one in runs_inside(connection, name))]
 
 
 def calls_inside(connection: Connection, run_id: str) -> list[Any]:
@@ -136,9 +156,9 @@ def usage_of(connection: Connection, run_id: str) -> Usage:
     if row["usage"] is not None:  # its last session has ended, and said so
         return replace(cast("Usage", decode(row["usage"])), seconds=row["active"])
     inside = connection.execute(f"{SHORT_ROWS} WHERE parent = ?", (run_id,)).fetchall()
-    spent_inside = [(_place_of(one), usage_of(connection, one["run_id"])) for one in inside]
+    spent_inside = [(place_of_row(one), usage_of(connection, one["run_id"])) for one in inside]
     account = RunAccount(
-        steps_of(connection, run_id, outline, prefix="attempt:"), _calls_of(connection, run_id), spent_inside
+        steps_of(connection, run_id, outline, prefix="attempt:"), calls_of(connection, run_id), spent_inside
     )
     return replace(account.total, seconds=row["active"])
 
@@ -148,21 +168,23 @@ def recovered(connection: Connection, row: Any, journal: SqlRunJournal) -> Recov
     parent = row["parent"]
     return RecoveredRun(
         request=cast("TeamExecutionRequest", decode(row["request"])),
-        place=None if parent is None else _place_of(row),
+        place=None if parent is None else place_of_row(row),
         seconds=row["active"],
         seq=row["seq"],
         steps=dict(journal.records),
-        calls=_calls_of(connection, row["run_id"]),
+        calls=calls_of(connection, row["run_id"]),
         questions=_questions_of(connection, row["run_id"]),
         journal=journal,
     )
 
 
-def _place_of(row: Any) -> Place:
+def place_of_row(row: Any) -> Place:
+    """Return where in another run a run is made, by its row."""
     return Place(row["parent"], row["parent_step"], row["parent_member"])
 
 
-def _calls_of(connection: Connection, run_id: str) -> tuple[RecordedCall, ...]:
+def calls_of(connection: Connection, run_id: str) -> tuple[RecordedCall, ...]:
+    """Return a run's own calls, in the order they were sent."""
     rows = connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,))
     return tuple(map(call_of, rows))
 

@@ -74,6 +74,10 @@ class SqlJournal(ABC):
     def _delete_owners(self, connection: Connection) -> None:  # noqa: B027 - not every kind has any
         """Delete owners that no run names any more."""
 
+    def _session(self, run_id: str, epoch: int, parent: str | None) -> Writing:
+        """Return a session of a run."""
+        return Writing(run_id, epoch, parent)
+
     def _lock_run(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - not every kind needs it
         """Wait for the transactions that record something of a run, and let no other begin."""
 
@@ -259,7 +263,7 @@ class SqlJournal(ABC):
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?)",
                 (request.run_id, *within, *given, now, now),
             )
-        session = Writing(request.run_id, 1, within[0])
+        session = self._session(request.run_id, 1, within[0])
         return SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
 
     def digests(self, run_id: str) -> Mapping[str, str]:
@@ -293,7 +297,8 @@ class SqlJournal(ABC):
         sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running', usage = NULL WHERE run_id = ?"
         connection.execute(sql, (owner, epoch, run_id))
         steps = recovery.steps_of(connection, run_id)
-        session = Writing(run_id, epoch, row["parent"], lambda: (row["active"], row["seq"]))
+        session = self._session(run_id, epoch, row["parent"])
+        session.progress = lambda: (row["active"], row["seq"])
         journal = SqlRunJournal(self.database, session, steps, keeps_events=self._keeps_events)
         journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
         return recovery.recovered(connection, row, journal)
@@ -340,6 +345,19 @@ class SqlRunJournal:
         session.progress, session.on_cancel, session.on_lost = progress, on_cancel, on_lost
         self._database.open(session)
         return None if session.events is None else session.events.append
+
+    @property
+    def epoch(self) -> int:
+        """The number of the session."""
+        return self._session.epoch
+
+    def put_also(self, *statements: Statement) -> None:
+        """Have statements written in their order, with what is recorded."""
+        self._put(*statements)
+
+    def leave(self) -> None:
+        """Be served no longer: what was given is still written."""
+        self._database.leave(self._session)
 
     @property
     def interrupted(self) -> bool:
@@ -412,13 +430,15 @@ class SqlRunJournal:
         self._sent += 1
         session, number = self._session, self._sent
         picos = picodollars(held.dollars)
+        unit_columns, unit_marks = ("", "") if session.unit is None else (", unit, fence", ", ?, ?")
         sql = (
             "INSERT INTO call (run_id, number, epoch, step, key, what, name, task_id, member, side_effect, loops,"
-            " held_tokens, held_picos, state, sent_at, seq)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?)"
+            f" held_tokens, held_picos, state, sent_at, seq{unit_columns})"
+            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?{unit_marks})"
         )
         values = (session.run_id, number, session.epoch, step, key, what, name, task_id, member, side_effect, loops)
-        self._put((sql, (*values, held.tokens, picos, time.time(), self._number(told=False))), sync=True)
+        more = (held.tokens, picos, time.time(), self._number(told=False), *(session.unit or ()))
+        self._put((sql, (*values, *more)), sync=True)
         try:
             await self.written()
         except BaseException:
@@ -435,10 +455,13 @@ class SqlRunJournal:
             "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?, ended_seq = ?"
             " WHERE run_id = ? AND epoch = ? AND number = ?"
         )
+        here = (self._session.run_id, self._session.epoch, number)
+        if self._session.unit is not None:
+            sql, here = f"{sql} AND unit = ? AND fence = ?", (*here, *self._session.unit)
         charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
         return (
             sql,
-            (state, *charged, time.time(), self._number(told=True), self._session.run_id, self._session.epoch, number),
+            (state, *charged, time.time(), self._number(told=True), *here),
         )
 
     async def written(self) -> None:

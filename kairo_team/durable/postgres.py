@@ -1,0 +1,209 @@
+"""`PostgresJournal`: where runs are recorded in a PostgreSQL database, which any number of machines may use."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from kairo_team._util.frozen import known_arguments
+from kairo_team.budget import Usage
+from kairo_team.durable import recovery
+from kairo_team.durable.codec import decode
+from kairo_team.durable.database import Writing
+from kairo_team.durable.postgres_database import PostgresDatabase, connect_to
+from kairo_team.durable.processes import Process, has_died, is_alive
+from kairo_team.durable.requests import encode_request, readable
+from kairo_team.durable.sql_journal import SqlJournal, SqlRunJournal
+from kairo_team.engine.recovery import RunAccount
+from kairo_team.errors import JournalError, RunExists
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from kairo_team.durable.database import Connection, Statement
+    from kairo_team.durable.postgres_database import PostgresConnection
+    from kairo_team.recorded import RecordedCall, RecoveredRun
+    from kairo_team.team import Team, TeamExecutionRequest
+
+__all__ = ["AttemptRecords", "PostgresJournal", "connect_to"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecords:
+    """What is recorded of an attempt, and the journal of the delivery that makes it."""
+
+    journal: SqlRunJournal
+    request: TeamExecutionRequest
+    steps: Mapping[str, object]
+    calls: Sequence[RecordedCall]
+    inside: Sequence[RecoveredRun]
+    """The runs inside the attempt, at any depth."""
+    inside_journal: PostgresJournal
+    """Where runs that begin inside the attempt are recorded, under its fence."""
+
+
+@known_arguments
+class PostgresJournal(SqlJournal):
+    """Records runs in a PostgreSQL database: `Runtime(journal=PostgresJournal("postgresql://..."))`.
+
+    It keeps what `SqliteJournal` promises, for processes on any number of machines. A process shows every `beat` seconds
+    that it lives. The database may be away for `patience` seconds. With `events` the events of runs are kept too.
+    `source` is noted with every run that begins here. The URL is a secret: no error and no log shows it. Raises
+    `MissingExtra` without the extra `cluster`, and `JournalError` for a database that cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        events: bool = True,
+        source: Mapping[str, str] | None = None,
+        beat: float = 2.0,
+        patience: float = 60.0,
+    ) -> None:
+        from importlib.metadata import version  # slow to import
+
+        super().__init__(events=events, source=source)
+        self._url = url
+        self._beat = beat
+        self._unit: tuple[str, int] | None = None
+        self._base = self.database = PostgresDatabase(url, version("kairo-team"), patience)
+
+    @cached_property
+    def process(self) -> Process:
+        """This process, among those that share the database."""
+        process = Process(self._url, self._beat)
+        process.on_dead(lambda: self.database.lose("this process was declared dead"))
+        return process
+
+    @property
+    def place(self) -> str:
+        """Where it records, in the words of errors."""
+        return str(self.database.place)
+
+    def close(self) -> None:
+        """Write what is left, and give up the ownership of runs; the journal may be used again."""
+        self.database.close()
+        process = self.__dict__.pop("process", None)
+        if process is not None:
+            process.close()
+
+    def connecting(self, purpose: str) -> AbstractContextManager[PostgresConnection]:
+        """Connect for a block, as soon as the database can be reached."""
+        return self._base.connecting(purpose)
+
+    def decode(self, text: str) -> Any:
+        """Return a recorded value."""
+        return decode(text)
+
+    # ------------------------------------------------------------------ ownership
+
+    @contextmanager
+    def _owned(self) -> Generator[tuple[Connection, str]]:
+        process = self.process
+        if process.dead:
+            raise JournalError(self.place, "this process was declared dead")
+        process.start()
+        with self.database.writing() as connection:
+            sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR KEY SHARE"
+            if self._unit is not None and connection.execute(sql, self._unit).fetchone() is None:
+                raise JournalError(self.place, "another process has the unit now")
+            yield connection, process.id
+
+    def _is_alive(self, connection: Connection, owner: str) -> bool:
+        return is_alive(connection, owner)
+
+    def _has_died(self, connection: Connection, owner: str) -> bool:
+        return has_died(connection, owner, self._beat)
+
+    def _describe_owner(self, connection: Connection, owner: str) -> str:
+        found = connection.execute("SELECT pid, host FROM process WHERE id = ?", (owner,)).fetchone()
+        return f"process {found['pid']} on {found['host']}" if found else "another process"
+
+    def _lock_run(self, connection: Connection, run_id: str) -> None:
+        connection.execute("SELECT FROM run WHERE run_id = ? FOR UPDATE", (run_id,))
+
+    def _session(self, run_id: str, epoch: int, parent: str | None) -> Writing:
+        return Writing(run_id, epoch, parent, unit=self._unit)
+
+    # ------------------------------------------------------------------ units
+
+    def under(self, unit: str, fence: int) -> PostgresJournal:
+        """Return the journal of runs inside a unit: they record nothing once its delivery counts no more."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._unit = (unit, fence)
+        return other
+
+    def open_attempt(self, run_id: str, step: str, epoch: int, unit: str, fence: int) -> AttemptRecords:
+        """Open the journal of one delivery of an attempt, with what earlier ones recorded.
+
+        Raises `JournalError` where the delivery counts no more.
+        """
+        inside_journal = self.under(unit, fence)
+        with inside_journal._owned() as (connection, owner):
+            session = Writing(run_id, epoch, unit=(unit, fence))
+            row = self._base._epoch_row(connection, session)
+            if row is None or row[0] != epoch:
+                raise JournalError(self.place, "another process has the unit now")
+            run = self._row(connection, run_id, whole=True)
+            steps = recovery.steps_of(connection, run_id, decode, of=step)
+            calls = [call for call in recovery.calls_of(connection, run_id) if call.step == step]
+            names = recovery.runs_inside_step(connection, run_id, step)
+            for name in names:
+                self._lock_run(connection, name)
+            inside = tuple(
+                inside_journal._take(connection, inside_journal._row(connection, name, whole=True), owner)
+                for name in names
+            )
+            session.progress = lambda: (run["active"], run["seq"])
+            journal = SqlRunJournal(self.database, session, steps, keeps_events=False)
+            journal.in_doubt = frozenset(one.key for one in calls if one.what == "tool" and one.state == "sent")
+        request = cast("TeamExecutionRequest", decode(run["request"]))
+        return AttemptRecords(journal, request, dict(steps), calls, inside, inside_journal)
+
+    def charges(self, run_id: str, step: str) -> Usage:
+        """Return what the calls of a step are charged, by all its deliveries, and the runs inside it; loops as counted."""
+        with self.database.reading() as connection:
+            calls = [call for call in recovery.calls_of(connection, run_id) if call.step == step]
+            inside = connection.execute("SELECT * FROM run WHERE parent = ? AND parent_step = ?", (run_id, step))
+            spent = [
+                (recovery.place_of_row(row), recovery.usage_of(connection, row["run_id"])) for row in inside.fetchall()
+            ]
+        total = RunAccount({}, calls, spent).total
+        return replace(total, seconds=0.0)
+
+    def enqueue(
+        self, request: TeamExecutionRequest, team: Team, digests: Mapping[str, str], also: Sequence[Statement]
+    ) -> None:
+        """Record a run that some worker is to begin, and what sends it, in one transaction."""
+        written = encode_request(request, team)
+        now = time.time()
+        with self.database.writing() as connection:
+            if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
+                raise RunExists(request.run_id, recorded=True)
+            sql = (
+                "INSERT INTO run (run_id, team, goal, request, digests, source, owner, state, epoch, started_at,"
+                " updated_at) VALUES (?, ?, ?, ?, ?, ?, '', 'queued', 0, ?, ?)"
+            )
+            given = (*map(readable, (team.name, request.goal)), written, json.dumps(dict(digests)), self._source)
+            connection.execute(sql, (request.run_id, *given, now, now))
+            for statement in also:
+                if callable(statement):
+                    statement(connection)
+                else:
+                    connection.execute(*statement)
+
+    def end_unit(self, unit: str, fence: int, problem: str | None) -> None:
+        """Record that a unit is done, or why it cannot be, if its delivery still counts."""
+        with self.connecting("unit") as connection:
+            sql = "UPDATE unit SET state = 'done', problem = ?, ended_at = ? WHERE id = ? AND fence = ?"
+            connection.execute(sql, (problem, time.time(), unit, fence))
+
+    def __repr__(self) -> str:
+        return f"PostgresJournal({self.place})"

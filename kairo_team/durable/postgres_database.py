@@ -1,0 +1,321 @@
+"""The journal's PostgreSQL database: how it is reached, its tables, and a writer that outlasts broken connections."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.durable.database import Database
+from kairo_team.durable.value_classes import CorruptRecord
+from kairo_team.errors import JournalError, MissingExtra
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from kairo_team.durable.database import Connection, Writing
+
+_logger = logging.getLogger("kairo_team")
+
+SCHEMA: Final = "kairo"
+"""Where the tables are; delivery engines have schemas of their own."""
+FORMAT: Final = 1
+"""The version of the tables."""
+_LOCK: Final = 0x6B61_6972_0001
+"""The advisory lock of transactions that change what other processes decide by."""
+
+_TABLES: Final = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE process (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, host TEXT NOT NULL, pid BIGINT NOT NULL, lock INTEGER NOT NULL,
+    team TEXT, members TEXT, concurrency INTEGER, state TEXT NOT NULL, beats BIGINT NOT NULL DEFAULT 0,
+    started_at DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE run (
+    run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,
+    state TEXT NOT NULL, owner TEXT NOT NULL, epoch BIGINT NOT NULL, cancelled TEXT,
+    active DOUBLE PRECISION NOT NULL DEFAULT 0, seq BIGINT NOT NULL DEFAULT 0, started_at DOUBLE PRECISION NOT NULL,
+    updated_at DOUBLE PRECISION NOT NULL, forked_from TEXT, usage TEXT, goal TEXT NOT NULL, digests TEXT NOT NULL,
+    source TEXT NOT NULL, request TEXT NOT NULL, result TEXT
+);
+CREATE INDEX run_by_parent ON run (parent);
+CREATE TABLE step (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    epoch BIGINT NOT NULL, seq BIGINT NOT NULL, body TEXT, UNIQUE (run_id, key)
+);
+CREATE TABLE call (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL, number BIGINT NOT NULL,
+    epoch BIGINT NOT NULL, step TEXT NOT NULL, key TEXT NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, task_id TEXT,
+    member TEXT, side_effect TEXT, loops BIGINT NOT NULL, held_tokens BIGINT NOT NULL, held_picos BIGINT NOT NULL,
+    state TEXT NOT NULL, prompt BIGINT NOT NULL DEFAULT 0, completion BIGINT NOT NULL DEFAULT 0,
+    picos BIGINT NOT NULL DEFAULT 0, sent_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION, seq BIGINT NOT NULL,
+    ended_seq BIGINT, copied INTEGER NOT NULL DEFAULT 0, unit TEXT NOT NULL DEFAULT '', fence INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (run_id, epoch, unit, fence, number)
+);
+CREATE TABLE question (
+    id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
+    asked_at DOUBLE PRECISION NOT NULL, answered_by TEXT, answered_at DOUBLE PRECISION
+);
+CREATE INDEX question_by_run ON question (run_id);
+CREATE TABLE event (run_id TEXT NOT NULL, last BIGINT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run_id, last));
+CREATE TABLE unit (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, run_id TEXT NOT NULL, step TEXT NOT NULL, epoch BIGINT NOT NULL,
+    queue TEXT NOT NULL, fence INTEGER NOT NULL, state TEXT NOT NULL, process TEXT, sender TEXT, body TEXT NOT NULL,
+    problem TEXT, sent_at DOUBLE PRECISION NOT NULL, taken_at DOUBLE PRECISION, ended_at DOUBLE PRECISION
+);
+CREATE INDEX unit_by_state ON unit (state, process);
+CREATE INDEX unit_by_run ON unit (run_id);
+CREATE TABLE message (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, addressee TEXT NOT NULL, unit TEXT NOT NULL,
+    fence INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL
+);
+CREATE INDEX message_by_addressee ON message (addressee, id);
+CREATE TABLE batch (writer TEXT PRIMARY KEY, number BIGINT NOT NULL)
+"""
+
+
+class Row(tuple[Any, ...]):
+    """A row whose columns have numbers and names."""
+
+    __slots__ = ()
+    names: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a column by its number or name."""
+        return tuple.__getitem__(self, self.names[key] if type(key) is str else key)
+
+    def keys(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.names)
+
+
+@cache
+def _row_class(names: tuple[str, ...]) -> type[Row]:
+    return type("Row", (Row,), {"names": {name: number for number, name in enumerate(names)}, "__slots__": ()})
+
+
+def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
+    """Make rows of what a cursor finds; a row factory of psycopg."""
+    return _row_class(tuple(column.name for column in cursor.description or ()))
+
+
+@cache
+def _translated(sql: str) -> str:
+    return sql.replace("%", "%%").replace("?", "%s")
+
+
+def _without_nul(value: Any) -> Any:
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if type(value) is str and "\0" in value else value
+
+
+class PostgresConnection:
+    """A connection of psycopg in which `?` stands for a parameter; it commits each statement outside a transaction."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self.raw = raw
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return not self.raw.closed and self.raw.info.transaction_status.name in ("INTRANS", "INERROR", "ACTIVE")
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        """Execute a statement; text cannot have the character NUL in PostgreSQL."""
+        if not parameters:
+            return self.raw.execute(sql)  # type: ignore[call-overload]  # only our own statements come here
+        return self.raw.execute(_translated(sql), [_without_nul(one) for one in parameters])  # type: ignore[call-overload]  # so
+
+    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
+        """Execute a statement once for each of these."""
+        for one in parameters:
+            self.execute(sql, one)
+
+    def transaction(self) -> Any:
+        """Return a block that is one transaction."""
+        return self.raw.transaction()
+
+    def close(self) -> None:
+        """Close it."""
+        self.raw.close()
+
+    def __enter__(self) -> PostgresConnection:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+
+def connect_to(url: str, purpose: str) -> PostgresConnection:
+    """Connect to a database; raises `psycopg.OperationalError`, which does not show the password."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtra("A database of many machines", "cluster") from error
+    raw = psycopg.connect(
+        url,
+        autocommit=True,
+        application_name=f"kairo-team {purpose}",
+        options=f"-c search_path={SCHEMA}",
+        connect_timeout=5,
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=2,
+        tcp_user_timeout=10_000,
+        row_factory=_rows,
+        prepare_threshold=3,
+    )
+    return PostgresConnection(raw)
+
+
+def place_of_url(url: str) -> str:
+    """Name a database without its password: `database 'kairo' on db.example:5432`."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    parts = conninfo_to_dict(url)
+    host, port = parts.get("host") or "this machine", parts.get("port")
+    return f"database {parts.get('dbname') or 'postgres'!r} on {host}{f':{port}' if port else ''}"
+
+
+class PostgresDatabase(Database):
+    """One PostgreSQL database, which other processes and machines use too."""
+
+    def __init__(self, url: str, version: str, patience: float) -> None:
+        self._url = url
+        self._patience = patience
+        self._version = version
+        self._writer = uuid.uuid4().hex
+        self._batch = 0
+        """The number of the transaction that is to be written; it tells whether that was done already."""
+        super().__init__(place_of_url(url))
+        self.connection_errors = _connection_errors()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        with self.connecting("set-up") as connection, self._named("it cannot be opened"), connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+            found = connection.execute("SELECT to_regclass('kairo.about')").fetchone()
+            if found[0] is None:
+                for statement in _TABLES.split(";\n"):
+                    connection.execute(statement)
+                for name, value in (("version", self._version), ("format", str(FORMAT))):
+                    connection.execute("INSERT INTO about VALUES (?, ?)", (name, value))
+            about = dict(connection.execute("SELECT name, value FROM about").fetchall())
+            if about["format"] != str(FORMAT):
+                raise JournalError(self.place, f"it was written by kairo-team {about['version']}")
+
+    @contextmanager
+    def _named(self, what: str) -> Generator[None]:
+        import psycopg
+
+        try:
+            yield
+        except CorruptRecord as error:
+            raise JournalError(self.place, f"it cannot be read: {error}") from error
+        except psycopg.Error as error:
+            raise JournalError(self.place, f"{what}: {str(error).strip()}") from error
+
+    @contextmanager
+    def connecting(self, purpose: str) -> Generator[PostgresConnection]:
+        """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts."""
+        if self._pid != os.getpid():
+            raise JournalError(self.place, "a forked process needs a journal of its own: make it there")
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                connection = connect_to(self._url, purpose)
+            except self.connection_errors as error:
+                if time.monotonic() >= end:
+                    raise JournalError(self.place, f"it cannot be reached: {str(error).strip()}") from None
+                time.sleep(0.2)
+            else:
+                break
+        with connection:
+            yield connection
+
+    def _connect(self) -> Connection:
+        if self._pid != os.getpid():
+            raise JournalError(self.place, "a forked process needs a journal of its own: make it there")
+        return connect_to(self._url, "writer")
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Read, for a short time, at one point in time, what was given here too."""
+        self._flush()
+        with self.connecting("reader") as connection, self._named("it cannot be read"):
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Generator[Connection]:
+        """Change it in one transaction, one process at a time, after all that was given here."""
+        self._flush()
+        with self.connecting("change") as connection, self._named("it cannot be written"), connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+            yield connection
+
+    # ------------------------------------------------------------------ the writer
+
+    def _work(self, connection: Connection | None, given: Sequence[Any]) -> Connection:
+        """Write what was given, with a new connection where one breaks; it is written once, whatever breaks."""
+        end = time.monotonic() + self._patience
+        todo = given
+        while True:
+            try:
+                connection = connection or self._connect()
+                if todo:
+                    self._write(connection, todo)
+                    self._batch, todo = self._batch + 1, ()
+                self._beat(connection)
+            except self.connection_errors as error:
+                if connection is not None:
+                    with suppress(Exception):
+                        connection.close()
+                connection = None
+                if time.monotonic() >= end:
+                    raise
+                _logger.debug("the journal's writer has no connection: %s", type(error).__name__)
+                time.sleep(0.1)
+            else:
+                return connection
+
+    def _begin(self, connection: Connection, *, sync: bool) -> bool:
+        connection.execute("BEGIN")
+        sql = (
+            "INSERT INTO batch VALUES (?, ?) ON CONFLICT (writer) DO UPDATE SET number = excluded.number"
+            " WHERE batch.number < excluded.number"
+        )
+        if connection.execute(sql, (self._writer, self._batch)).rowcount:
+            return True
+        connection.execute("ROLLBACK")  # its commit was done, and only the word of it was lost
+        return False
+
+    def _epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None
+        if session.unit is None:
+            sql = "SELECT epoch FROM run WHERE run_id = ? FOR KEY SHARE"
+            row = connection.execute(sql, (session.run_id,)).fetchone()
+        else:
+            sql = (
+                "SELECT run.epoch FROM run, unit WHERE run.run_id = ? AND unit.id = ? AND unit.fence = ?"
+                " AND unit.state = 'taken' FOR KEY SHARE"
+            )
+            row = connection.execute(sql, (session.run_id, *session.unit)).fetchone()
+        return row
+
+    def close(self) -> None:
+        """Write what was given, and end the writer."""
+        super().close()
+        with suppress(Exception), self.connecting("close") as connection:
+            connection.execute("DELETE FROM batch WHERE writer = ?", (self._writer,))
+
+
+def _connection_errors() -> tuple[type[Exception], ...]:
+    import psycopg
+
+    return (psycopg.OperationalError, psycopg.InterfaceError)

@@ -1,0 +1,206 @@
+"""Processes that share a database: each shows that it lives by a counter, and others watch that with their own clock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team.durable.postgres_database import connect_to
+
+if TYPE_CHECKING:
+    from kairo_team.durable.database import Connection
+
+_logger = logging.getLogger("kairo_team")
+
+LATE: Final = 3
+"""Beats after which a process without one is taken for dead."""
+_UNREACHABLE: Final = 2.5
+"""Beats without the database after which a process ends what it does: before others may take it for dead."""
+_CLASS: Final = 0x6B61_6972
+"""The first half of the advisory locks that processes hold as long as their connection lives."""
+_HELD: Final = (
+    "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = ? AND objid = ? AND objsubid = 2"
+    " AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+)
+
+
+class Process:
+    """This process, among those that share a database. It beats from a thread with a connection of its own."""
+
+    def __init__(self, url: str, beat: float) -> None:
+        self.id = uuid.uuid4().hex
+        self.beat = beat
+        self._url = url
+        self._about: dict[str, Any] = {"kind": "run", "state": "live"}
+        self._lock = random.SystemRandom().randrange(1, 2**31)
+        self._on_dead: list[Callable[[], object]] = []
+        self._on_unreachable: list[Callable[[], object]] = []
+        self._ends = threading.Event()
+        self._registered = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._pid = os.getpid()
+        self.dead = False
+        """It was declared dead: nothing that it records counts any more."""
+
+    def start(self) -> None:
+        """Register it and begin to beat; returns once it is registered. Raises what the first connection raises."""
+        with self._starting:
+            if self._thread is not None:
+                return
+            with connect_to(self._url, "process") as connection:
+                self._register(connection)
+            self._thread = threading.Thread(target=self._serve, name="kairo-beat", daemon=True)
+            self._thread.start()
+        self._registered.wait(4 * self.beat)
+
+    def close(self) -> None:
+        """End it in order: nobody has to wait for it."""
+        with self._starting:
+            thread, self._thread = self._thread, None
+        self._ends.set()
+        if thread is None or self._pid != os.getpid():
+            return
+        if thread is not threading.current_thread():
+            thread.join(timeout=4 * self.beat)
+        with suppress(Exception), connect_to(self._url, "process") as connection:
+            connection.execute("DELETE FROM process WHERE id = ? AND state <> 'dead'", (self.id,))
+
+    def describe(self, **about: Any) -> None:
+        """Say what it is: `kind`, `team`, `members`, `concurrency`, `state`; written with the next beat."""
+        self._about.update(about)
+
+    def on_dead(self, call: Callable[[], object]) -> None:
+        """Have a function called, in any thread, when the process finds that it was declared dead."""
+        self._on_dead.append(call)
+
+    def on_unreachable(self, call: Callable[[], object]) -> None:
+        """Have a function called, in any thread, when the process has not reached the database for so long that others
+        may soon take it for dead.
+        """
+        self._on_unreachable.append(call)
+
+    # ------------------------------------------------------------------ the thread
+
+    def _serve(self) -> None:
+        reached, told = time.monotonic(), False
+        while not self._ends.is_set() and not self.dead:
+            try:
+                with connect_to(self._url, "beat") as connection:
+                    connection.execute(f"SET statement_timeout = {int(2000 * self.beat) + 1}")
+                    connection.execute("SELECT pg_try_advisory_lock(?, ?)", (_CLASS, self._lock))
+                    while not self._ends.is_set() and not self.dead:
+                        self._beat(connection)
+                        self._registered.set()
+                        reached, told = time.monotonic(), False
+                        self._ends.wait(self.beat / 2)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it tries again
+                _logger.debug("a process cannot beat: %s", type(error).__name__)
+                if not told and time.monotonic() - reached > _UNREACHABLE * self.beat:
+                    told = True
+                    _call_all(self._on_unreachable)
+                self._ends.wait(self.beat / 10)
+
+    def _beat(self, connection: Connection) -> None:
+        about = self._about
+        sql = (
+            "UPDATE process SET beats = beats + 1, kind = ?, team = ?, members = ?, concurrency = ?,"
+            " state = CASE WHEN state = 'dead' THEN state ELSE ? END WHERE id = ? RETURNING state"
+        )
+        values = [about.get(name) for name in ("kind", "team", "members", "concurrency", "state")]
+        row = connection.execute(sql, (*values, self.id)).fetchone()
+        if row is None or row[0] == "dead":
+            self.dead = True
+            _call_all(self._on_dead)
+
+    def _register(self, connection: Connection) -> None:
+        sql = (
+            "INSERT INTO process (id, kind, host, pid, lock, state, started_at) VALUES (?, ?, ?, ?, ?, 'live', ?)"
+            " ON CONFLICT (id) DO NOTHING"
+        )
+        host = socket.gethostname()
+        connection.execute(sql, (self.id, self._about["kind"], host, os.getpid(), self._lock, time.time()))
+
+
+class Observer:
+    """Watches the beats of other processes, with a clock of its own that nobody sets."""
+
+    def __init__(self, beat: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._beat = beat
+        self._clock = clock
+        self._seen: dict[str, tuple[int, float]] = {}
+        """By process: its counter, and when that was first seen."""
+        self._looked: float | None = None
+
+    def forget(self) -> None:
+        """Begin anew: nobody was watched meanwhile."""
+        self._seen.clear()
+        self._looked = None
+
+    def late(self, connection: Connection) -> list[str]:
+        """Look at every process; return those without a beat for three beats in which this one looked on.
+
+        One whose connection is gone too is late after one beat. Time without a look counts for nobody.
+        """
+        now = self._clock()
+        if self._looked is not None and now - self._looked > 2 * self._beat:
+            self._seen.clear()
+        self._looked = now
+        rows = connection.execute("SELECT id, beats, lock FROM process WHERE state <> 'dead'").fetchall()
+        seen = {process: self._seen.get(process) for process, _, _ in rows}
+        self._seen = {
+            process: before if (before := seen[process]) is not None and before[0] == beats else (beats, now)
+            for process, beats, _ in rows
+        }
+        return [process for process, _, lock in rows if self._is_late(connection, process, lock, now)]
+
+    def _is_late(self, connection: Connection, process: str, lock: int, now: float) -> bool:
+        since = now - self._seen[process][1]
+        if since >= LATE * self._beat:
+            return True
+        return since >= 1.5 * self._beat and not has_connection(connection, lock)
+
+
+def has_connection(connection: Connection, lock: int) -> bool:
+    """Return whether the beating connection of a process lives, by the lock that it holds."""
+    return bool(connection.execute(_HELD, (_CLASS, lock)).fetchone()[0])
+
+
+def is_alive(connection: Connection, process: str) -> bool:
+    """Return whether a process seems to live: it was not declared dead, and its connection is there."""
+    row = connection.execute("SELECT lock FROM process WHERE id = ? AND state <> 'dead'", (process,)).fetchone()
+    return row is not None and has_connection(connection, row[0])
+
+
+def has_died(connection: Connection, process: str, beat: float) -> bool:
+    """Return whether a process is dead, and declare it dead if it is; it may take a beat and a half to find out."""
+    for wait in (0.0, 1.5 * beat):
+        before = connection.execute("SELECT beats, lock, state FROM process WHERE id = ?", (process,)).fetchone()
+        if before is None or before[2] == "dead":
+            return True
+        if has_connection(connection, before[1]):
+            return False
+        if wait:
+            break
+        time.sleep(1.5 * beat)
+        now = connection.execute("SELECT beats FROM process WHERE id = ?", (process,)).fetchone()
+        if now is not None and now[0] != before[0]:
+            return False
+    connection.execute("UPDATE process SET state = 'dead' WHERE id = ?", (process,))
+    return True
+
+
+def _call_all(calls: list[Callable[[], object]]) -> None:
+    for call in list(calls):
+        try:
+            call()
+        except Exception:
+            _logger.exception("what is told of a process's end raised")
