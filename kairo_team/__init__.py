@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kairo_team.agents.mini import MiniAgent
     from kairo_team.api import check, run, run_sync
     from kairo_team.budget import Budget, BudgetNode, BudgetPolicy, HaltReason, Usage
+    from kairo_team.cluster.cluster import Cluster
     from kairo_team.conditions import Condition
     from kairo_team.contracts import (
         Agent,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kairo_team.coordinators.supervisor import SupervisorCoordinator
     from kairo_team.coordinators.turns import Said
     from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.postgres import PostgresJournal
     from kairo_team.engine.preflight import PlanCheck
     from kairo_team.engine.run_handle import Run
     from kairo_team.engine.runtime import Runtime
@@ -79,6 +81,7 @@ __all__ = [
     "CallbackGate",
     "Cause",
     "ChatModel",
+    "Cluster",
     "Condition",
     "ConsoleGate",
     "CriterionResult",
@@ -112,6 +115,7 @@ __all__ = [
     "PlanCheck",
     "Planner",
     "PlannerFailureMode",
+    "PostgresJournal",
     "Price",
     "RiskProfile",
     "Role",
@@ -173,7 +177,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "coordinators.supervisor": "SupervisorCoordinator",
         "coordinators.turns": "Said",
         "errors": "HaltError InsufficientBudget KairoError RunExists RunFinished RunNotFound TeamFailed",
+        "cluster.cluster": "Cluster",
         "durable.journal": "SqliteJournal",
+        "durable.postgres": "PostgresJournal",
         "engine.preflight": "PlanCheck",
         "api": "check run run_sync",
         "evaluators.rubric_data": "load_rubric",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection, Generator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
@@ -77,7 +78,10 @@ class DBOSDelivery:
     def install(self) -> None:
         """Make the tables of DBOS in a schema of ours, or bring them up to the version that is installed."""
         with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (SCHEMA,))
+            # One that waited in the database would keep the migration from building its indexes beside others' work.
+            locking = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+            while connection.execute(locking, (SCHEMA,)).fetchone() != (True,):
+                time.sleep(0.1)
             DBOS.migrate(self._url, schema=SCHEMA)
             connection.execute(_LIVES)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.units import COLUMNS, Unit
+from kairo_team.durable.database import execute
 from kairo_team.durable.processes import Observer
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Reaper:
             connection.execute(sql, (following.fence, unit.id))
             if unit.sender is not None:
                 for statement in letter_to(unit.sender, Letter(unit.id, unit.fence, "lost", reason)):
-                    connection.execute(*statement)
+                    execute(connection, statement)
         elif unit.fence >= self._cluster.max_deliveries:
             self._give_up(connection, unit)
         else:

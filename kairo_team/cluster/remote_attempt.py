@@ -74,18 +74,19 @@ class RemoteAttempt:
 
     async def make(self) -> Attempt:
         """Have it made; every end but cancellation is an `Attempt`."""
-        context = self._context
+        context, end = self._context, None
         try:
             with context.around, self._governor.scope() as scope:
                 context.scope = scope
                 end = await self._until_done()
-            if scope.cancelled and context.interrupted is not None:
+            if context.interrupted is not None and end is None:
                 return interrupted_attempt(context, self._number)
         except BaseException as raised:
             error = failure_of(raised)
             if error is None:
                 raise
             return failed_attempt(context, self._number, error)
+        assert end is not None, "what cancels the scope interrupts the work, or halts"
         return self._read(end)
 
     def _read(self, end: WorkEnd) -> Attempt:

@@ -78,6 +78,14 @@ class Connection(Protocol):
         ...
 
 
+def execute(connection: Connection, statement: Statement) -> None:
+    """Do what a statement says."""
+    if callable(statement):
+        statement(connection)
+    else:
+        connection.execute(*statement)
+
+
 def _call(function: Callable[[], object]) -> object:
     return function()
 
@@ -306,7 +314,9 @@ class Database(ABC):
                 on_cancel(row[1])
             self.put(session, ())
 
-    def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
+    def _write(  # noqa: C901 - one transaction, from its beginning to its end
+        self, connection: Connection, entries: Sequence[_Entry]
+    ) -> None:
         """Write everything in one transaction, but for sessions that no longer own their run."""
         if not any(entry.session for entry in entries):
             return
@@ -321,10 +331,7 @@ class Database(ABC):
                     continue
                 reached[session] = entry.progress
                 for statement in entry.statements:
-                    if callable(statement):
-                        statement(connection)
-                    else:
-                        connection.execute(*statement)
+                    execute(connection, statement)
             for session, progress in reached.items():
                 written[session] = self._write_progress(connection, session, progress)
             connection.execute("COMMIT")
@@ -355,10 +362,10 @@ class Database(ABC):
         return len(page)
 
     def _owns(self, connection: Connection, session: Writing) -> bool:
-        return not self._is_lost(session, self._epoch_row(connection, session))
+        return not self._is_lost(session, self.epoch_row(connection, session))
 
-    def _epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
-        """Return the epoch of a session's run, which nobody can change before the transaction ends; None without one."""
+    def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
+        """Return the epoch of a session's run, which stays until the transaction ends; None: there is no such run."""
         row: tuple[Any, ...] | None
         row = connection.execute("SELECT epoch FROM run WHERE run_id = ?", (session.run_id,)).fetchone()
         return row

@@ -283,4 +283,4 @@ def _copy(connection: Connection, table: str, row: Any, values: Mapping[str, obj
     new = {**dict(row), **values}
     new.pop("id", None)
     names, marks = ", ".join(new), ", ".join("?" * len(new))
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(new.values()))  # noqa: S608 - all ours
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(new.values()))

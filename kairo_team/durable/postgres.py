@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage
 from kairo_team.durable import recovery
 from kairo_team.durable.codec import decode
-from kairo_team.durable.database import Writing
+from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase, connect_to
 from kairo_team.durable.processes import Process, has_died, is_alive
 from kairo_team.durable.requests import encode_request, readable
@@ -51,8 +52,8 @@ class AttemptRecords:
 class PostgresJournal(SqlJournal):
     """Records runs in a PostgreSQL database: `Runtime(journal=PostgresJournal("postgresql://..."))`.
 
-    It keeps what `SqliteJournal` promises, for processes on any number of machines. A process shows every `beat` seconds
-    that it lives. The database may be away for `patience` seconds. With `events` the events of runs are kept too.
+    It keeps what `SqliteJournal` promises, for processes on any number of machines. A process shows every `beat`
+    seconds that it lives. The database may be away for `patience` seconds. With `events` the events of runs are kept.
     `source` is noted with every run that begins here. The URL is a secret: no error and no log shows it. Raises
     `MissingExtra` without the extra `cluster`, and `JournalError` for a database that cannot be used.
     """
@@ -72,14 +73,18 @@ class PostgresJournal(SqlJournal):
         self._url = url
         self._beat = beat
         self._unit: tuple[str, int] | None = None
+        self._process: Process | None = None
+        self._making = threading.Lock()
         self._base = self.database = PostgresDatabase(url, version("kairo-team"), patience)
 
-    @cached_property
+    @property
     def process(self) -> Process:
         """This process, among those that share the database."""
-        process = Process(self._url, self._beat)
-        process.on_dead(lambda: self.database.lose("this process was declared dead"))
-        return process
+        with self._making:
+            if self._process is None:
+                self._process = Process(self._url, self._beat)
+                self._process.on_dead(lambda: self.database.lose("this process was declared dead"))
+            return self._process
 
     @property
     def place(self) -> str:
@@ -89,7 +94,7 @@ class PostgresJournal(SqlJournal):
     def close(self) -> None:
         """Write what is left, and give up the ownership of runs; the journal may be used again."""
         self.database.close()
-        process = self.__dict__.pop("process", None)
+        process, self._process = self._process, None
         if process is not None:
             process.close()
 
@@ -135,8 +140,8 @@ class PostgresJournal(SqlJournal):
 
     def under(self, unit: str, fence: int) -> PostgresJournal:
         """Return the journal of runs inside a unit: they record nothing once its delivery counts no more."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        assert self.process is not None, "both journals have one process"
+        other = copy(self)
         other._unit = (unit, fence)
         return other
 
@@ -148,7 +153,7 @@ class PostgresJournal(SqlJournal):
         inside_journal = self.under(unit, fence)
         with inside_journal._owned() as (connection, owner):
             session = Writing(run_id, epoch, unit=(unit, fence))
-            row = self._base._epoch_row(connection, session)
+            row = self._base.epoch_row(connection, session)
             if row is None or row[0] != epoch:
                 raise JournalError(self.place, "another process has the unit now")
             run = self._row(connection, run_id, whole=True)
@@ -168,7 +173,7 @@ class PostgresJournal(SqlJournal):
         return AttemptRecords(journal, request, dict(steps), calls, inside, inside_journal)
 
     def charges(self, run_id: str, step: str) -> Usage:
-        """Return what the calls of a step are charged, by all its deliveries, and the runs inside it; loops as counted."""
+        """Return what the calls of a step are charged, by all its deliveries, and the runs inside it."""
         with self.database.reading() as connection:
             calls = [call for call in recovery.calls_of(connection, run_id) if call.step == step]
             inside = connection.execute("SELECT * FROM run WHERE parent = ? AND parent_step = ?", (run_id, step))
@@ -194,10 +199,7 @@ class PostgresJournal(SqlJournal):
             given = (*map(readable, (team.name, request.goal)), written, json.dumps(dict(digests)), self._source)
             connection.execute(sql, (request.run_id, *given, now, now))
             for statement in also:
-                if callable(statement):
-                    statement(connection)
-                else:
-                    connection.execute(*statement)
+                execute(connection, statement)
 
     def end_unit(self, unit: str, fence: int, problem: str | None) -> None:
         """Record that a unit is done, or why it cannot be, if its delivery still counts."""

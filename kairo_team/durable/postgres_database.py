@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kairo_team.durable.database import Database
 from kairo_team.durable.value_classes import CorruptRecord
@@ -54,7 +54,8 @@ CREATE TABLE call (
     member TEXT, side_effect TEXT, loops BIGINT NOT NULL, held_tokens BIGINT NOT NULL, held_picos BIGINT NOT NULL,
     state TEXT NOT NULL, prompt BIGINT NOT NULL DEFAULT 0, completion BIGINT NOT NULL DEFAULT 0,
     picos BIGINT NOT NULL DEFAULT 0, sent_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION, seq BIGINT NOT NULL,
-    ended_seq BIGINT, copied INTEGER NOT NULL DEFAULT 0, unit TEXT NOT NULL DEFAULT '', fence INTEGER NOT NULL DEFAULT 0,
+    ended_seq BIGINT, copied INTEGER NOT NULL DEFAULT 0,
+    unit TEXT NOT NULL DEFAULT '', fence INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run_id, epoch, unit, fence, number)
 );
 CREATE TABLE question (
@@ -87,7 +88,8 @@ class Row(tuple[Any, ...]):
 
     def __getitem__(self, key: Any) -> Any:
         """Return a column by its number or name."""
-        return tuple.__getitem__(self, self.names[key] if type(key) is str else key)
+        found: Any = super().__getitem__(self.names[key] if type(key) is str else key)
+        return found
 
     def keys(self) -> list[str]:
         """Return the names of the columns."""
@@ -105,8 +107,9 @@ def _rows(cursor: Any) -> Callable[[Sequence[Any]], Row]:
 
 
 @cache
-def _translated(sql: str) -> str:
-    return sql.replace("%", "%%").replace("?", "%s")
+def _translated(sql: str) -> bytes:
+    """Return a statement as psycopg takes it; as bytes, since it is none that a type checker could know."""
+    return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
 def _without_nul(value: Any) -> Any:
@@ -127,8 +130,8 @@ class PostgresConnection:
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
         """Execute a statement; text cannot have the character NUL in PostgreSQL."""
         if not parameters:
-            return self.raw.execute(sql)  # type: ignore[call-overload]  # only our own statements come here
-        return self.raw.execute(_translated(sql), [_without_nul(one) for one in parameters])  # type: ignore[call-overload]  # so
+            return self.raw.execute(sql.encode())
+        return self.raw.execute(_translated(sql), [_without_nul(one) for one in parameters])
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
         """Execute a statement once for each of these."""
@@ -143,7 +146,7 @@ class PostgresConnection:
         """Close it."""
         self.raw.close()
 
-    def __enter__(self) -> PostgresConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_raised: object) -> None:
@@ -225,18 +228,18 @@ class PostgresDatabase(Database):
         """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts."""
         if self._pid != os.getpid():
             raise JournalError(self.place, "a forked process needs a journal of its own: make it there")
+        with self._reach(purpose) as connection:
+            yield connection
+
+    def _reach(self, purpose: str) -> PostgresConnection:
         end = time.monotonic() + self._patience
         while True:
             try:
-                connection = connect_to(self._url, purpose)
+                return connect_to(self._url, purpose)
             except self.connection_errors as error:
                 if time.monotonic() >= end:
                     raise JournalError(self.place, f"it cannot be reached: {str(error).strip()}") from None
-                time.sleep(0.2)
-            else:
-                break
-        with connection:
-            yield connection
+            time.sleep(0.2)
 
     def _connect(self) -> Connection:
         if self._pid != os.getpid():
@@ -295,7 +298,7 @@ class PostgresDatabase(Database):
         connection.execute("ROLLBACK")  # its commit was done, and only the word of it was lost
         return False
 
-    def _epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
+    def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None
         if session.unit is None:
             sql = "SELECT epoch FROM run WHERE run_id = ? FOR KEY SHARE"

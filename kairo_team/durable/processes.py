@@ -1,4 +1,4 @@
-"""Processes that share a database: each shows that it lives by a counter, and others watch that with their own clock."""
+"""Processes that share a database: each shows by a counter that it lives, and others watch that by their own clock."""
 
 from __future__ import annotations
 
@@ -83,8 +83,9 @@ class Process:
         self._on_dead.append(call)
 
     def on_unreachable(self, call: Callable[[], object]) -> None:
-        """Have a function called, in any thread, when the process has not reached the database for so long that others
-        may soon take it for dead.
+        """Have a function called, in any thread, before others may take the process for dead.
+
+        It has not reached the database for two and a half beats then.
         """
         self._on_unreachable.append(call)
 

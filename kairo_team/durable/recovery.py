@@ -24,14 +24,15 @@ SHORT_ROWS: Final = (
 )
 """The rows of runs but for their requests and results, which can be long."""
 _RUNS_INSIDE: Final = """
-WITH RECURSIVE inside(run_id) AS (SELECT CAST(? AS TEXT) UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
+WITH RECURSIVE inside(run_id) AS
+ (SELECT CAST(? AS TEXT) UNION SELECT run.run_id FROM run JOIN inside ON run.parent = inside.run_id)
 SELECT run_id FROM inside
 """
-_CALLS_INSIDE: Final = f"SELECT * FROM call WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY id"  # noqa: S608 - all of it ours
+_CALLS_INSIDE: Final = f"SELECT * FROM call WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY id"
 _HELD_INSIDE: Final = f"""
 SELECT coalesce(sum(held_tokens), 0) AS tokens, coalesce(sum(held_picos), 0) AS picos FROM call JOIN run USING (run_id)
 WHERE run_id IN ({_RUNS_INSIDE}) AND call.state = 'sent' AND call.epoch = run.epoch
-"""  # noqa: S608 - all of it ours
+"""
 _CALL_SUMS: Final = f"""
 SELECT what, name, count(*) AS calls, sum(CASE WHEN call.state = 'sent' THEN held_tokens ELSE prompt END) AS prompt,
  sum(CASE WHEN call.state = 'sent' THEN 0 ELSE completion END) AS completion,
@@ -39,7 +40,7 @@ SELECT what, name, count(*) AS calls, sum(CASE WHEN call.state = 'sent' THEN hel
  sum(CASE WHEN what = 'tool' AND call.state != 'unsent' THEN 1 ELSE 0 END) AS tool_calls,
  sum(CASE WHEN call.state = 'sent' AND (call.epoch != run.epoch OR ? = 0) THEN 1 ELSE 0 END) AS in_doubt
 FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) GROUP BY what, name ORDER BY what, calls DESC, name
-"""  # noqa: S608 - all of it ours
+"""
 
 
 def steps_of(
@@ -139,7 +140,7 @@ def delete_run(connection: Connection, run_id: str) -> None:
     """Delete a run with all that is inside it."""
     for one in (run_id, *runs_inside(connection, run_id)):
         for table in ("step", "call", "question", "event", "run"):
-            connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))  # noqa: S608 - names from above
+            connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (one,))
 
 
 def _charge_of(row: Any) -> Usage:

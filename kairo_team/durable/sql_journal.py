@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from kairo_team.budget import Usage, picodollars
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import NotRecordable, decode, encode
-from kairo_team.durable.database import Writing
+from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.engine.records.journal import body_here
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
@@ -227,7 +227,7 @@ class SqlJournal(ABC):
         """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
         with self.database.writing() as connection:
             self._row(connection, question.run_id)
-            connection.execute(*_question(question))
+            execute(connection, _question(question))
             sql = "UPDATE question SET answered_by = NULL, answered_at = NULL WHERE id = ? AND decision IS NULL"
             connection.execute(sql, (question.id,))
 
@@ -455,7 +455,7 @@ class SqlRunJournal:
             "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?, ended_seq = ?"
             " WHERE run_id = ? AND epoch = ? AND number = ?"
         )
-        here = (self._session.run_id, self._session.epoch, number)
+        here: tuple[Any, ...] = (self._session.run_id, self._session.epoch, number)
         if self._session.unit is not None:
             sql, here = f"{sql} AND unit = ? AND fence = ?", (*here, *self._session.unit)
         charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))

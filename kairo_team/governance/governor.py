@@ -182,10 +182,9 @@ class Governor:
     ) -> Reservation:
         """Like `reserve`, but wait, first come first served, while other holds are open where it does not fit.
 
-        It waits for the full amount. Once no other hold is open there, it takes the amount left, down to `minimum`.
-        It raises `InsufficientBudget` instead of waiting for the guarantees of others, or while the caller itself
-        holds the same dimension. When cancelled it holds nothing. It suspends only to wait, and calls
-        `on_wait` before that.
+        It waits for the full amount. Once no other hold is open there, it takes the amount left, down to `minimum`. It
+        raises `InsufficientBudget` instead of waiting for the guarantees of others, or while the caller itself holds
+        the same dimension. When cancelled it holds nothing. It suspends only to wait; `on_wait` is called before that.
         """
         units = _asked(tokens, dollars, tool_calls)
         least = _ONE_OF_EACH if minimum is None else _least(units, minimum)
@@ -203,15 +202,6 @@ class Governor:
         finally:
             tree.release()
         return reservation(node, await wait(waiter, on_wait))
-
-    async def cover(self, tool_calls: int) -> None:
-        """Have at hand what `reserve` is to hold, where the budget is a slice of one elsewhere; else do nothing.
-
-        Raises `InsufficientBudget` or `HaltError` where that is refused.
-        """
-        node = self._node
-        if node.tree.borrower is not None:
-            await node.tree.borrower.cover(node, (0, 0, 0, tool_calls), _ONE_OF_EACH, waits=False)
 
     def record_usage(
         self, prompt_tokens: int = 0, completion_tokens: int = 0, dollars: Money = 0, tool_calls: int = 0

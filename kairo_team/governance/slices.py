@@ -227,7 +227,8 @@ class Borrower:
         """Take the first slice.
 
         `ask` gets a larger one, or raises why there is none, and calls its second argument before it waits for one.
-        `give_back` reports what was spent and what is held. `spent` is what the same work spent before it was interrupted; its iterations are counted anew.
+        `give_back` reports what was spent and what is held. `spent` is what the same work spent before it was
+        interrupted; its iterations are counted anew.
         """
         limit = grant.limit
         self.governor = Governor(budget_of(limit, grant.seconds), name=name, clock=clock)
@@ -335,6 +336,13 @@ class Borrower:
     def _guaranteed(self) -> Units:
         tokens, picos, loops, tool_calls = map(max, self._own, self._used())
         return (tokens, picos, loops, tool_calls)
+
+
+async def cover_tool_call(governor: Governor) -> None:
+    """Ask for the tool call that is to be reserved, where the budget is a slice; raises what refuses it."""
+    node: Node = governor._node  # noqa: SLF001 - its own kind
+    if node.tree.borrower is not None:
+        await node.tree.borrower.cover(node, (0, 0, 0, 1), (1, 1, 1, 1), waits=False)
 
 
 def _units(usage: Usage) -> Units:

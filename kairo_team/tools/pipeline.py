@@ -22,6 +22,7 @@ from kairo_team.governance.guardrails import (
     ToolInput,
     ToolOutput,
 )
+from kairo_team.governance.slices import cover_tool_call
 from kairo_team.messages import ToolCall
 from kairo_team.permissions import PermissionDecision
 from kairo_team.plugin_calls import AWAITED_CALL, failure_of
@@ -346,7 +347,7 @@ class ToolPipeline:
     async def _hold(self) -> Reservation:
         """Hold one tool call; leaving the block books it, however the call ended."""
         try:
-            await self.governor.cover(tool_calls=1)
+            await cover_tool_call(self.governor)
             return self.governor.reserve(tool_calls=1)
         except InsufficientBudget as error:
             raise CallRefusedError("budget", f"no tool call is left to make: {error}") from error

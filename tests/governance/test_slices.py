@@ -15,7 +15,7 @@ from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.ledger import COMMITTED, DIMENSIONS, Units, limits_of
-from kairo_team.governance.slices import Ask, Borrower, Grant, Lender
+from kairo_team.governance.slices import Ask, Borrower, Grant, Lender, cover_tool_call
 
 
 @dataclass
@@ -126,11 +126,11 @@ async def test_an_ask_waits_while_another_call_may_give_back() -> None:
 async def test_tool_calls_are_asked_for_and_never_wait() -> None:
     team = Governor(Budget(tool_calls=1), name="team")
     lent = Lent(team.carve("task"))
-    await lent.local.cover(tool_calls=1)
+    await cover_tool_call(lent.local)
     with lent.local.reserve(tool_calls=1) as hold:
         hold.settle(tool_calls=1)
     with pytest.raises(InsufficientBudget):
-        await lent.local.cover(tool_calls=1)
+        await cover_tool_call(lent.local)
     assert team.halted is None
 
 
@@ -251,5 +251,5 @@ def _check(team: Governor) -> None:
 
 
 def _committed(governor: Governor) -> Units:
-    tokens, picos, loops, tool_calls = governor._node.cells[COMMITTED : COMMITTED + 4]  # noqa: SLF001 - the ledger itself
+    tokens, picos, loops, tool_calls = governor._node.cells[COMMITTED : COMMITTED + 4]
     return (tokens, picos, loops, tool_calls)
