@@ -299,6 +299,7 @@ class PostgresDatabase(Database):
         return False
 
     def epoch_row(self, connection: Connection, session: Writing) -> tuple[Any, ...] | None:
+        """Return the epoch of a session's run, of a unit's only while its delivery counts; both stay as they are."""
         row: tuple[Any, ...] | None
         if session.unit is None:
             sql = "SELECT epoch FROM run WHERE run_id = ? FOR KEY SHARE"

@@ -525,10 +525,8 @@ class Governor:
         with node.tree.lock:
             if node.ended is not None:
                 return Budget(0, 0, 0, 0, 0)
-            due = node.earliest_deadline()
-            seconds = None if due is None else max(0.0, due[0] - node.tree.clock())
             tokens, dollars, loops, tool_calls = map(node.known_room, ALL_DIMENSIONS)
-            return budget_of((tokens, dollars, loops, tool_calls), seconds)
+            return budget_of((tokens, dollars, loops, tool_calls), node.seconds_left())
 
     @property
     def unallotted(self) -> Budget:

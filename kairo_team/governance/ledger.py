@@ -678,6 +678,11 @@ class Node:
                 earliest, owner = node.deadline, node
         return None if owner is None else (earliest, owner)
 
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the earliest deadline; None without one."""
+        due = self.earliest_deadline()
+        return None if due is None else max(0.0, due[0] - self.tree.clock())
+
     # -- views --------------------------------------------------------------------------------
 
     def elapsed(self) -> float:

@@ -206,9 +206,8 @@ class Lender:
             None if rooms[LOOPS] is None else loops,
             None if rooms[TOOL_CALLS] is None else tool_calls,
         )
-        due = node.earliest_deadline()
-        seconds = None if due is None else max(0.0, due[0] - node.tree.clock())
-        return Grant((tokens, picos, loops, tool_calls), limit, (left[0], left[1], left[2], left[3]), seconds, granted)
+        known = (left[0], left[1], left[2], left[3])
+        return Grant((tokens, picos, loops, tool_calls), limit, known, node.seconds_left(), granted)
 
 
 class Borrower:

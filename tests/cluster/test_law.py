@@ -1,0 +1,74 @@
+"""The law: a run whose attempts are made by workers ends as it ends in one process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+
+import kairo_team as kt
+from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
+from tests.cluster.stage import new_database, working
+from tests.durable.desk import Judge
+from tests.durable.test_law import Scenario, World, scenarios
+
+
+def team_of(scenario: Scenario, world: World, runtime: kt.Runtime | None = None) -> kt.Team:
+    members = [
+        kt.Member(f"m{number}", world.agent(kind), budget=scenario.budgets[number])
+        for number, kind in enumerate(scenario.kinds)
+    ]
+    policy = FailurePolicy(retries=scenario.retries, backoff=0.001)
+    coordinator = (ExpertTeamCoordinator if scenario.expert else TaskDispatchCoordinator)(failure_policy=policy)
+    judges = {"editor": Judge(), "judge": Judge("m:x")}
+    return kt.Team("team", members, evaluators=judges, coordinator=coordinator, runtime=runtime)
+
+
+def request_of(scenario: Scenario) -> kt.TeamExecutionRequest:
+    config = kt.TeamConfig(max_parallel_tasks=scenario.parallel, risk_profile=kt.RiskProfile.LOW)
+    return kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(scenario.tasks), config=config, run_id="r")
+
+
+def seen(result: kt.TeamResult) -> Any:
+    """What has to be the same: all but times, and what is chance."""
+    ends = [
+        (
+            one.task_id,
+            one.status,
+            None if one.artifact is None else one.artifact.text[:9],
+            one.attempts,
+            one.member,
+            replace(one.usage, seconds=0.0),
+            one.warnings,
+            one.error,
+            None if one.verdict is None else one.verdict.outcome,
+        )
+        for one in result.outcomes
+    ]
+    return result.status, ends, replace(result.usage, seconds=0.0), result.warnings, result.error
+
+
+@pytest.mark.real_time
+@given(scenarios())
+@settings(deadline=None)
+def test_a_run_with_workers_ends_like_a_run_without(scenario: Scenario) -> None:
+    anyio.run(_compare, scenario)
+
+
+async def _compare(scenario: Scenario) -> None:
+    here = World()
+    local = await kt.run(team_of(scenario, here, kt.Runtime(models={"m:x": here.model})), request_of(scenario))
+    there = World()
+    team = team_of(scenario, there, kt.Runtime(models={"m:x": there.model}))
+    async with working(new_database("procrastinate"), team) as cluster:
+        runtime = kt.Runtime(models={"m:x": there.model}, engine=cluster)
+        with anyio.fail_after(60):
+            result = await kt.run(team_of(scenario, there), request_of(scenario), runtime=runtime)
+        assert seen(result) == seen(local)
+        assert sorted(there.asked) == sorted(here.asked)
+        calls = cluster.journal.calls("r")
+        assert len(there.asked) == sum(call.what == "model" for call in calls)
+        assert {call.state for call in calls} <= {"answered"}
