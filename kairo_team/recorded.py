@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ENDED: Final = ("completed", "degraded", "failed", "timeout", "cancelled")
 """States in which a run cannot go on."""
-STATES: Final = ("running", "suspended", "interrupted", *ENDED)
+STATES: Final = ("queued", "running", "suspended", "interrupted", *ENDED)
 """All that a recorded run can be in."""
 
 
@@ -26,7 +26,8 @@ class RecordedRun(NamedTuple):
     team: str
     goal: str
     state: str
-    """`running`, `suspended`, `interrupted` (its process is gone), or how it ended: `completed`, `degraded`, ..."""
+    """`queued` (no worker has begun it), `running`, `suspended`, `interrupted` (its process is gone), or how it ended:
+    `completed`, `degraded`, ..."""
     parent: str | None
     """The run it is a part of."""
     source: Mapping[str, str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kairo_team._util.threads import run_in_thread
@@ -24,7 +25,7 @@ class RunHost:
 
     def __init__(self, cluster: Cluster, team: Team, base: Runtime, unit: Unit) -> None:
         self._cluster = cluster
-        self._team = team
+        self._team = replace(team, runtime=None)
         self._base = base
         self._unit = unit
 

@@ -236,7 +236,7 @@ class TeamRun:
         return everybody
 
     def _begin(self) -> Around:
-        resumed = self._history[0] == RunState.SUSPENDED
+        resumed = self._history[0] == RunState.SUSPENDED and self.bus.seq > 0  # else it was recorded to be begun here
         self._move(RunState.PLANNING)
         limits = self.governor.budget
         paid = None if limits.dollars is None else to_picodollars(limits.dollars)

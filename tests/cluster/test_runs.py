@@ -1,0 +1,247 @@
+"""Runs whose attempts are made by workers: what comes from outside reaches them, and what they do comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+import kairo_team as kt
+from kairo_team import events
+from kairo_team.agents import TeamAgent
+from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.worker import Worker
+from kairo_team.testing import EventRecorder, FunctionModel
+from tests.cluster.stage import BEAT, new_database, working
+
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
+
+Act = Callable[[kt.Assignment, kt.MemberContext], Awaitable[Any]]
+
+
+def team_of(*acts: Act | Any, model: Any = None, **team: Any) -> kt.Team:
+    """Make a team whose members `m0`, `m1` do these things."""
+    runtime = kt.Runtime(models={} if model is None else {"m:x": model})
+    return kt.Team("desk", [kt.Member(f"m{n}", act) for n, act in enumerate(acts)], runtime=runtime, **team)
+
+
+def request_of(*tasks: kt.Task, run_id: str = "r", **config: Any) -> kt.TeamExecutionRequest:
+    return kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(tasks), config=kt.TeamConfig(**config), run_id=run_id)
+
+
+def elsewhere(team: kt.Team, cluster: Cluster, **runtime: Any) -> tuple[kt.Team, kt.Runtime]:
+    """Return the team as a coordinator has it, and its runtime."""
+    return replace(team, runtime=None), kt.Runtime(engine=cluster, **runtime)
+
+
+async def ask(assignment: kt.Assignment, context: kt.MemberContext, times: int = 1) -> str:
+    said = ""
+    for number in range(times):
+        prompt = kt.Message.user(f"{assignment.task.id} {number}")
+        said = (await context.model("m:x").complete(kt.ModelRequest([prompt], max_tokens=20))).text
+    return said
+
+
+async def wait_for_ever(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    context.keep("so far")
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+def answering() -> FunctionModel:
+    return FunctionModel(lambda request: f"answer to {request.messages[-1].text}", name="test:m")
+
+
+async def test_events_of_workers_come_in_their_order() -> None:
+    team, recorder = team_of(ask, model=answering()), EventRecorder()
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster, subscribers=[recorder])
+        with anyio.fail_after(60):
+            await kt.run(here, request_of(kt.Task("a", "do", member="m0")), runtime=runtime)
+    kinds = [type(event) for event in recorder.events if event.type.startswith(("attempt", "model", "task"))]
+    assert kinds == [
+        events.TaskAssigned,
+        events.AttemptStarted,
+        events.ModelStarted,
+        events.ModelCalled,
+        events.AttemptFinished,
+        events.TaskCompleted,
+    ]
+    assert [event.seq for event in recorder.events] == [*range(1, len(recorder.events) + 1)]
+
+
+async def test_a_budget_holds_over_workers_and_what_is_spent_is_the_teams() -> None:
+    model = answering()
+    team = team_of(partial(ask, times=3), model=model)
+    tasks = [kt.Task(f"t{n}", "do", member="m0") for n in range(8)]
+    async with working(new_database("procrastinate"), team, workers=2) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        budget = kt.Budget(tokens=600)
+        with anyio.fail_after(60):
+            result = await kt.run(here, request_of(*tasks, budget=budget), runtime=runtime)
+        spent = sum(call.usage.tokens for call in cluster.journal.calls("r"))
+    assert result.usage.tokens == spent <= 600
+    assert result.status in {kt.TeamStatus.DEGRADED, kt.TeamStatus.FAILED, kt.TeamStatus.COMPLETED}
+
+
+@pytest.mark.parametrize("way", ["run", "task", "deadline"])
+async def test_a_cancel_reaches_the_worker_and_partial_work_comes_back(way: str) -> None:
+    ended: list[str] = []
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        try:
+            return await wait_for_ever(assignment, context)
+        finally:
+            ended.append(assignment.task.id)
+
+    team = team_of(work)
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        limit = {"team_timeout": 1.5} if way == "deadline" else {}
+        async with runtime:
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0"), **limit))
+            with anyio.fail_after(60):
+                async for event in run.events():
+                    if isinstance(event, events.AttemptStarted):
+                        break
+                await anyio.sleep(0.5)
+                if way == "run":
+                    run.cancel("enough")
+                elif way == "task":
+                    run.cancel_task("a")
+                result = await run.result()
+    assert ended == ["a"]
+    artifact = result["a"].artifact
+    assert artifact is not None
+    assert (artifact.text, artifact.partial) == ("so far", True)
+    expected = {"run": "cancelled", "task": "failed", "deadline": "timeout"}[way]
+    assert result.status == expected
+
+
+async def test_a_directive_reaches_the_member_at_its_next_turn() -> None:
+    prompts: list[str] = []
+    told = anyio.Event()
+
+    def answer(request: kt.ModelRequest) -> str:
+        prompts.append("\n".join(message.text for message in request.messages))
+        return "said"
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        await ask(assignment, context)
+        context.emit("asked once")
+        await told.wait()
+        await anyio.sleep(4 * BEAT)
+        return await ask(replace(assignment, task=replace(assignment.task, id="again")), context)
+
+    team = team_of(work, model=FunctionModel(answer, name="test:m"))
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        async with runtime:
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            with anyio.fail_after(60):
+                async for event in run.events():
+                    if isinstance(event, events.AttemptProgress):
+                        break
+                run.steer("shorter")
+                told.set()
+                result = await run.result()
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert "shorter" not in prompts[0]
+    assert "shorter" in prompts[1]
+
+
+async def test_a_person_is_asked_by_the_coordinator_about_a_workers_tool() -> None:
+    @kt.tool(side_effect="write")
+    def publish(text: str) -> str:
+        """Publish a text."""
+        return f"published {text}"
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        return (await context.tool(publish)(text="it")).text
+
+    asked: list[str] = []
+
+    async def decide(question: kt.HumanRequest) -> kt.HumanDecision:
+        asked.append(question.text)
+        return kt.HumanDecision("approve")
+
+    permissions = kt.ToolPermissions(guard=AskAlways())
+    team = team_of(work, permissions=permissions)
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster, gate=kt.CallbackGate(decide))
+        with anyio.fail_after(60):
+            result = await kt.run(here, request_of(kt.Task("a", "do", member="m0")), runtime=runtime)
+    assert result.output == "published it"
+    assert len(asked) == 1
+
+
+class AskAlways:
+    async def check(self, tool: str, arguments: Any, side_effect: str) -> Any:
+        from kairo_team.permissions import PermissionDecision
+
+        return PermissionDecision("ask", "write it?")
+
+
+async def test_a_team_inside_a_task_runs_where_the_task_is_done() -> None:
+    inner = kt.Team("inner", [kt.Member("hand", ask)])
+    plan = kt.TaskGraph([kt.Task("x", "Do x."), kt.Task("y", "Do y.", depends_on=["x"])])
+    model = answering()
+    team = team_of(TeamAgent(inner, plan=plan), model=model)
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        with anyio.fail_after(60):
+            result = await kt.run(here, request_of(kt.Task("a", "do", member="m0")), runtime=runtime)
+        calls = cluster.journal.calls("r")
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert len(calls) == 2
+    assert result.usage.tokens == sum(call.usage.tokens for call in calls)
+
+
+@pytest.mark.parametrize("engine", ["procrastinate", "dbos"])
+async def test_a_submitted_run_is_coordinated_by_a_worker(engine: Any) -> None:
+    team = team_of(ask, model=answering())
+    async with working(new_database(engine), team, engine=engine) as cluster:
+        request = request_of(kt.Task("a", "do", member="m0"), kt.Task("b", "do", member="m0", depends_on=["a"]))
+        run_id = await to_thread.run_sync(cluster.submit, replace(team, runtime=None), request)
+        with anyio.fail_after(60):
+            while (await to_thread.run_sync(cluster.journal.show, run_id)).state in {"queued", "running"}:
+                await anyio.sleep(0.05)
+        shown = await to_thread.run_sync(cluster.journal.show, run_id)
+        result = await to_thread.run_sync(cluster.journal.result, run_id)
+        told = [event.type for event in cluster.journal.events_after(run_id)]
+    assert shown.state == "completed"
+    assert result is not None
+    assert result.output == "answer to b 0"
+    assert (told[0], told[-1]) == ("team.started", "team.completed")
+
+
+async def test_a_member_of_some_workers_alone_is_done_there() -> None:
+    where: list[str] = []
+
+    def on(worker: str) -> kt.Team:
+        async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+            where.append(f"{assignment.task.id} on {worker}")
+            return "done"
+
+        return team_of(work, work)
+
+    url = new_database("procrastinate")
+    clusters = [Cluster(url, engine="procrastinate", beat=BEAT) for _ in range(3)]
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(Worker(clusters[1], on("one"), members=["m0"]).run)
+            group.start_soon(Worker(clusters[2], on("two"), members=["m1"]).run)
+            here, runtime = elsewhere(on("here"), clusters[0])
+            tasks = [kt.Task(f"t{n}", "do", member=f"m{n % 2}") for n in range(4)]
+            with anyio.fail_after(60):
+                await kt.run(here, request_of(*tasks), runtime=runtime)
+            group.cancel_scope.cancel()
+    finally:
+        for cluster in clusters:
+            await to_thread.run_sync(cluster.close)
+    assert sorted(where) == ["t0 on one", "t1 on two", "t2 on one", "t3 on two"]
