@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from kairo_team.tck.delivery_stage import Deliveries, DeliveryStage, Pair, Scene, blocking_clause, wait_until
+from kairo_team.tck.delivery_stage import Deliveries, DeliveryStage, Pair, Scene, blocking_clause
 
 MANY: Final = 12
 
@@ -27,7 +27,7 @@ class ProcessTests(DeliveryStage):
             deliveries.wait(scene.send(scene.unit("first")))
             with another_process(scene, hold=False) as other:
                 sent = {scene.send(scene.unit(f"{number}")) for number in range(MANY)}
-                wait_until("all went to the process that has room", lambda: {*other.given} >= sent)
+                scene.wait_until("all went to the process that has room", lambda: {*other.given} >= sent)
                 assert len(deliveries.given) == 1, f"a full receiver was given {deliveries.given}"
                 assert {*other.given} == sent, f"two processes have { ({*other.given} - sent) }"
                 assert len(other.given) == MANY, f"the other one was given some twice: {other.given}"
@@ -39,7 +39,7 @@ class ProcessTests(DeliveryStage):
         with self.scene() as scene:
             with another_process(scene, hold=True) as other:
                 had = [scene.send(scene.unit("one")), scene.send(scene.unit("two"))]
-                wait_until("the other process has both", lambda: {*other.given} >= {*had})
+                scene.wait_until("the other process has both", lambda: {*other.given} >= {*had})
                 assert scene.under_way(*had) == {*had}, "of what a living process works on"
                 other.kill()
             with scene.receiving(deliveries, concurrency=1):
@@ -54,8 +54,8 @@ class ProcessTests(DeliveryStage):
 class OtherProcess:
     """A process that receives from a queue, and says what it is given."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, scene: Scene, process: subprocess.Popen[str]) -> None:
+        self._scene, self._process = scene, process
         self.given: list[Pair] = []
         self._ready = threading.Event()
         assert process.stdout is not None
@@ -73,7 +73,9 @@ class OtherProcess:
 
     def wait_until_ready(self) -> None:
         """Wait until it receives."""
-        wait_until("another process receives", lambda: self._ready.is_set() or self._process.poll() is not None)
+        self._scene.wait_until(
+            "another process receives", lambda: self._ready.is_set() or self._process.poll() is not None
+        )
         assert self._ready.is_set(), f"another process ended with {self._process.returncode} before it received"
 
     def kill(self) -> None:
@@ -96,7 +98,7 @@ def another_process(scene: Scene, *, hold: bool) -> Generator[OtherProcess]:
         text=True,
         env={**os.environ, "PYTHONPATH": paths, "KAIRO_KIT_URL": scene.url},
     ) as process:
-        other = OtherProcess(process)
+        other = OtherProcess(scene, process)
         try:
             other.wait_until_ready()
             yield other

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from kairo_team.tck.delivery_stage import Deliveries, DeliveryStage, Scene, blocking_clause, wait_until
+from kairo_team.tck.delivery_stage import Deliveries, DeliveryStage, Scene, blocking_clause
 
 
 class ReceivingTests(DeliveryStage):
@@ -65,12 +65,12 @@ class ReceivingTests(DeliveryStage):
             queues = [scene.queue, f"{scene.queue}-2"]
             sent = [scene.send(scene.unit(f"{number}"), queue=queues[number % 2]) for number in range(7)]
             with scene.receiving(deliveries, queues=queues, concurrency=3):
-                wait_until("three deliveries at once", lambda: len(deliveries.given) >= 3)
+                scene.wait_until("three deliveries at once", lambda: len(deliveries.given) >= 3)
                 scene.rest()
                 assert deliveries.most == 3, f"{deliveries.most} deliveries at once, where 3 may be"
                 assert scene.under_way(*sent) == {*sent}, "some are lost"
                 deliveries.finish(deliveries.given[0])
-                wait_until("the next delivery", lambda: len(deliveries.given) >= 4)
+                scene.wait_until("the next delivery", lambda: len(deliveries.given) >= 4)
                 deliveries.finish_all()
                 deliveries.wait(*sent)
             assert deliveries.most == 3, f"{deliveries.most} deliveries at once, where 3 may be"

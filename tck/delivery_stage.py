@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="DeliveryStage")
 Pair = tuple[str, int]
 
-SOON: Final = 60.0
-"""Seconds after which what should happen is taken for what never happens."""
-
 
 class Deliveries:
     """What one receiver was given: each with the future that the receiver waits for."""
 
     def __init__(self, *, hold: bool = False) -> None:
+        self.patience = DeliveryStage.patience
         self.hold = hold
         """Whether a delivery is worked on until `finish`; otherwise it has ended when it has begun."""
         self.given: list[Pair] = []
@@ -72,17 +70,11 @@ class Deliveries:
     def wait(self, *pairs: Pair, times: int = 1) -> None:
         """Wait until each was given that often."""
         with self._change:
-            there = self._change.wait_for(lambda: all(self.given.count(pair) >= times for pair in pairs), SOON)
+            there = self._change.wait_for(lambda: all(self.given.count(pair) >= times for pair in pairs), self.patience)
         missing = [pair for pair in pairs if self.given.count(pair) < times]
-        assert there, f"{missing} was not delivered {times} times in {SOON:g} seconds; delivered were {self.given}"
-
-
-def wait_until(what: str, is_so: Callable[[], bool]) -> None:
-    """Wait until something is so; fail if it is not soon."""
-    end = time.monotonic() + SOON
-    while not is_so():
-        assert time.monotonic() < end, f"{what}: not in {SOON:g} seconds"
-        time.sleep(0.02)
+        assert there, (
+            f"{missing} was not delivered {times} times in {self.patience:g} seconds; {self.given} were"
+        )
 
 
 def blocking_clause(*numbers: str) -> Callable[[Callable[[S], None]], Any]:
@@ -107,6 +99,8 @@ class DeliveryStage(ContractTCK):
     backends: ClassVar[Sequence[str]] = ("asyncio",)
     beats: ClassVar[Beats] = Beats(poll=0.05, again=0.2, late=2.0)
     """How often the engine looks; `make_delivery` makes it with these."""
+    patience: ClassVar[float] = 60.0
+    """Seconds after which what should happen is taken for what never happens."""
     _url: ClassVar[str | None] = None
 
     @pytest.fixture(params=["asyncio"])
@@ -169,6 +163,7 @@ class Scene:
     ) -> Generator[Receiver]:
         """Receive in this process; at the end all that was given is finished."""
         self._receivers += 1
+        deliveries.patience = self.kit.patience
         process = f"{self._name}-{self._receivers}"
         with self.delivery.receiving(process, queues or [self.queue], concurrency, deliveries.take) as receiver:
             try:
@@ -182,9 +177,16 @@ class Scene:
         self.connection.commit()
         return found
 
+    def wait_until(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so; fail if it is not soon."""
+        end = time.monotonic() + self.kit.patience
+        while not is_so():
+            assert time.monotonic() < end, f"{what}: not in {self.kit.patience:g} seconds"
+            time.sleep(0.02)
+
     def wait_for_ends(self, *pairs: Pair) -> None:
         """Wait until none of them is under way."""
-        wait_until(f"{pairs} end", lambda: not self.under_way(*pairs))
+        self.wait_until(f"{pairs} end", lambda: not self.under_way(*pairs))
 
     def let_pass(self, deliveries: Deliveries, *, queue: str = "") -> None:
         """Wait until what might wrongly come would have come: something sent later came, and some polls went by."""

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Generator, Sequence
-from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from typing import Final
 from uuid import uuid4
@@ -274,11 +273,9 @@ class _Receiver:
 def _made(take: Take, unit: str, fence: int) -> bool:
     """Begin the work on a unit and wait for its end; return whether it came to a good one."""
     try:
-        future = take(unit, fence)
-    except Exception:  # noqa: BLE001 - of any kind: whoever works on the unit reports it
+        return take(unit, fence).exception() is None
+    except Exception:  # noqa: BLE001 - of any kind: whoever works on the unit reports it; or it was cancelled
         return False
-    wait([future])
-    return not future.cancelled() and future.exception() is None
 
 
 def _hold(connection: psycopg.Connection, name: str) -> bool:

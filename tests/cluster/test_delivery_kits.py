@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kairo_team.cluster.delivery import Delivery, delivery_of
 from kairo_team.tck import DeliveryTCK
+from tests.cluster.plain_delivery import PlainDelivery
 from tests.cluster.server import server
 
 
@@ -31,3 +32,13 @@ class TestDBOS(OnTheServer):
     @classmethod
     def make_delivery(cls, url: str) -> Delivery:
         return delivery_of("dbos", url, beats=cls.beats)
+
+
+class TestPlain(OnTheServer):
+    """The engine from which the mutants of the kit are made."""
+
+    __test__ = True
+
+    @classmethod
+    def make_delivery(cls, url: str) -> Delivery:
+        return PlainDelivery(url, cls.beats)
