@@ -33,6 +33,7 @@ class ReceivingTests(DeliveryStage):
     def test_c07_failed_work_is_given_again(self) -> None:
         """Where its future failed or was cancelled, and where `take` raised."""
         deliveries = Deliveries()
+        deliveries.patience = self.patience
         troubles = ["raises", "fails", "is cancelled"]
 
         def take(unit: str, fence: int) -> Future[None]:

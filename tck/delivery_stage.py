@@ -72,9 +72,7 @@ class Deliveries:
         with self._change:
             there = self._change.wait_for(lambda: all(self.given.count(pair) >= times for pair in pairs), self.patience)
         missing = [pair for pair in pairs if self.given.count(pair) < times]
-        assert there, (
-            f"{missing} was not delivered {times} times in {self.patience:g} seconds; {self.given} were"
-        )
+        assert there, f"{missing} was not delivered {times} times in {self.patience:g} seconds; {self.given} were"
 
 
 def blocking_clause(*numbers: str) -> Callable[[Callable[[S], None]], Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kairo_team.cluster.delivery import Delivery, delivery_of
 from kairo_team.tck import DeliveryTCK
 from tests.cluster.plain_delivery import PlainDelivery
@@ -34,6 +36,7 @@ class TestDBOS(OnTheServer):
         return delivery_of("dbos", url, beats=cls.beats)
 
 
+@pytest.mark.exhaustive
 class TestPlain(OnTheServer):
     """The engine from which the mutants of the kit are made."""
 

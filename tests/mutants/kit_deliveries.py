@@ -344,7 +344,7 @@ class OneQueueOneWorker(RightDelivery):
                 busy = connection.execute(
                     "SELECT FROM delivery WHERE queue = ANY(%s) AND receiver <> %s", (self.queues, self.process)
                 ).fetchone()
-                return [] if busy else super().fetch(connection, room)
+                return [] if busy is not None else super().fetch(connection, room)
 
 
 @mutant(clause="C12", by="_c11_")
