@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import Future
 from functools import reduce
 from importlib import import_module
+from typing import Any
 
 
 def receive(module: str, kit: str, process: str, queue: str, hold: str) -> None:
@@ -15,8 +16,8 @@ def receive(module: str, kit: str, process: str, queue: str, hold: str) -> None:
 
     The engine is that of a kit's class; with `hold` no work ends. The database's URL comes in the environment.
     """
-    made = reduce(getattr, kit.split("."), import_module(module))
-    delivery = made.make_delivery(os.environ["KAIRO_KIT_URL"])  # type: ignore[attr-defined] - a class of a kit
+    made: Any = reduce(getattr, kit.split("."), import_module(module))
+    delivery = made.make_delivery(os.environ["KAIRO_KIT_URL"])
     line = threading.Lock()
 
     def take(unit: str, fence: int) -> Future[None]:

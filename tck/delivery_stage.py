@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -21,7 +21,6 @@ from kairo_team.testing.clocks import Backend
 if TYPE_CHECKING:
     import psycopg
 
-S = TypeVar("S", bound="DeliveryStage")
 Pair = tuple[str, int]
 
 
@@ -75,13 +74,13 @@ class Deliveries:
         assert there, f"{missing} was not delivered {times} times in {self.patience:g} seconds; {self.given} were"
 
 
-def blocking_clause(*numbers: str) -> Callable[[Callable[[S], None]], Any]:
+def blocking_clause(*numbers: str) -> Callable[[Callable[[Any], None]], Any]:
     """Make a method that waits in its thread a contract test of these clauses."""
 
-    def make(function: Callable[[S], None]) -> Any:
+    def make(function: Callable[[Any], None]) -> Any:
         @clause(*numbers)
         @wraps(function)
-        async def contract_test(self: S) -> None:
+        async def contract_test(self: DeliveryStage) -> None:
             await run_sync(function, self)
 
         return contract_test

@@ -12,6 +12,7 @@ import pytest
 
 from kairo_team.cluster.delivery import ENGINES, Beats, Delivery, EngineName, delivery_of, queue_key
 from kairo_team.errors import MissingExtra, Misuse
+from kairo_team.tck.delivery_stage import Deliveries
 from tests.cluster.server import server
 
 BEATS = Beats(poll=0.05, again=0.2, late=2.0)
@@ -88,6 +89,26 @@ def test_nothing_is_kept_of_what_was_acknowledged_or_forgotten(name: str) -> Non
         while connection.execute(ROWS[name]).fetchone() != (0,):
             assert time.monotonic() < end, "rows of deliveries are kept"
             time.sleep(0.05)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_receiver_outlives_a_restart_of_the_server_and_can_be_left_without_one(name: str) -> None:
+    url = server().new_database()
+    delivery = delivery_of(name, url, beats=BEATS)
+    delivery.install()
+    deliveries = Deliveries()
+    try:
+        with delivery.receiving("one", ["queue"], 2, deliveries.take):
+            server().stop()
+            time.sleep(5 * BEATS.poll)
+            server().start()
+            with psycopg.connect(url) as connection:
+                delivery.send(connection, "queue", "after", 1)
+            deliveries.wait(("after", 1))
+            server().stop()
+    finally:
+        server().start()
 
 
 def _done(unit: str, fence: int) -> Future[None]:

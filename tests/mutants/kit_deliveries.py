@@ -271,7 +271,7 @@ class TakesAhead(RightDelivery):
             ahead: ClassVar[list[Row]] = []
 
             def fetch(self, connection: psycopg.Connection, room: int) -> list[Row]:
-                self.ahead += super().fetch(connection, 5)
+                self.ahead.extend(super().fetch(connection, 5))
                 now, self.ahead[:] = self.ahead[:room], self.ahead[room:]
                 return now
 
