@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kairo_team.tck.agent import AgentTCK
     from kairo_team.tck.chat_model import ChatModelTCK
     from kairo_team.tck.coordinator import TeamCoordinatorTCK
+    from kairo_team.tck.delivery import DeliveryTCK
     from kairo_team.tck.evaluation import EvaluationStrategyTCK
     from kairo_team.tck.guardrail_policy import GuardrailPolicyTCK
     from kairo_team.tck.human_gate import HumanGateTCK
@@ -38,6 +39,7 @@ __all__ = [
     "AgentTCK",
     "ChatModelTCK",
     "ContractTCK",
+    "DeliveryTCK",
     "EvaluationStrategyTCK",
     "GuardrailPolicyTCK",
     "HumanGateTCK",
@@ -67,6 +69,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "agent": "AgentTCK",
         "chat_model": "ChatModelTCK",
         "coordinator": "TeamCoordinatorTCK",
+        "delivery": "DeliveryTCK",
         "evaluation": "EvaluationStrategyTCK",
         "guardrail_policy": "GuardrailPolicyTCK",
         "human_gate": "HumanGateTCK",

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Generator, Sequence
-from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from typing import Final
 from uuid import uuid4
@@ -78,10 +77,8 @@ class DBOSDelivery:
     def install(self) -> None:
         """Make the tables of DBOS in a schema of ours, or bring them up to the version that is installed."""
         with psycopg.connect(self._url, autocommit=True) as connection:
-            # One that waited in the database would keep the migration from building its indexes beside others' work.
-            locking = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
-            while connection.execute(locking, (SCHEMA,)).fetchone() != (True,):
-                time.sleep(0.1)
+            while not _hold(connection, SCHEMA):  # who waits in a statement is in the way of an index that is made
+                time.sleep(self._beats.poll)
             DBOS.migrate(self._url, schema=SCHEMA)
             connection.execute(_LIVES)
 
@@ -276,16 +273,14 @@ class _Receiver:
 def _made(take: Take, unit: str, fence: int) -> bool:
     """Begin the work on a unit and wait for its end; return whether it came to a good one."""
     try:
-        future = take(unit, fence)
-    except Exception:  # noqa: BLE001 - of any kind: whoever works on the unit reports it
+        return take(unit, fence).exception() is None
+    except Exception:  # noqa: BLE001 - of any kind: whoever works on the unit reports it; or it was cancelled
         return False
-    wait([future])
-    return not future.cancelled() and future.exception() is None
 
 
-def _hold(connection: psycopg.Connection, executor: str) -> bool:
-    """Take the lock of a living process; False while a connection that is not known to be cut still has it."""
-    row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (executor,)).fetchone()
+def _hold(connection: psycopg.Connection, name: str) -> bool:
+    """Take a lock for this session; return whether it has it now."""
+    row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (name,)).fetchone()
     return row is not None and bool(row[0])
 
 

@@ -57,7 +57,7 @@ class Delivery(Protocol):
     is promised of the order, nor that a delivery comes only once: a receiver claims a unit by its fence.
 
     C1. `install` makes what the engine needs in the database. It may be called again, and by any number of processes
-        at once. `send` and `receiving` need it.
+        at once, outside of transactions: it may wait for those that are open. `send` and `receiving` need it.
     C2. `send` is part of the caller's transaction: what was rolled back is never delivered, and nothing is delivered
         before the commit. It neither commits nor rolls back.
     C3. What was sent and committed is delivered at least once while a receiver of its queue lives, also what was sent

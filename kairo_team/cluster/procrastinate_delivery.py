@@ -8,7 +8,9 @@ the database, because clocks of machines differ.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -157,7 +159,7 @@ class _Receiver:
 
     async def _work(self, lost: asyncio.Event) -> None:
         """Run one worker until it is cancelled, or has lost its connection."""
-        connector = _Connector(self._url, self._beats.poll, lost)
+        connector = _Connector(self._url, self._beats, lost, self._stopping)
         app = procrastinate.App(connector=connector)
         app.task(name=TASK, pass_context=True)(self._deliver)
         with suppress(ConnectorException, psycopg.OperationalError, psycopg_pool.PoolTimeout, asyncio.CancelledError):
@@ -224,17 +226,17 @@ async def _made(take: Take, unit: str, fence: int) -> bool:
 
 
 class _Connector(procrastinate.PsycopgConnector):
-    """Connections in our schema. What has no reply is asked again until the database is there.
+    """Connections in our schema. What has no reply is asked again until the database is there, or we leave.
 
     A fetch is not: where its reply was lost, a job may have been fetched that nobody knows. The worker ends then, and
     with it what it had fetched.
     """
 
-    def __init__(self, url: str, poll: float, lost: asyncio.Event) -> None:
+    def __init__(self, url: str, beats: Beats, lost: asyncio.Event, stopping: asyncio.Event) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType] - its hooks for JSON have no types
-            conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(poll, 2.0)
+            conninfo=url, configure=_configure, min_size=1, max_size=4, timeout=max(beats.poll, 2.0)
         )
-        self._poll, self._lost = poll, lost
+        self._beats, self._lost, self._stopping = beats, lost, stopping
 
     async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:
         await self._insist(lambda: super(_Connector, self).execute_query_async(query, **arguments))
@@ -251,13 +253,16 @@ class _Connector(procrastinate.PsycopgConnector):
         await self._insist(lambda: super(_Connector, self).listen_notify(on_notification, channels))
 
     async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
+        end = math.inf
         while True:
             try:
                 return await ask()
             except ConnectorException as error:
-                if not isinstance(error.__cause__, psycopg.OperationalError):
+                if self._stopping.is_set():
+                    end = min(end, time.monotonic() + self._beats.late)
+                if time.monotonic() >= end or not isinstance(error.__cause__, psycopg.OperationalError):
                     raise
-                await asyncio.sleep(self._poll)
+                await asyncio.sleep(self._beats.poll)
 
 
 async def _configure(connection: psycopg.AsyncConnection) -> None:

@@ -17,6 +17,7 @@ HOMES = (
     "coordinator_reviews",
     "coordinator_tasks",
     "coordinators",
+    "deliveries",
     "evaluators",
     "gates",
     "governance",
