@@ -53,6 +53,7 @@ def test_a_budget_for_the_team_and_for_a_member() -> None:
     team = kt.Team("newsroom", [kt.Member("outline", outline), cheap], runtime=kt.Runtime(models={"my-model": model}))
     result = kt.run_sync(team, "Explain tides.", budget=kt.Budget(tokens=10_000, loops=20))
     assert result.check().usage.loops == 2
+    assert result.budget is not None
     (spent,) = (node for node in result.budget.children if node.path == "newsroom/writer")
     assert spent.budget.tokens == 2_000
 

@@ -29,6 +29,10 @@ from tests.first_hour.mistakes import (
 # ------------------------------------------------------------------ a team of functions
 
 
+def misspelt(assignment: kt.Assignment) -> str:
+    return assignment.upstream["outlin"].text
+
+
 FIRST_TEAM: Mistakes = {
     "nobody": (lambda: ANY.Team("desk", []), ["team 'desk' has no members", "kt.Member('writer', agent)"]),
     "a function as a member": (
@@ -40,7 +44,7 @@ FIRST_TEAM: Mistakes = {
         ["member 'writer' returned nothing (None)", "a string, an Artifact or an AgentOutput"],
     ),
     "a misspelt upstream": (
-        lambda: with_agent(lambda assignment: assignment.upstream["outlin"].text),
+        lambda: with_agent(misspelt),
         ["task 'writer' failed", "no 'outlin' here; there is 'outline'"],
     ),
     "a misspelt task of the result": (lambda: run()["writr"], ["no task 'writr' in this result; it has 'writer'"]),

@@ -81,7 +81,7 @@ EVALUATOR: Mistakes = {
         ["takes the feedback as a text", "revise('too long', findings=[...])", "not [Finding("],
     ),
     "a score in percent": (
-        lambda: kt.EvaluationVerdict("pass", score=80),
+        lambda: ANY.EvaluationVerdict("pass", score=80),
         ["EvaluationVerdict.score must be from 0 to 1 or None, not 80"],
     ),
     "another cause": (
