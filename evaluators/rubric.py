@@ -195,9 +195,14 @@ class Rubric:
         """
         lacking: dict[By, str] = {}
         if not judge:
-            lacking["judge"] = "a judge decides it, and none is wired: give one, or give the criterion a check"
+            lacking["judge"] = (
+                "a judge decides it, and none is wired: give one, such as judge='openai:gpt-5-mini', or give the "
+                "criterion a check"
+            )
         if not gate:
-            lacking["human"] = "a human decides it, and the run has no gate: give the runtime one"
+            lacking["human"] = (
+                "a human decides it, and the run has no gate: give the runtime one, such as gate=kt.ConsoleGate()"
+            )
         return [f"criterion {c.id!r}: {lacking[c.by]}" for c in self.criteria if c.by in lacking]
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import anyio
 
 from kairo_team._util.frozen import known_arguments
+from kairo_team._util.plugin_shapes import check_function
 from kairo_team._util.terminal import TERMINAL, Terminal, barred, clean
 from kairo_team._util.threads import run_in_thread
 from kairo_team.human import HumanDecision
@@ -63,6 +64,7 @@ class CallbackGate:
     ) -> None:
         if not callable(decide):
             raise ValueError(f"CallbackGate takes a function of a question, not {decide!r}")
+        check_function("CallbackGate", decide, "decide(question)")
         self._decide: Any = decide
         self._timeout = _check_timeout("CallbackGate", timeout)
 

@@ -152,6 +152,9 @@ class Member:
                 f"governed by its wrapper: from kairo_team.agents import {wrapper}; {wrapper}(...)"
             )
         owner = f"member {name or role.id!r}"
+        if isinstance(agent, Team):
+            how = "from kairo_team.agents import TeamAgent; TeamAgent(team)"
+            raise ValueError(f"{owner}: team {agent.name!r} is an agent only in its wrapper: {how}")
         check_agent(owner, agent)
         if name is not None:
             check_id(name)
@@ -278,9 +281,11 @@ class Team:
         members = as_list("Team.members", "Member objects", members)
         strangers = [member for member in members if not isinstance(member, Member)]
         if strangers:
-            raise ValueError(f"Team.members must be Member objects, not {strangers[0]!r}")
+            raise ValueError(
+                f"Team.members must be Member objects, such as kt.Member('writer', agent), not {strangers[0]!r:.200}"
+            )
         if not members:
-            raise ValueError(f"team {name!r} has no members")
+            raise ValueError(f"team {name!r} has no members: give it one, such as kt.Member('writer', agent)")
         named_by_tasks = {"evaluators": evaluators, "output_types": output_types, "conditions": conditions}
         for field_name, by_name in named_by_tasks.items():
             if not isinstance(by_name, Mapping):

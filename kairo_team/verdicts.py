@@ -56,6 +56,13 @@ class Cause(StrEnum):
     CYCLE = "cycle"
 
 
+def _cause(given: Cause | str) -> Cause:
+    try:
+        return Cause(given)
+    except ValueError:
+        raise ValueError(f"the cause must be one of {', '.join(map(repr, map(str, Cause)))}, not {given!r}") from None
+
+
 ESCALATION_CAUSES = frozenset(
     {
         Cause.UNDECIDED,
@@ -180,6 +187,11 @@ class EvaluationVerdict:
         suggestions: Sequence[str] = (),
     ) -> Self:
         """Send it back; without findings the feedback itself is the one finding."""
+        if not isinstance(feedback, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may be untyped
+            raise ValueError(
+                "EvaluationVerdict.revise takes the feedback as a text, and findings by name: "
+                f"revise('too long', findings=[...]), not {feedback!r:.80}"
+            )
         found = findings or (Finding("feedback", observed=feedback),)
         return cls(VerdictOutcome.REVISE, score, feedback, suggestions, found, criteria)
 
@@ -195,7 +207,7 @@ class EvaluationVerdict:
         other_causes: Sequence[Cause] = (),
     ) -> Self:
         """Leave the decision to a higher authority."""
-        verdict = (VerdictOutcome.ESCALATE, None, feedback, (), findings, criteria, Cause(cause), confidence)
+        verdict = (VerdictOutcome.ESCALATE, None, feedback, (), findings, criteria, _cause(cause), confidence)
         return cls(*verdict, other_causes=other_causes)
 
     @classmethod

@@ -395,7 +395,7 @@ def test_a_model_that_cannot_be_made_is_unavailable(install: Install) -> None:
     for name in ("acme:large", "broken:large"):
         with pytest.raises(kt.KairoError, match=f"model '{name}'.*model '{name.partition(':')[0]}'"):
             ModelResolver().resolve(name)
-    with pytest.raises(kt.KairoError, match="'acne' is unknown; there are 'acme', "):
+    with pytest.raises(kt.KairoError, match=r"'acne' is unknown; did you mean 'acme'\? there are 'acme', "):
         ModelResolver().resolve("acne:large")
 
 

@@ -171,6 +171,9 @@ class FrozenDict(dict[str, Any]):
     if not TYPE_CHECKING:  # type checkers would compare the signatures
         __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
+    def __missing__(self, key: object) -> NoReturn:
+        raise KeyError(f"no {key!r} here; there is {', '.join(sorted(map(repr, self))) or 'nothing'}")
+
     def __hash__(self) -> int:  # type: ignore[override]  # dict sets it to None
         return hash(frozenset(self.items()))
 

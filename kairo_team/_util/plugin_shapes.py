@@ -57,7 +57,7 @@ def check_agent(where: str, agent: object) -> None:
         return
     if not callable(agent):
         raise ValueError(
-            f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r}"
+            f"{where}: the agent must be a function or have an async run(assignment, context), not {agent!r:.200}"
         )
     function = cast("Callable[..., Any]", agent)
     if _yields(function):

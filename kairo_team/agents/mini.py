@@ -64,7 +64,7 @@ class MiniAgent:
     ) -> None:
         check_count("MiniAgent.max_turns", max_turns)
         if max_turns < 1:
-            raise ValueError("MiniAgent.max_turns must be at least 1")
+            raise ValueError("MiniAgent.max_turns must be at least 1, not 0")
         self.model = model
         self.tools = _check_tools(tools)
         self.max_turns = max_turns

@@ -102,7 +102,9 @@ class SqliteFile(Database):
         if self._pid != os.getpid():
             raise JournalError(self.path, "a forked process needs a journal of its own: make kt.SqliteJournal there")
         if not self.path.parent.is_dir():
-            raise JournalError(self.path, f"there is no directory {str(self.path.parent)!r}")
+            raise JournalError(self.path, f"there is no directory {str(self.path.parent)!r}: make it first")
+        if self.path.is_dir():
+            raise JournalError(self.path, "it is a directory: name a file in it, such as 'runs.db'")
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from kairo_team.errors import (
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.human import HumanRequest
+from kairo_team.messages import ModelResponse
 from kairo_team.output_types import check_output
 from kairo_team.plugin_calls import failure_of, problem_of
 from kairo_team.results import AgentOutput, AgentStatus, Artifact, Attempt
@@ -546,8 +548,20 @@ def _as_output(raw: Any, member: str, context: WorkContext) -> AgentOutput:
         return context.output(raw) if tokens or dollars or tool_calls else _make_output(raw)
     if isinstance(raw, AgentOutput):
         return _plain_output(raw, member)
-    what = "nothing (None)" if raw is None else f"a {type(raw).__name__}"
-    raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput")
+    plain = isinstance(raw, bool | int | float)
+    what = "nothing (None)" if raw is None else repr(raw) if plain else f"a {type(raw).__name__}"
+    raise BadOutput(member, f"returned {what}: an agent returns a string, an Artifact or an AgentOutput{_way(raw)}")
+
+
+def _way(raw: Any) -> str:
+    """Return what to write instead, where the mistake is a common one."""
+    if inspect.isawaitable(raw):
+        return "; write return await ..."
+    if isinstance(raw, ModelResponse):
+        return "; return its .text"
+    if isinstance(raw, Mapping | list | tuple):
+        return "; for data write kt.Artifact(text, data)"
+    return ""
 
 
 def _plain_output(given: AgentOutput, member: str) -> AgentOutput:

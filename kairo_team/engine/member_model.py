@@ -20,7 +20,7 @@ from kairo_team.governance.guardrails import (
     ModelInput,
     ModelOutput,
 )
-from kairo_team.messages import Message
+from kairo_team.messages import Message, ModelRequest
 from kairo_team.models.call_keys import answering
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kairo_team.engine.run_services import RunServices
     from kairo_team.engine.work_context import WorkContext
     from kairo_team.governance.guardrails import GuardrailPayload
-    from kairo_team.messages import ModelRequest, ModelResponse
+    from kairo_team.messages import ModelResponse
 
 
 _EVERY: Final = 0.5
@@ -139,6 +139,9 @@ class MemberModel:
         return response
 
     async def _answer(self, request: ModelRequest, on_text: Callable[[str], None] | None) -> ModelResponse:
+        if not isinstance(request, ModelRequest):  # pyright: ignore[reportUnnecessaryIsInstance]  # agents may be untyped
+            example = "kt.ModelRequest([kt.Message.user('...')])"
+            raise ValueError(f"complete takes a ModelRequest, such as {example}, not {request!r:.80}")
         context = self._context
         journal, constraints = context.services.journal, context.constraints
         key = context.call_key(request, self.name)

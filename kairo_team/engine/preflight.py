@@ -117,11 +117,16 @@ def _tasks(graph: TaskGraph | Sequence[Task]) -> Sequence[Task]:
 
 def _task_problems(task: Task, team: Team, able: tuple[str, ...]) -> Iterator[str]:
     if task.evaluator is not None and task.evaluator not in team.evaluators:
-        yield f"task {task.id!r} names the evaluator {task.evaluator!r}; the team has {known(team.evaluators)}"
+        yield _unknown_name(task, "evaluator", task.evaluator, "evaluators", team.evaluators)
     if task.output_type is not None and task.output_type not in team.output_types:
-        yield f"task {task.id!r} names the output type {task.output_type!r}; the team has {known(team.output_types)}"
+        yield _unknown_name(task, "output type", task.output_type, "output_types", team.output_types)
     if not able and task.loop is None:
         yield f"task {task.id!r} needs {_need(task)}, which nobody offers; the team has {_offers(team)}"
+
+
+def _unknown_name(task: Task, kind: str, name: str, field: str, there: Iterable[str]) -> str:
+    has = known(there)
+    return f"task {task.id!r} names the {kind} {name!r}; the team has {has}: name one it has, or add it to Team.{field}"
 
 
 def _need(task: Task) -> str:

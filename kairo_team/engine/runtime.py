@@ -25,7 +25,7 @@ from kairo_team.engine.digests import check_unchanged, digests_of
 from kairo_team.engine.records.journal import MemoryRecords
 from kairo_team.engine.recovery import suspensions_of
 from kairo_team.engine.run_handle import Run, Runs
-from kairo_team.errors import Misuse, NoQuestion, RunFinished, known
+from kairo_team.errors import Misuse, NoQuestion, RunFinished, RunNotFound, known
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.guardrails import GuardrailChain
 from kairo_team.governance.pricing import PriceBook
@@ -295,7 +295,7 @@ class Runtime:
         """
         if self.store is not None and self.within is None:
             await self._recover(self.store, run_id, team, take_over=take_over, allow_changes=allow_changes)
-        run = self.runs[run_id]
+        run = self._known_run(run_id)
         earlier = self._suspension(run)
         if earlier.digests and self.within is None:  # what is inside was compared with the run around it
             check_unchanged(run_id, earlier.digests, digests_of(team, self.templates), allow_changes)
@@ -325,6 +325,15 @@ class Runtime:
         found = await run_in_thread(partial(journal.recover, run_id, take_over=take_over))
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)
+
+    def _known_run(self, run_id: str) -> Run:
+        try:
+            return self.runs[run_id]
+        except RunNotFound:
+            if self.store is not None:
+                raise
+            place = "this runtime, which has no journal= and knows only its own; running now"
+            raise RunNotFound(run_id, self.runs, place=place) from None
 
     def _suspension(self, run: Run) -> Suspension:
         """Return what a run goes on from; raises for one that cannot go on, or not here."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
@@ -203,7 +204,10 @@ def _check_provider(name: str) -> None:
     try:
         infer_provider_class(provider)
     except ValueError:
-        raise ModelUnavailable(name, f"the provider {provider!r} is unknown; there are {known(_providers())}") from None
+        near = get_close_matches(provider, _providers(), 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        why = f"the provider {provider!r} is unknown; {hint}there are {known(_providers())}"
+        raise ModelUnavailable(name, why) from None
     except ImportError as error:
         group = re.search(r"pydantic-ai-slim\[([\w-]+)]", str(error))
         library = group.group(1) if group else provider

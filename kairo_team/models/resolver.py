@@ -94,7 +94,10 @@ def _checked(model: Any, name: str | None = None) -> ChatModel:
 def _build(name: str) -> ChatModel:
     provider, _, model = name.partition(":")
     if not provider or not model:
-        raise ModelUnavailable(name, "a model is named 'provider:name', such as 'local:smollm2'")
+        raise ModelUnavailable(
+            name,
+            "a model is named 'provider:name', such as 'local:smollm2', or is in Runtime(models={name: model})",
+        )
     if _real_models_forbidden.get():
         raise ModelUnavailable(name, "real models are forbidden here; replace it with Runtime(models={...})")
     if provider == "local":

@@ -107,6 +107,8 @@ def _data_of(source: Source) -> tuple[str, Data, pathlib.Path]:
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"a team is loaded from the path of a file or from a dict, not from {source!r:.80}")
     file = pathlib.Path(source)
+    if not file.exists():
+        raise FileNotFoundError(f"there is no file {str(file)!r}: give the path of a team in .yaml, .toml or .json")
     return str(file), read_data(file), file.resolve().parent
 
 

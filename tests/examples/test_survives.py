@@ -36,7 +36,8 @@ def test_a_model_that_cannot_be_used_is_one_sentence() -> None:
     done = start(*COMMAND, "--model", "nonsense")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(
-        "error: model 'nonsense' cannot be used: a model is named 'provider:name', such as 'local:smollm2'\n"
+        "error: model 'nonsense' cannot be used: a model is named 'provider:name', such as 'local:smollm2', "
+        "or is in Runtime(models={name: model})\n"
     )
 
 

@@ -75,7 +75,10 @@ def test_without_pydantic_ai_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ModelUnavailable, match=r"'opnai' is unknown; there are .*'anthropic'.*'local'.*'openai'"):
+    with pytest.raises(
+        ModelUnavailable,
+        match=r"'opnai' is unknown; did you mean 'openai'\? there are .*'anthropic'.*'local'.*'openai'",
+    ):
         provider_model("opnai:gpt-5-mini")
 
 
