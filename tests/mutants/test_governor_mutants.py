@@ -106,11 +106,15 @@ def test_a_killer_that_never_ends_kills_nothing(copied: Path) -> None:
 def survivors(
     copied: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Mapping[str, Future[set[str]]]]:
-    """The killers that each chosen mutant survives, by its name; as many are tried at once as there are cores."""
+    """The killers that each chosen mutant survives, by its name.
+
+    As many are tried at once as there are cores, and beside them first those that only wait.
+    """
     specs: list[Any] = [vars(item).get("callspec") for item in request.session.items]
     asked = [spec.params.get("mutant") for spec in specs if spec is not None]
-    mutants = [one for one in asked if isinstance(one, Mutant)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    mutants = sorted((one for one in asked if isinstance(one, Mutant)), key=lambda one: not one.waits)
+    waiting = sum(one.waits for one in mutants)
+    with ThreadPoolExecutor((os.cpu_count() or 1) + waiting) as pool:
         yield {one.name: pool.submit(surviving, one, copied, tmp_path_factory.mktemp("mutant")) for one in mutants}
         pool.shutdown(cancel_futures=True)
 
