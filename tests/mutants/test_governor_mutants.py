@@ -21,10 +21,7 @@ COPIED = ("kairo_team", "coordinators", "evaluators", "examples", "tck", "tests/
 CPU_SECONDS = 20
 """A mutant whose killer never ends counts as alive. Processor time is limited, so that a busy machine misses none."""
 ROUNDS = 20
-"""How many times a state machine begins again, from another seed, until it has found what a mutant does wrong.
-
-Short rounds from other seeds found it much sooner than one long round did.
-"""
+"""How many times a state machine begins again, from another seed, until it has found what a mutant does wrong."""
 PATIENCE = 3_600
 """Seconds until a killer that waits, and takes no processor time, counts as one that never ends."""
 
