@@ -13,7 +13,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all browser check format bench docs shape build constraints clean
+.PHONY: help demo test test-all coverage browser check format bench docs shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -24,12 +24,14 @@ demo: $(VENV)/.demo ## a team on the embedded model, from nothing, offline once 
 	@$(BIN)/kairo demo $(ARGS) || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
 
 test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minutes on two cores
-	@$(SUITE) -m "not exhaustive and not bench and not browser" $(COVERAGE) $(ARGS)
+	@$(SUITE) -m "not exhaustive and not bench and not browser" $(ARGS)
 	@echo "Tests in a browser were left out: make browser runs them, with Chromium (apt-get install chromium)."
 
-test-all: $(VENV)/.dev ## `make test` with its coverage by branch, then the rest of the suite (all mutants, many examples)
-	@$(MAKE) --no-print-directory test COVERAGE="--cov --cov-report=term:skip-covered"
+test-all: test ## `make test`, then the rest of the suite (all mutants, many examples)
 	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive $(ARGS)
+
+coverage: $(VENV)/.dev ## `make test` with its coverage by branch, which takes half as long again; of a part: ARGS=tests/governance
+	@$(SUITE) -m "not exhaustive and not bench and not browser" --cov --cov-report=term:skip-covered $(ARGS)
 
 browser: $(VENV)/.browser ## the tests in a browser; they need Chromium, of the machine or from .venv/bin/playwright install chromium
 	@$(BIN)/python -m pytest -m browser tests $(ARGS)
@@ -37,8 +39,7 @@ browser: $(VENV)/.browser ## the tests in a browser; they need Chromium, of the 
 check: $(VENV)/.dev ## lint, format and types: ruff, mypy strict, pyright strict
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
-	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/mypy & mypy=$$!; $(BIN)/pyright --pythonpath $(BIN)/python; code=$$?; wait $$mypy && exit $$code
 
 format: $(VENV)/.dev ## rewrite the sources the way `make check` wants them
 	@$(BIN)/ruff check --fix-only

@@ -21,6 +21,15 @@ from tests.browsing import axe, chromium
 
 __all__ = ["axe", "chromium"]  # fixtures
 
+LONGEST = {
+    "test_governor_mutants.py",
+    "test_init_command.py",
+    "test_kills.py",
+    "test_payers.py",
+    "test_side_by_side.py",
+}
+"""Files that take a minute or more in `make test-all`. Workers begin with them, so that all end at about one time."""
+
 # `make test` draws few examples, and the rest of `make test-all` many: tests that set a number take a share of
 # `settings().max_examples`. Repeatable in CI, where a rare failing example helps nobody who did not cause it.
 settings.register_profile(
@@ -66,6 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in seen:
                 item.add_marker(pytest.mark.exhaustive)
             seen.add(name)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def _sample_of(item: pytest.Item, names: tuple[str, ...]) -> str:
@@ -98,13 +109,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep together what shares something when several workers test.
 
     A file's tests stay in one worker, and all files that talk to the embedded model in one: two of it on one machine
-    are several times slower than one.
+    are several times slower than one. Files begin in the order in which they were collected.
     """
 
     def group_of(nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return "local_model" if talks_to_the_model(config.rootpath / file) else file
 
+    config.option.loadscopereorder = False
     scheduler = import_module("xdist.scheduler").LoadFileScheduling(config, log)
     scheduler._split_scope = group_of
     return scheduler

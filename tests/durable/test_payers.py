@@ -23,8 +23,7 @@ CASES = [(kind, backend) for kind in PAYERS for backend in kind.backends]
 IDS = [f"{kind.__name__}-{backend}" for kind, backend in CASES]
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize(("kind", "backend"), CASES, ids=IDS)
+@pytest.mark.parametrize(("kind", "backend"), CASES[:1], ids=IDS[:1])  # the next test makes each cut of all of them
 def test_whoever_pays_a_cut_run_goes_on_to_the_same_end(kind: type[Payer], backend: str, tmp_path: Path) -> None:
     check_cuts(kind, backend, tmp_path, most=SAMPLE)
 

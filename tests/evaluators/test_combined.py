@@ -43,7 +43,7 @@ class Says:
         await anyio.lowlevel.checkpoint()
         said = VERDICTS[self.name]
         if isinstance(said, Exception):
-            raise said
+            raise said.with_traceback(None)  # else it gets longer each time, and is written out each time
         verdict: kt.EvaluationVerdict = said
         return verdict
 

@@ -39,6 +39,7 @@ def test_each_member_is_shown_what_the_others_said_last() -> None:
     assert "Others say: nothing" in group_chat.question(["9:00"], [])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.local_model
 def test_the_embedded_model_talks() -> None:
     """Its words are those of one machine: what holds anywhere is that members name their own times, and the end."""

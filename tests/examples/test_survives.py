@@ -59,6 +59,7 @@ async def test_the_account_agrees_with_the_provider_or_says_that_it_does_not(
     assert not survives.account(journal, 9, log)[1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.local_model
 def test_on_the_model_inside_the_process() -> None:
     done = start(*COMMAND)

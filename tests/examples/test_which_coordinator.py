@@ -50,6 +50,7 @@ def test_a_wrong_figure_is_not_counted_as_right(name: str) -> None:
         assert calls > len(which.RECORD), "the review sent nothing back"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.local_model
 def test_each_does_the_job_on_the_embedded_model() -> None:
     """Whom it chooses and what it writes are its own: what holds anywhere is that each ends, with an account."""

@@ -24,6 +24,8 @@ class Mutant(NamedTuple):
     new: str
     killed_by: tuple[str, ...]
     """Tests below `tests/governance/`, each of which fails with the edit."""
+    waits: bool = False
+    """Whether a killer only fails when it has waited for a minute or more."""
 
 
 GOVERNOR = "governance/governor.py"
@@ -590,6 +592,7 @@ MUTANTS = [
         "        halts.stop(self._node, HaltReason(reason))",
         "        with self._node.tree.lock:\n            halts.stop(self._node, HaltReason(reason))",
         ("test_kill_switch.py::test_kf_u07_a_signal_while_the_ledger_is_locked_does_not_dead_lock",),
+        waits=True,
     ),
     # -- restored -----------------------------------------------------------------------------
     Mutant(

@@ -18,9 +18,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.exhaustive)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def _tidy() -> Generator[None]:
-    """Let the generators of streamed replies be collected here, not in somebody else's test."""
+    """Let the generators of streamed replies be collected in this module, not in a test of another.
+
+    Once for all its tests: it takes as long as half of them.
+    """
     yield
     gc.collect()
 
