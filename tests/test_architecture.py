@@ -61,10 +61,10 @@ MODULES = {
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
         pydantic_ai_messages team_agent wrapped""",
 
-    "durable": """codec database forks journal memory owners postgres postgres_database processes recovery requests sql_journal
-        sqlite_file value_classes""",
-    "cluster": """attempt_host cluster dbos_delivery delivery mailbox procrastinate_delivery reaper remote_attempt run_host
-        units wire worker""",
+    "durable": """codec database forks journal memory owners postgres postgres_database processes recovery requests
+        sql_journal sqlite_file value_classes""",
+    "cluster": """attempt_host cluster dbos_delivery delivery mailbox procrastinate_delivery reaper remote_attempt
+        run_host units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion data_files
         data_mistakes fingerprint installed_evaluators judge_controls judge_injection judge_question
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
