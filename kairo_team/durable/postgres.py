@@ -152,7 +152,7 @@ class PostgresJournal(SqlJournal):
         """
         inside_journal = self.under(unit, fence)
         with inside_journal._owned() as (connection, owner):
-            session = Writing(run_id, epoch, unit=(unit, fence))
+            session = Writing(run_id, epoch, unit=(unit, fence), has_progress=False)
             row = self._base.epoch_row(connection, session)
             if row is None or row[0] != epoch:
                 raise JournalError(self.place, "another process has the unit now")

