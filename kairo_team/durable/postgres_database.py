@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kairo_team.durable.database import Database
 from kairo_team.durable.requests import readable
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from kairo_team.durable.database import Connection, Writing
+
+Result = TypeVar("Result")
 
 _logger = logging.getLogger("kairo_team")
 
@@ -204,6 +206,10 @@ def place_of_url(url: str) -> str:
     return f"database {parts.get('dbname') or 'postgres'!r} on {host}{f':{port}' if port else ''}"
 
 
+class ConnectionBroke(JournalError):
+    """A connection broke, and nothing was changed by what it was used for."""
+
+
 class PostgresDatabase(Database):
     """One PostgreSQL database, which other processes and machines use too."""
 
@@ -249,6 +255,28 @@ class PostgresDatabase(Database):
             raise JournalError(self.place, f"{what}: {str(error).strip()}") from error
 
     @contextmanager
+    def _breakable(self) -> Generator[None]:
+        """Raise `ConnectionBroke` for what can be done again, from its beginning."""
+        try:
+            yield
+        except self.connection_errors as error:
+            raise ConnectionBroke(self.place, f"its connection broke: {str(error).strip()}") from error
+
+    def repeat(self, function: Callable[[], Result]) -> Result:
+        """Call a function that reads or changes the database; again where its connection broke, while patience lasts.
+
+        Not where it broke in the middle of a commit, because nobody knows then whether that was done.
+        """
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                return function()
+            except ConnectionBroke:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(0.1)
+
+    @contextmanager
     def connecting(self, purpose: str) -> Generator[PostgresConnection]:
         """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts."""
         if self._pid != os.getpid():
@@ -275,7 +303,7 @@ class PostgresDatabase(Database):
     def reading(self) -> Generator[Connection]:
         """Read, for a short time, at one point in time, what was given here too."""
         self._flush()
-        with self.connecting("reader") as connection, self._named("it cannot be read"):
+        with self.connecting("reader") as connection, self._named("it cannot be read"), self._breakable():
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield connection
 
@@ -283,9 +311,12 @@ class PostgresDatabase(Database):
     def writing(self) -> Generator[Connection]:
         """Change it in one transaction, one process at a time, after all that was given here."""
         self._flush()
-        with self.connecting("change") as connection, self._named("it cannot be written"), connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-            yield connection
+        with self.connecting("change") as connection, self._named("it cannot be written"):
+            with self._breakable():
+                connection.execute("BEGIN")
+                connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+                yield connection
+            connection.execute("COMMIT")
 
     # ------------------------------------------------------------------ the writer
 
