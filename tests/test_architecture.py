@@ -86,7 +86,7 @@ MODULES = {
     "cli": """app budget_table budgets console_command desk document eval_command exits graph init_command interrupts
         job journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try
         loading options plugins_command refusal report report_command run_table schema_command sources streams""",
-    "testing": "clocks record_replay recorder scripted scripted_judge scripted_pairs",
+    "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
 ENGINE_IN_ORDER = """timers enforced_end task_pool function_agent event_bus records.journal records.replay

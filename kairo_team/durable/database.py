@@ -8,14 +8,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import anyio
 
@@ -100,6 +99,8 @@ class Writing:
     """The run it is a part of."""
     unit: tuple[str, int] | None = None
     """The unit, and its fence, whose delivery writes this session; None for a session of the run itself."""
+    has_progress: bool = True
+    """It writes how far the run is; False: another session of it does, and this one makes a part of its work."""
     progress: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
     """Returns the seconds the run has worked, and the number of its last event."""
     on_cancel: Callable[[str], object] | None = None
@@ -108,6 +109,8 @@ class Writing:
     """Called in any thread when nothing more can be written."""
     events: deque[Event] | None = None
     """Events that are not written yet, in order; None: no events are kept."""
+    page: list[Event] = field(default_factory=list["Event"])
+    """Those of them that the writer is about to write; they stay here until they are safe."""
     lost: str | None = None
     """Why nothing more of this session is written; None while all is well."""
     interrupted: bool = False
@@ -135,6 +138,9 @@ class Database(ABC):
     What is written is written in the order it was given in. A session that no longer owns its run writes nothing
     more: its epoch is compared inside every transaction.
     """
+
+    is_over: ClassVar[str] = "call.epoch != run.epoch"
+    """SQL, of tables `call` and `run`: the session that made a call records nothing more."""
 
     def __init__(self, place: str | Path) -> None:
         """`place` is what errors call it."""
@@ -314,43 +320,40 @@ class Database(ABC):
                 on_cancel(row[1])
             self.put(session, ())
 
-    def _write(  # noqa: C901 - one transaction, from its beginning to its end
-        self, connection: Connection, entries: Sequence[_Entry]
-    ) -> None:
+    def _write(self, connection: Connection, entries: Sequence[_Entry]) -> None:
         """Write everything in one transaction, but for sessions that no longer own their run."""
-        if not any(entry.session for entry in entries):
+        reached = {one.session: one.progress for one in entries if one.session is not None}
+        if not reached:
             return
-        if not self._begin(connection, sync=any(entry.sync for entry in entries)):
-            return
-        written: dict[Writing, int] = {}
-        try:
-            reached: dict[Writing, tuple[float, int]] = {}
-            for entry in entries:
-                session = entry.session
-                if session is None or (session not in reached and not self._owns(connection, session)):
-                    continue
-                reached[session] = entry.progress
+        if self._begin(connection, sync=any(entry.sync for entry in entries)):
+            try:
+                self._write_all(connection, entries, reached)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        for session in reached:
+            session.page.clear()
+
+    def _write_all(
+        self, connection: Connection, entries: Sequence[_Entry], reached: Mapping[Writing, tuple[float, int]]
+    ) -> None:
+        owned = {session for session in reached if self._owns(connection, session)}
+        for entry in entries:
+            if entry.session in owned:
                 for statement in entry.statements:
                     execute(connection, statement)
-            for session, progress in reached.items():
-                written[session] = self._write_progress(connection, session, progress)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        for session, events in written.items():
-            for _ in range(events):
-                session.events.popleft()  # type: ignore[union-attr]  # they were counted
+        for session, progress in reached.items():
+            if session in owned and session.has_progress:
+                self._write_progress(connection, session, progress)
 
-    def _write_progress(self, connection: Connection, session: Writing, progress: tuple[float, int]) -> int:
-        """Write how far a session was, and its events up to there: the last of them may not have been told yet.
-
-        Returns how many events were written.
-        """
+    def _write_progress(self, connection: Connection, session: Writing, progress: tuple[float, int]) -> None:
+        """Write how far a session was, and its events up to there: the last of them may not have been told yet."""
         seconds, seq = progress
-        waiting = session.events
-        page = [] if waiting is None else [*takewhile(lambda event: event.seq <= seq, tuple(waiting))]
+        waiting, page = session.events, session.page
+        while waiting and waiting[0].seq <= seq:
+            page.append(waiting.popleft())
         if page:
             body = "\n".join(event.to_json() for event in page)
             values = (session.run_id, page[-1].seq, body)
@@ -359,7 +362,6 @@ class Database(ABC):
             seq = page[-1].seq if page else 0
         sql = "UPDATE run SET active = ?, seq = CASE WHEN seq < ? THEN ? ELSE seq END, updated_at = ? WHERE run_id = ?"
         connection.execute(sql, (seconds, seq, seq, time.time(), session.run_id))
-        return len(page)
 
     def _owns(self, connection: Connection, session: Writing) -> bool:
         return not self._is_lost(session, self.epoch_row(connection, session))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from kairo_team.recorded import RecordedCall, RecoveredRun
     from kairo_team.team import Team, TeamExecutionRequest
 
+Kind = TypeVar("Kind")
+
 __all__ = ["AttemptRecords", "PostgresJournal", "connect_to"]
 
 
@@ -48,6 +51,28 @@ class AttemptRecords:
     """Where runs that begin inside the attempt are recorded, under its fence."""
 
 
+def _repeated(*names: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Let methods of a journal be called again where their connection broke."""
+
+    def repeated(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(self: Any, /, *args: Any, **given: Any) -> Any:
+            return self.database.repeat(partial(method, self, *args, **given))
+
+        return call
+
+    def decorate(kind: type[Kind]) -> type[Kind]:
+        for name in names:
+            setattr(kind, name, repeated(getattr(kind, name)))
+        return kind
+
+    return decorate
+
+
+@_repeated(
+    "runs", "show", "result", "calls", "in_doubt", "events_after", "cancel", "fork", "forget", "pending", "answer"
+)
+@_repeated("ask", "answer_to", "begin", "digests", "recover", "open_attempt", "charges", "enqueue")
 @known_arguments
 class PostgresJournal(SqlJournal):
     """Records runs in a PostgreSQL database: `Runtime(journal=PostgresJournal("postgresql://..."))`.
@@ -152,7 +177,7 @@ class PostgresJournal(SqlJournal):
         """
         inside_journal = self.under(unit, fence)
         with inside_journal._owned() as (connection, owner):
-            session = Writing(run_id, epoch, unit=(unit, fence))
+            session = Writing(run_id, epoch, unit=(unit, fence), has_progress=False)
             row = self._base.epoch_row(connection, session)
             if row is None or row[0] != epoch:
                 raise JournalError(self.place, "another process has the unit now")

@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kairo_team.durable.database import Database
+from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
 from kairo_team.errors import JournalError, MissingExtra
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from kairo_team.durable.database import Connection, Writing
+
+Result = TypeVar("Result")
 
 _logger = logging.getLogger("kairo_team")
 
@@ -80,6 +83,9 @@ CREATE TABLE batch (writer TEXT PRIMARY KEY, number BIGINT NOT NULL)
 """
 
 
+_LIKE: Final = "postgresql://user:password@host:5432/database"
+
+
 class Row(tuple[Any, ...]):
     """A row whose columns have numbers and names."""
 
@@ -112,8 +118,12 @@ def _translated(sql: str) -> bytes:
     return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
-def _without_nul(value: Any) -> Any:
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if type(value) is str and "\0" in value else value
+def _as_text(value: Any) -> Any:
+    """Return a value as PostgreSQL takes it: it has no NUL in text, and no half of a surrogate pair."""
+    if type(value) is not str:
+        return value
+    whole = value if value.isascii() else readable(value)
+    return whole.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in whole else whole
 
 
 class PostgresConnection:
@@ -128,10 +138,10 @@ class PostgresConnection:
         return not self.raw.closed and self.raw.info.transaction_status.name in ("INTRANS", "INERROR", "ACTIVE")
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
-        """Execute a statement; text cannot have the character NUL in PostgreSQL."""
+        """Execute a statement; characters that PostgreSQL cannot store are replaced."""
         if not parameters:
             return self.raw.execute(sql.encode())
-        return self.raw.execute(_translated(sql), [_without_nul(one) for one in parameters])
+        return self.raw.execute(_translated(sql), [_as_text(one) for one in parameters])
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
         """Execute a statement once for each of these."""
@@ -155,10 +165,7 @@ class PostgresConnection:
 
 def connect_to(url: str, purpose: str) -> PostgresConnection:
     """Connect to a database; raises `psycopg.OperationalError`, which does not show the password."""
-    try:
-        import psycopg
-    except ImportError as error:
-        raise MissingExtra("A database of many machines", "cluster") from error
+    psycopg = _psycopg()
     raw = psycopg.connect(
         url,
         autocommit=True,
@@ -175,17 +182,41 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
     return PostgresConnection(raw)
 
 
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtra("A journal in PostgreSQL", "cluster") from error
+    return psycopg
+
+
 def place_of_url(url: str) -> str:
     """Name a database without its password: `database 'kairo' on db.example:5432`."""
+    if not isinstance(url, str) or not url:
+        raise ValueError(f"a database is given by its URL, such as {_LIKE!r}")
+    _psycopg()
+    from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
-    parts = conninfo_to_dict(url)
+    try:
+        parts = conninfo_to_dict(url)
+    except ProgrammingError:  # its message shows the URL
+        raise ValueError(f"this is no database URL: it is written {_LIKE!r}") from None
     host, port = parts.get("host") or "this machine", parts.get("port")
     return f"database {parts.get('dbname') or 'postgres'!r} on {host}{f':{port}' if port else ''}"
 
 
+class ConnectionBroke(JournalError):
+    """A connection broke, and nothing was changed by what it was used for."""
+
+
 class PostgresDatabase(Database):
     """One PostgreSQL database, which other processes and machines use too."""
+
+    is_over = (
+        "(call.epoch != run.epoch OR call.unit != '' AND NOT EXISTS (SELECT FROM unit"
+        " WHERE unit.id = call.unit AND unit.fence = call.fence AND unit.state = 'taken'))"
+    )
 
     def __init__(self, url: str, version: str, patience: float) -> None:
         self._url = url
@@ -224,6 +255,28 @@ class PostgresDatabase(Database):
             raise JournalError(self.place, f"{what}: {str(error).strip()}") from error
 
     @contextmanager
+    def _breakable(self) -> Generator[None]:
+        """Raise `ConnectionBroke` for what can be done again, from its beginning."""
+        try:
+            yield
+        except self.connection_errors as error:
+            raise ConnectionBroke(self.place, f"its connection broke: {str(error).strip()}") from error
+
+    def repeat(self, function: Callable[[], Result]) -> Result:
+        """Call a function that reads or changes the database; again where its connection broke, while patience lasts.
+
+        Not where it broke in the middle of a commit, because nobody knows then whether that was done.
+        """
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                return function()
+            except ConnectionBroke:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(0.1)
+
+    @contextmanager
     def connecting(self, purpose: str) -> Generator[PostgresConnection]:
         """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts."""
         if self._pid != os.getpid():
@@ -250,7 +303,7 @@ class PostgresDatabase(Database):
     def reading(self) -> Generator[Connection]:
         """Read, for a short time, at one point in time, what was given here too."""
         self._flush()
-        with self.connecting("reader") as connection, self._named("it cannot be read"):
+        with self.connecting("reader") as connection, self._named("it cannot be read"), self._breakable():
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield connection
 
@@ -258,9 +311,12 @@ class PostgresDatabase(Database):
     def writing(self) -> Generator[Connection]:
         """Change it in one transaction, one process at a time, after all that was given here."""
         self._flush()
-        with self.connecting("change") as connection, self._named("it cannot be written"), connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-            yield connection
+        with self.connecting("change") as connection, self._named("it cannot be written"):
+            with self._breakable():
+                connection.execute("BEGIN")
+                connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+                yield connection
+            connection.execute("COMMIT")
 
     # ------------------------------------------------------------------ the writer
 
@@ -307,7 +363,7 @@ class PostgresDatabase(Database):
         else:
             sql = (
                 "SELECT run.epoch FROM run, unit WHERE run.run_id = ? AND unit.id = ? AND unit.fence = ?"
-                " AND unit.state = 'taken' FOR KEY SHARE"
+                " AND unit.state = 'taken' FOR KEY SHARE OF run FOR SHARE OF unit"
             )
             row = connection.execute(sql, (session.run_id, *session.unit)).fetchone()
         return row

@@ -29,16 +29,20 @@ WITH RECURSIVE inside(run_id) AS
 SELECT run_id FROM inside
 """
 _CALLS_INSIDE: Final = f"SELECT * FROM call WHERE run_id IN ({_RUNS_INSIDE}) ORDER BY id"
+_IN_DOUBT: Final = f"""
+SELECT call.* FROM call JOIN run USING (run_id)
+WHERE run_id IN ({_RUNS_INSIDE}) AND call.state = 'sent' AND ({{is_over}} OR ? = 0) ORDER BY call.id
+"""
 _HELD_INSIDE: Final = f"""
 SELECT coalesce(sum(held_tokens), 0) AS tokens, coalesce(sum(held_picos), 0) AS picos FROM call JOIN run USING (run_id)
-WHERE run_id IN ({_RUNS_INSIDE}) AND call.state = 'sent' AND call.epoch = run.epoch
+WHERE run_id IN ({_RUNS_INSIDE}) AND call.state = 'sent' AND NOT ({{is_over}})
 """
 _CALL_SUMS: Final = f"""
 SELECT what, name, count(*) AS calls, sum(CASE WHEN call.state = 'sent' THEN held_tokens ELSE prompt END) AS prompt,
  sum(CASE WHEN call.state = 'sent' THEN 0 ELSE completion END) AS completion,
  sum(CASE WHEN call.state = 'sent' THEN held_picos ELSE picos END) AS picos,
  sum(CASE WHEN what = 'tool' AND call.state != 'unsent' THEN 1 ELSE 0 END) AS tool_calls,
- sum(CASE WHEN call.state = 'sent' AND (call.epoch != run.epoch OR ? = 0) THEN 1 ELSE 0 END) AS in_doubt
+ sum(CASE WHEN call.state = 'sent' AND ({{is_over}} OR ? = 0) THEN 1 ELSE 0 END) AS in_doubt
 FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) GROUP BY what, name ORDER BY what, calls DESC, name
 """
 
@@ -85,17 +89,23 @@ def calls_inside(connection: Connection, run_id: str) -> list[Any]:
     return connection.execute(_CALLS_INSIDE, (run_id,)).fetchall()
 
 
-def call_sums(connection: Connection, run_id: str, *, live: bool) -> list[Any]:
+def calls_in_doubt(connection: Connection, run_id: str, is_over: str, *, live: bool) -> list[Any]:
+    """Return the rows of the calls whose end nobody will see, as `call_sums` says, in the order they were sent."""
+    return connection.execute(_IN_DOUBT.format(is_over=is_over), (run_id, int(live))).fetchall()
+
+
+def call_sums(connection: Connection, run_id: str, is_over: str, *, live: bool) -> list[Any]:
     """Return a row for each model, then for each tool, with its calls in a run and in those inside it.
 
-    Of a run that is not `live` every call without an end is in doubt, else those of earlier sessions.
+    Of a run that is not `live` every call without an end is in doubt, else those of sessions that are over, as
+    `Database.is_over` says.
     """
-    return connection.execute(_CALL_SUMS, (int(live), run_id)).fetchall()
+    return connection.execute(_CALL_SUMS.format(is_over=is_over), (int(live), run_id)).fetchall()
 
 
-def held_inside(connection: Connection, run_id: str) -> Usage:
+def held_inside(connection: Connection, run_id: str, is_over: str) -> Usage:
     """Return what is held for the calls of a run's session, and of those inside it, that have no end yet."""
-    row = connection.execute(_HELD_INSIDE, (run_id,)).fetchone()
+    row = connection.execute(_HELD_INSIDE.format(is_over=is_over), (run_id,)).fetchone()
     return Usage(int(row["tokens"]), dollars=to_dollars(int(row["picos"])))
 
 

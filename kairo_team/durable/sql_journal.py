@@ -113,9 +113,8 @@ class SqlJournal(ABC):
         """Return the calls that were sent in a session that has ended, and whose answer nobody saw: paid in full."""
         with self.database.reading() as connection:
             live = self._state(connection, self._row(connection, run_id)) == "running"
-            epochs = dict(connection.execute("SELECT run_id, epoch FROM run").fetchall()) if live else {}
-            rows = [one for one in recovery.calls_inside(connection, run_id) if one["state"] == "sent"]
-        return tuple(recovery.call_of(one) for one in rows if one["epoch"] != epochs.get(one["run_id"]))
+            rows = recovery.calls_in_doubt(connection, run_id, self.database.is_over, live=live)
+        return tuple(map(recovery.call_of, rows))
 
     def events_after(self, run_id: str, seq: int = 0) -> tuple[Event, ...]:
         """Return the events of a run with a number above `seq`, in order; raises `RunNotFound`.
@@ -200,7 +199,8 @@ class SqlJournal(ABC):
             names: set[str] = set()
             if run_id is not None:
                 names = {self._row(connection, run_id)["run_id"], *recovery.runs_inside(connection, run_id)}
-            sql = "SELECT run_id, body FROM question WHERE decision IS NULL ORDER BY answered_at, asked_at, id"
+            order = "coalesce(answered_at, 0), asked_at, id"
+            sql = f"SELECT run_id, body FROM question WHERE decision IS NULL ORDER BY {order}"
             bodies = [row["body"] for row in connection.execute(sql) if not names or row["run_id"] in names]
             return tuple(cast("HumanRequest", decode(body)) for body in bodies)
 

@@ -183,7 +183,7 @@ def _begun(journal: SqliteJournal, run_id: str, calls: Sequence[RecordedCall]) -
 def call_sums(journal: SqliteJournal, run: RecordedRun) -> tuple[CallSum, ...]:
     """Return the models of a run and of those inside it, then the tools, those called most first."""
     with journal.database.reading() as connection:
-        rows = recovery.call_sums(connection, run.run_id, live=run.state == "running")
+        rows = recovery.call_sums(connection, run.run_id, journal.database.is_over, live=run.state == "running")
     return tuple(CallSum(one["what"], one["name"], one["calls"], one["in_doubt"], _sum_of(one)) for one in rows)
 
 

@@ -156,7 +156,7 @@ class JournalSource:
         if run.state != "running":
             return NO_USAGE
         with self._journal.database.reading() as connection:
-            return held_inside(connection, run.run_id)
+            return held_inside(connection, run.run_id, self._journal.database.is_over)
 
     def _raised(self, run_id: str) -> Budget | None:
         sql = "SELECT key, value FROM step WHERE run_id = ? AND key = ?"

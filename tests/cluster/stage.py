@@ -35,7 +35,7 @@ def new_database(engine: EngineName) -> str:
     source = template(engine)
     url = server().new_database()
     name = url.rpartition("/")[2]
-    with psycopg.connect(server().url("postgres"), autocommit=True) as connection:
+    with psycopg.connect(server().url, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}"'.encode())
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"'.encode())
     return url

@@ -10,8 +10,10 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.contracts import Journal
+from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.tck import JournalTCK
 from kairo_team.testing import MemoryJournal
+from tests.cluster.server import server
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -95,3 +97,50 @@ class TestMemoryJournal(JournalTCK):
     def fail(cls, journal: Journal) -> None:
         assert isinstance(journal, MemoryJournal)
         journal.fail("the disk is full")
+
+
+@pytest.mark.real_time
+class TestPostgresJournal(JournalTCK):
+    patience = 60.0
+
+    @classmethod
+    def make_journal(cls) -> Journal:
+        return cls._journal_on(server().new_database())
+
+    @classmethod
+    def _journal_on(cls, url: str) -> PostgresJournal:
+        return PostgresJournal(url, beat=0.2)
+
+    @classmethod
+    def make_another(cls, journal: Journal) -> Journal:
+        assert isinstance(journal, PostgresJournal)
+        return cls._journal_on(journal._url)
+
+    @classmethod
+    def crash(cls, journal: Journal) -> None:
+        """Its threads write nothing more, and its connections are gone, as after SIGKILL."""
+        assert isinstance(journal, PostgresJournal)
+        journal.database.problem = "its process has died"
+        process, journal._process = journal._process, None
+        if process is not None and process._thread is not None:
+            process._ends.set()
+            process._thread.join()
+
+    @classmethod
+    def fail(cls, journal: Journal) -> None:
+        assert isinstance(journal, PostgresJournal)
+        journal.database.problem = "no space is left on the server"
+
+    @classmethod
+    def close(cls, journal: Journal) -> None:
+        assert isinstance(journal, PostgresJournal)
+        journal.close()
+
+
+@pytest.mark.exhaustive
+class TestPostgresJournalWithoutEvents(TestPostgresJournal):
+    keeps_events = False
+
+    @classmethod
+    def _journal_on(cls, url: str) -> PostgresJournal:
+        return PostgresJournal(url, beat=0.2, events=False)

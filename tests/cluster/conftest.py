@@ -1,0 +1,24 @@
+"""What tests on PostgreSQL stand on: one server for each process of pytest, and a new database for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from kairo_team.testing.postgres_server import PostgresServer
+from tests.cluster.server import server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> PostgresServer:
+    """The server of this process; skips where there is no PostgreSQL."""
+    return server()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Generator[str]:
+    """The URL of a new, empty database."""
+    url = postgres.new_database()
+    yield url
+    postgres.drop(url)
