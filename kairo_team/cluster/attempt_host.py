@@ -195,7 +195,7 @@ class AttemptHost:
     async def make(self) -> None:
         """Make the attempt and tell its end; once it is fenced off it ends, and tells nothing."""
         unit, journal = self._unit, self._cluster.journal
-        with self._cluster.mailbox.open(unit.id) as letters:
+        with self._cluster.mailbox.open(unit.id, "worker") as letters:
             try:
                 records = await run_in_thread(
                     journal.open_attempt, unit.run_id, unit.step, unit.epoch, unit.id, unit.fence

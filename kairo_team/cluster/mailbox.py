@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import anyio
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
+Side = Literal["coordinator", "worker"]
+"""Who reads a letter; a process may be both for one unit."""
+_TO_WORKERS: Final = frozenset({"answer", "waits", "cancel", "directive"})
+"""Kinds of letters that a coordinator writes."""
 _AT_ONCE: Final = 500
 """Most letters that are read at once."""
 
@@ -79,7 +83,7 @@ class Mailbox:
         self._url = url
         self._process = process
         self._beat = beat
-        self._readers: dict[str, Callable[[Letter], object]] = {}
+        self._readers: dict[tuple[str, Side], Callable[[Letter], object]] = {}
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -87,15 +91,15 @@ class Mailbox:
         """Letters that were given and may still be in the table."""
 
     @contextmanager
-    def open(self, unit: str) -> Generator[Letters]:
-        """Receive the letters of a unit while the block runs."""
+    def open(self, unit: str, side: Side) -> Generator[Letters]:
+        """Receive the letters of a unit while the block runs, as its coordinator or as its worker."""
         letters = Letters()
         self._start()
-        self._readers[unit] = letters.put
+        self._readers[unit, side] = letters.put
         try:
             yield letters
         finally:
-            self._readers.pop(unit, None)
+            self._readers.pop((unit, side), None)
 
     def close(self) -> None:
         """End the thread."""
@@ -146,7 +150,7 @@ class Mailbox:
         self._handled.difference_update(numbers)
 
     def _give(self, unit: str, fence: int, kind: str, body: str) -> None:
-        reader = self._readers.get(unit)
+        reader = self._readers.get((unit, "worker" if kind in _TO_WORKERS else "coordinator"))
         if reader is None:
             return
         try:

@@ -104,7 +104,7 @@ class RemoteAttempt:
     async def _until_done(self) -> WorkEnd:
         """Send it, and send it anew where its worker is gone, until one has made it."""
         unit, most = self._unit, self._cluster.max_deliveries
-        with self._cluster.mailbox.open(unit.id) as letters, self._told_directives():
+        with self._cluster.mailbox.open(unit.id, "coordinator") as letters, self._told_directives():
             while True:
                 self._send(unit)
                 try:
