@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperCommand
 
 import kairo_team.cli
 from kairo_team.cli.app import app
