@@ -29,9 +29,8 @@ def test_the_list_describes_a_command_as_its_own_help_begins(name: str) -> None:
     program: Any = typer.main.get_command(app)
     command = program.commands[name]
     assert short(command.help).startswith(short(COMMANDS[name].help))
-    assert command.get_short_help_str(60) == typer.core.TyperCommand(name, help=COMMANDS[name].help).get_short_help_str(
-        60
-    )
+    listed = TyperCommand(name, help=COMMANDS[name].help)
+    assert command.get_short_help_str(60) == listed.get_short_help_str(60)
 
 
 def test_every_command_that_a_module_defines_is_listed() -> None:
