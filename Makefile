@@ -54,9 +54,13 @@ docs: $(VENV)/.dev ## run every example in README.md and docs/
 shape: $(VENV)/.python ## how long the files and functions are
 	@$(BIN)/python scripts/shape.py $(ARGS)
 
-build: $(VENV)/.dev ## sdist and wheel in dist/
+build: $(VENV)/.dev ## sdist and wheel in dist/, checked as an index checks them, and their bill of materials
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation --outdir dist
+	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/check-wheel-contents dist/*.whl
+	@$(BIN)/pyroma -n 8 .
+	@$(BIN)/python scripts/licences.py --sbom > dist/kairo-team.cdx.json
 
 constraints: $(VENV)/.dev ## pin every dependency anew, with hashes
 	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group browser --group dev --group model \

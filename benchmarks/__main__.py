@@ -18,6 +18,7 @@ from benchmarks import (
     makespan,
     memory,
     overhead,
+    start,
     starving,
     tools,
     watched,
@@ -38,7 +39,14 @@ def main() -> int:
     silence_runs()
     began = time.perf_counter()
     rows = [*overhead.measure(), *expert.measure(), *memory.measure(), *makespan.measure()]
-    rows += [*deadlines.measure(), *import_time.measure(), *governor_rows(), *contention.measure(), *tools.rows()]
+    rows += [
+        *deadlines.measure(),
+        *import_time.measure(),
+        *start.measure(),
+        *governor_rows(),
+        *contention.measure(),
+        *tools.rows(),
+    ]
     rows += [*durable.measure(), *watched.measure(), *growing.measure()]
     print(draw(rows))
     over = sum(row.verdict == "OVER" for row in rows)

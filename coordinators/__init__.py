@@ -1,14 +1,19 @@
 """Coordinators: who works when, and what follows a verdict."""
 
-from kairo_team.coordinators.agent_planner import AgentPlanner
-from kairo_team.coordinators.best_of import BestOf
-from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
-from kairo_team.coordinators.failure_policy import FailurePolicy
-from kairo_team.coordinators.group_chat import GroupChatCoordinator
-from kairo_team.coordinators.handoff import HandoffCoordinator
-from kairo_team.coordinators.planners import RolePlanner
-from kairo_team.coordinators.supervisor import SupervisorCoordinator
-from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
+from typing import TYPE_CHECKING
+
+from kairo_team._util.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from kairo_team.coordinators.agent_planner import AgentPlanner
+    from kairo_team.coordinators.best_of import BestOf
+    from kairo_team.coordinators.expert_team import ExpertTeamCoordinator
+    from kairo_team.coordinators.failure_policy import FailurePolicy
+    from kairo_team.coordinators.group_chat import GroupChatCoordinator
+    from kairo_team.coordinators.handoff import HandoffCoordinator
+    from kairo_team.coordinators.planners import RolePlanner
+    from kairo_team.coordinators.supervisor import SupervisorCoordinator
+    from kairo_team.coordinators.task_dispatch import TaskDispatchCoordinator
 
 __all__ = [
     "AgentPlanner",
@@ -21,3 +26,18 @@ __all__ = [
     "SupervisorCoordinator",
     "TaskDispatchCoordinator",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {
+        "agent_planner": "AgentPlanner",
+        "best_of": "BestOf",
+        "expert_team": "ExpertTeamCoordinator",
+        "failure_policy": "FailurePolicy",
+        "group_chat": "GroupChatCoordinator",
+        "handoff": "HandoffCoordinator",
+        "planners": "RolePlanner",
+        "supervisor": "SupervisorCoordinator",
+        "task_dispatch": "TaskDispatchCoordinator",
+    }
+    """Where the names live. Each is imported when it is first used: a run has one coordinator."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

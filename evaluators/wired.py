@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kairo_team.errors import known
-from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy
-from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
 from kairo_team.evaluators.rubric import Rubric
 
 if TYPE_CHECKING:
@@ -20,6 +18,9 @@ def wired(evaluator: EvaluationStrategy, judge: Any) -> EvaluationStrategy:
     """Give a rubric that asks for a judge this one (None: there is none), also under its certificates."""
     if judge is None:
         return evaluator
+    from kairo_team.evaluators.agent_judge import AgentEvaluationStrategy  # imported where a judge reviews
+    from kairo_team.evaluators.calibration.calibrated import CalibratedEvaluationStrategy
+
     if isinstance(evaluator, CalibratedEvaluationStrategy):
         inner = wired(evaluator.strategy, judge)
         return evaluator if inner is evaluator.strategy else CalibratedEvaluationStrategy(inner, evaluator.certificates)

@@ -248,6 +248,7 @@ def _key(name: str) -> str:
 
 def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
     names = {one.name for one in there}
+
     near = get_close_matches(name, names, 2)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     broken = "".join(f"; {one}" for one in unreadable())
@@ -259,6 +260,8 @@ def kind_of(kind: str) -> Kind:
     try:
         return KINDS[kind]
     except (KeyError, TypeError):
+        from difflib import get_close_matches
+
         near = get_close_matches(str(kind), KINDS, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(f"there is no plug-in point {kind!r:.200}; {hint}there are {', '.join(KINDS)}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import entry_points
 
 import pytest
@@ -48,6 +49,66 @@ def test_a_run_brings_nothing_it_does_not_use() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert set(json.loads(done.stdout)).isdisjoint(set(HEAVY) - {"jinja2"})
+
+
+UNUSED = (
+    "ctypes",
+    *("kairo_team.agents.mini", "kairo_team.coordinators.moderators", "kairo_team.coordinators.supervisor"),
+    *("kairo_team.evaluators.calibration", "kairo_team.evaluators.judging", "kairo_team.evaluators.rubric_data"),
+    *("kairo_team.governance.policies", "kairo_team.tools.mcp"),
+)
+"""What a team of functions has no use for."""
+
+
+@pytest.mark.smoke
+def test_a_run_of_functions_imports_no_judge_no_guardrail_and_no_other_coordinator() -> None:
+    code = (
+        "import json, sys, kairo_team as kt;"
+        "team = kt.Team('t', [kt.Member('m', lambda assignment: 'said')]);"
+        "kt.run_sync(team, 'goal').check(); print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert set(json.loads(done.stdout)).isdisjoint({*HEAVY, *UNUSED})
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []], ids=["help", "version", "nothing"])
+def test_the_help_imports_no_command_and_nothing_that_a_run_needs(arguments: list[str]) -> None:
+    code = (
+        "import json, sys; from kairo_team.cli import main; sys.argv[1:] = json.loads(sys.argv[1]); main();"
+        "print('\\n' + json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(arguments)], check=True, capture_output=True, text=True
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert loaded.isdisjoint({*HEAVY, "anyio"} - {"typer"})
+    assert "pydantic" not in loaded or arguments != ["--help"]  # newer versions of typer parse with it
+    ours = {name for name in loaded if name.startswith("kairo_team.cli.")}
+    assert ours == {f"kairo_team.cli.{name}" for name in ("app", "commands", "exits")}
+
+
+LAZY = (
+    *("agents", "coordinators", "evaluators", "evaluators.checks", "governance", "governance.policies", "models"),
+    *("tools", "views"),
+)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("package", ["", *LAZY])
+def test_every_name_of_a_package_is_found_where_it_is_said_to_be(package: str) -> None:
+    module = import_module(f"kairo_team.{package}".rstrip("."))
+    assert set(module.__all__) <= set(dir(module))
+    assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+@pytest.mark.smoke
+def test_a_check_is_found_when_its_module_of_the_same_name_was_imported_before() -> None:
+    code = (
+        "import kairo_team.evaluators.checks.language; from kairo_team.evaluators import checks;"
+        "assert checks.language is not sys.modules['kairo_team.evaluators.checks.language']"
+    )
+    subprocess.run([sys.executable, "-c", f"import sys; {code}"], check=True)
 
 
 @pytest.mark.smoke

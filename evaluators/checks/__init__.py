@@ -1,28 +1,33 @@
 """Checks that ship: each is, or makes, a function `(artifact) -> True | what is wrong`."""
 
-from kairo_team.evaluators.checks.code import python_parses
-from kairo_team.evaluators.checks.diffs import diff_applies
-from kairo_team.evaluators.checks.functions import accepted_by, predicate
-from kairo_team.evaluators.checks.language import language
-from kairo_team.evaluators.checks.markdown import markdown_outline
-from kairo_team.evaluators.checks.named_check import NamedCheck
-from kairo_team.evaluators.checks.patterns import forbidden_regex, regex
-from kairo_team.evaluators.checks.revision import changed
-from kairo_team.evaluators.checks.sandbox import Ran, Sandbox, command
-from kairo_team.evaluators.checks.sources import citations, numbers, quotations
-from kairo_team.evaluators.checks.structured import json_schema, json_valid, pydantic_model
-from kairo_team.evaluators.checks.text import (
-    contains,
-    equals,
-    equals_reference,
-    forbidden,
-    max_chars,
-    max_words,
-    min_chars,
-    min_words,
-    not_blank,
-)
-from kairo_team.evaluators.checks.tool_calls import avoids_tool, calls_tool, max_tool_calls
+from typing import TYPE_CHECKING
+
+from kairo_team._util.lazy_imports import lazy_names
+from kairo_team.evaluators.checks.language import language  # its module has the same name, and would be found
+
+if TYPE_CHECKING:
+    from kairo_team.evaluators.checks.code import python_parses
+    from kairo_team.evaluators.checks.diffs import diff_applies
+    from kairo_team.evaluators.checks.functions import accepted_by, predicate
+    from kairo_team.evaluators.checks.markdown import markdown_outline
+    from kairo_team.evaluators.checks.named_check import NamedCheck
+    from kairo_team.evaluators.checks.patterns import forbidden_regex, regex
+    from kairo_team.evaluators.checks.revision import changed
+    from kairo_team.evaluators.checks.sandbox import Ran, Sandbox, command
+    from kairo_team.evaluators.checks.sources import citations, numbers, quotations
+    from kairo_team.evaluators.checks.structured import json_schema, json_valid, pydantic_model
+    from kairo_team.evaluators.checks.text import (
+        contains,
+        equals,
+        equals_reference,
+        forbidden,
+        max_chars,
+        max_words,
+        min_chars,
+        min_words,
+        not_blank,
+    )
+    from kairo_team.evaluators.checks.tool_calls import avoids_tool, calls_tool, max_tool_calls
 
 __all__ = [
     "NamedCheck",
@@ -57,3 +62,21 @@ __all__ = [
     "quotations",
     "regex",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {
+        "code": "python_parses",
+        "diffs": "diff_applies",
+        "functions": "accepted_by predicate",
+        "markdown": "markdown_outline",
+        "named_check": "NamedCheck",
+        "patterns": "forbidden_regex regex",
+        "revision": "changed",
+        "sandbox": "Ran Sandbox command",
+        "sources": "citations numbers quotations",
+        "structured": "json_schema json_valid pydantic_model",
+        "text": "contains equals equals_reference forbidden max_chars max_words min_chars min_words not_blank",
+        "tool_calls": "avoids_tool calls_tool max_tool_calls",
+    }
+    """Where the names live. Each is imported when it is first used: most rubrics take a few checks."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

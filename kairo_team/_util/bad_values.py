@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from typing import (
@@ -86,6 +85,8 @@ def wrong_arguments(kind: type, given: Iterable[str], positional: int) -> str | 
 
 
 def _takes_no(where: str, name: str, what_it_takes: str, takes: Sequence[str]) -> str:
+    from difflib import get_close_matches  # imported only after a mistake
+
     near = get_close_matches(name, takes, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     rest = f"{what_it_takes[0].upper()}{what_it_takes[1:]}" if near else what_it_takes

@@ -3,18 +3,25 @@
 from typing import TYPE_CHECKING
 
 from kairo_team._util.lazy_imports import lazy_names
-from kairo_team.agents.mini import MiniAgent
-from kairo_team.agents.team_agent import TeamAgent
-from kairo_team.engine.function_agent import FunctionAgent
 
 if TYPE_CHECKING:
     from kairo_team.agents.langgraph import LangGraphAgent
+    from kairo_team.agents.mini import MiniAgent
     from kairo_team.agents.openai_agents import OpenAIAgent
     from kairo_team.agents.pydantic_ai import PydanticAIAgent
+    from kairo_team.agents.team_agent import TeamAgent
+    from kairo_team.engine.function_agent import FunctionAgent
 
 __all__ = ["FunctionAgent", "LangGraphAgent", "MiniAgent", "OpenAIAgent", "PydanticAIAgent", "TeamAgent"]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
-    _HOMES = {"langgraph": "LangGraphAgent", "openai_agents": "OpenAIAgent", "pydantic_ai": "PydanticAIAgent"}
-    """Wrappers of other libraries are imported when they are first used."""
+    _HOMES = {
+        "langgraph": "LangGraphAgent",
+        "mini": "MiniAgent",
+        "openai_agents": "OpenAIAgent",
+        "pydantic_ai": "PydanticAIAgent",
+        "team_agent": "TeamAgent",
+        "kairo_team.engine.function_agent": "FunctionAgent",
+    }
+    """Where the names live. Each is imported when it is first used: most teams have one or two kinds of agents."""
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

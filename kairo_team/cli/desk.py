@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from kairo_team._util.masking import masked
 from kairo_team.cli.document import write_check, write_refusal, write_result
+from kairo_team.cli.exits import LEFT_BY_SIGNAL, USAGE_ERROR
 from kairo_team.cli.graph import known_plan, write_picture
-from kairo_team.cli.interrupts import LEFT_BY_SIGNAL
-from kairo_team.cli.job import USAGE_ERROR, check, describe_unreplaced, execute
+from kairo_team.cli.job import check, describe_unreplaced, execute
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence

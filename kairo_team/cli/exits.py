@@ -1,13 +1,26 @@
-"""How the program ends when a thread is still at work in it."""
+"""The exit codes, and how the program ends when a thread is still at work in it."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
+from typing import Final
+
+USAGE_ERROR: Final = 2
+LEFT_BY_SIGNAL: Final = 128
+"""Base of the exit code of a program that a signal ended: the signal's number is added."""
+LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT
+"""Exit code of a program that was left by Ctrl-C."""
+EXIT_CODES: Final = (
+    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
+    "130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM and SIGHUP."
+)
+"""What a command that runs a team says of them in its help."""
 
 
 class QuietEnd:

@@ -11,15 +11,12 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, Self
 
+from kairo_team.cli.exits import LEFT, LEFT_BY_SIGNAL
 from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import Misuse
 from kairo_team.events import Event, TeamResumed, TeamStarted
 
 NOTICE: Final = "stopping ... press Ctrl-C again to exit at once"
-LEFT_BY_SIGNAL: Final = 128
-"""Base of the exit code of a program that a signal ended: the signal's number is added."""
-LEFT: Final = LEFT_BY_SIGNAL + signal.SIGINT
-"""Exit code of a program that was left by Ctrl-C."""
 PATIENCE: Final = 8.0
 """Seconds after SIGTERM or SIGHUP in which the run ends; then the process ends. Service managers kill after 10."""
 _REASONS: Final = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}

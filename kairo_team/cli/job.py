@@ -15,7 +15,8 @@ import anyio
 
 from kairo_team import api as front
 from kairo_team._util.masking import masked
-from kairo_team.cli.interrupts import LEFT, Interrupts
+from kairo_team.cli.exits import LEFT, USAGE_ERROR
+from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.durable.journal import SqliteJournal
@@ -52,8 +53,6 @@ EXIT_CODES: Final = {
     TeamStatus.CANCELLED: 6,
     TeamStatus.SUSPENDED: 7,
 }
-
-USAGE_ERROR: Final = 2
 
 _NOT_RESUMED: Final = (Misuse, InsufficientBudget, HaltError, JournalError)
 """What `Runtime.resume` raises for a run that it leaves as it is."""

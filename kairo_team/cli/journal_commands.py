@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team.cli.exits import EXIT_CODES
 from kairo_team.cli.job import GoOn
 from kairo_team.cli.journals import command, find_question, find_run, go_on_commands, opened, quoted
 from kairo_team.cli.options import (
-    EXIT_CODES,
     BudgetOption,
     ContentOption,
     EventsOption,

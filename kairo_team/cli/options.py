@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from kairo_team.engine.runtime import ContentMode
-
-EXIT_CODES: Final = (
-    "Exit codes: 0 completed, 3 degraded, 4 failed, 5 timeout, 6 cancelled, 7 suspended, 2 usage error, "
-    "130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM and SIGHUP."
-)
 
 TeamFile = Annotated[
     str,

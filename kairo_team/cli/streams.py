@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from io import TextIOWrapper
 from typing import IO, Any, Final
 
 from rich.console import Console
@@ -120,10 +119,3 @@ def claim_stdout(what: str) -> Callable[[str], None]:
             stream.write(text)
 
     return write
-
-
-def tolerate_narrow_encodings() -> None:
-    """Print a question mark for a character that the terminal's encoding does not have."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")

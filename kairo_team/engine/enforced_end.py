@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import logging
 import math
@@ -361,4 +360,6 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> list[Any]:
 
 def _keep_for_ever(coroutine: object) -> None:
     """Never let it be finalised: that would close it again, and what swallows everything would never end."""
+    import ctypes  # its import is slow, and most runs never come here
+
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

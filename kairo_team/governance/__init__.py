@@ -1,40 +1,103 @@
 """The governor tree, which enforces budgets; constraints, guardrails and prices."""
 
-from kairo_team.budget import Budget as Budget
-from kairo_team.budget import BudgetPolicy as BudgetPolicy
-from kairo_team.budget import HaltReason as HaltReason
-from kairo_team.budget import Usage as Usage
-from kairo_team.constraints import AgentState as AgentState
-from kairo_team.constraints import ConstraintReport as ConstraintReport
-from kairo_team.constraints import ResourceAction as ResourceAction
-from kairo_team.constraints import ResourceContext as ResourceContext
-from kairo_team.constraints import ResourceValidation as ResourceValidation
-from kairo_team.constraints import Violation as Violation
-from kairo_team.contracts import GuardrailPolicy as GuardrailPolicy
-from kairo_team.contracts import ResourceConstraint as ResourceConstraint
-from kairo_team.errors import ConstraintExit as ConstraintExit
-from kairo_team.errors import GovernorClosed as GovernorClosed
-from kairo_team.errors import GuardrailDenied as GuardrailDenied
-from kairo_team.errors import HaltError as HaltError
-from kairo_team.errors import InsufficientBudget as InsufficientBudget
-from kairo_team.governance.constraint_chain import ConstraintChain as ConstraintChain
-from kairo_team.governance.constraint_limits import CostLimit as CostLimit
-from kairo_team.governance.constraint_limits import ExternalSignal as ExternalSignal
-from kairo_team.governance.constraint_limits import MaxIterations as MaxIterations
-from kairo_team.governance.constraint_limits import Timeout as Timeout
-from kairo_team.governance.constraint_limits import TokenBudget as TokenBudget
-from kairo_team.governance.constraint_limits import WarnAt as WarnAt
-from kairo_team.governance.governor import Governor as Governor
-from kairo_team.governance.governor import Reservation as Reservation
-from kairo_team.governance.guardrails import GuardrailAction as GuardrailAction
-from kairo_team.governance.guardrails import GuardrailChain as GuardrailChain
-from kairo_team.governance.guardrails import GuardrailContext as GuardrailContext
-from kairo_team.governance.guardrails import GuardrailDecision as GuardrailDecision
-from kairo_team.governance.guardrails import GuardrailOutcome as GuardrailOutcome
-from kairo_team.governance.guardrails import GuardrailPayload as GuardrailPayload
-from kairo_team.governance.guardrails import GuardrailPhase as GuardrailPhase
-from kairo_team.governance.guardrails import GuardrailRuling as GuardrailRuling
-from kairo_team.governance.guardrails import ModelInput as ModelInput
-from kairo_team.governance.guardrails import ModelOutput as ModelOutput
-from kairo_team.governance.guardrails import ToolInput as ToolInput
-from kairo_team.governance.guardrails import ToolOutput as ToolOutput
+from typing import TYPE_CHECKING
+
+from kairo_team._util.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from kairo_team.budget import Budget, BudgetPolicy, HaltReason, Usage
+    from kairo_team.constraints import (
+        AgentState,
+        ConstraintReport,
+        ResourceAction,
+        ResourceContext,
+        ResourceValidation,
+        Violation,
+    )
+    from kairo_team.contracts import GuardrailPolicy, ResourceConstraint
+    from kairo_team.errors import ConstraintExit, GovernorClosed, GuardrailDenied, HaltError, InsufficientBudget
+    from kairo_team.governance.constraint_chain import ConstraintChain
+    from kairo_team.governance.constraint_limits import (
+        CostLimit,
+        ExternalSignal,
+        MaxIterations,
+        Timeout,
+        TokenBudget,
+        WarnAt,
+    )
+    from kairo_team.governance.governor import Governor, Reservation
+    from kairo_team.governance.guardrails import (
+        GuardrailAction,
+        GuardrailChain,
+        GuardrailContext,
+        GuardrailDecision,
+        GuardrailOutcome,
+        GuardrailPayload,
+        GuardrailPhase,
+        GuardrailRuling,
+        ModelInput,
+        ModelOutput,
+        ToolInput,
+        ToolOutput,
+    )
+
+__all__ = [
+    "AgentState",
+    "Budget",
+    "BudgetPolicy",
+    "ConstraintChain",
+    "ConstraintExit",
+    "ConstraintReport",
+    "CostLimit",
+    "ExternalSignal",
+    "Governor",
+    "GovernorClosed",
+    "GuardrailAction",
+    "GuardrailChain",
+    "GuardrailContext",
+    "GuardrailDecision",
+    "GuardrailDenied",
+    "GuardrailOutcome",
+    "GuardrailPayload",
+    "GuardrailPhase",
+    "GuardrailPolicy",
+    "GuardrailRuling",
+    "HaltError",
+    "HaltReason",
+    "InsufficientBudget",
+    "MaxIterations",
+    "ModelInput",
+    "ModelOutput",
+    "Reservation",
+    "ResourceAction",
+    "ResourceConstraint",
+    "ResourceContext",
+    "ResourceValidation",
+    "Timeout",
+    "TokenBudget",
+    "ToolInput",
+    "ToolOutput",
+    "Usage",
+    "Violation",
+    "WarnAt",
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {
+        "kairo_team.budget": "Budget BudgetPolicy HaltReason Usage",
+        "kairo_team.constraints": (
+            "AgentState ConstraintReport ResourceAction ResourceContext ResourceValidation Violation"
+        ),
+        "kairo_team.contracts": "GuardrailPolicy ResourceConstraint",
+        "kairo_team.errors": "ConstraintExit GovernorClosed GuardrailDenied HaltError InsufficientBudget",
+        "constraint_chain": "ConstraintChain",
+        "constraint_limits": "CostLimit ExternalSignal MaxIterations Timeout TokenBudget WarnAt",
+        "governor": "Governor Reservation",
+        "guardrails": (
+            "GuardrailAction GuardrailChain GuardrailContext GuardrailDecision GuardrailOutcome "
+            "GuardrailPayload GuardrailPhase GuardrailRuling ModelInput ModelOutput ToolInput "
+            "ToolOutput"
+        ),
+    }
+    """Where the names live. Each is imported when it is first used: a run needs few of them."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from kairo_team.prompts.overrides import check_names, check_templates
@@ -56,6 +55,8 @@ def _check(overrides: frozenset[tuple[str, str]]) -> None:
 
 @lru_cache(maxsize=32)  # to compile templates takes longer than all else that is done before a model is asked
 def _environment(overrides: frozenset[tuple[str, str]]) -> Environment:
+    from importlib.resources import files  # it brings archives and temporary files
+
     from jinja2 import DictLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

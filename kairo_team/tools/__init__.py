@@ -1,18 +1,48 @@
 """Tools: the functions agents may call, and the pipeline around every call."""
 
-from kairo_team._util.child_processes import supervised as supervised
-from kairo_team.permissions import PermissionDecision as PermissionDecision
-from kairo_team.permissions import SideEffect as SideEffect
-from kairo_team.tools.circuit import CircuitBreaker as CircuitBreaker
-from kairo_team.tools.circuit import CircuitBreakers as CircuitBreakers
-from kairo_team.tools.guards import Rule as Rule
-from kairo_team.tools.guards import RuleGuard as RuleGuard
-from kairo_team.tools.mcp import McpServer as McpServer
-from kairo_team.tools.permissions import SideEffectGuard as SideEffectGuard
-from kairo_team.tools.permissions import ToolPermissions as ToolPermissions
-from kairo_team.tools.pipeline import GovernedTool as GovernedTool
-from kairo_team.tools.pipeline import Toolbox as Toolbox
-from kairo_team.tools.pipeline import ToolPipeline as ToolPipeline
-from kairo_team.tools.pipeline import ToolResult as ToolResult
-from kairo_team.tools.tool import Tool as Tool
-from kairo_team.tools.tool import as_tool as as_tool
+from typing import TYPE_CHECKING
+
+from kairo_team._util.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from kairo_team._util.child_processes import supervised
+    from kairo_team.permissions import PermissionDecision, SideEffect
+    from kairo_team.tools.circuit import CircuitBreaker, CircuitBreakers
+    from kairo_team.tools.guards import Rule, RuleGuard
+    from kairo_team.tools.mcp import McpServer
+    from kairo_team.tools.permissions import SideEffectGuard, ToolPermissions
+    from kairo_team.tools.pipeline import GovernedTool, Toolbox, ToolPipeline, ToolResult
+    from kairo_team.tools.tool import Tool, as_tool
+
+__all__ = [
+    "CircuitBreaker",
+    "CircuitBreakers",
+    "GovernedTool",
+    "McpServer",
+    "PermissionDecision",
+    "Rule",
+    "RuleGuard",
+    "SideEffect",
+    "SideEffectGuard",
+    "Tool",
+    "ToolPermissions",
+    "ToolPipeline",
+    "ToolResult",
+    "Toolbox",
+    "as_tool",
+    "supervised",
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {
+        "kairo_team._util.child_processes": "supervised",
+        "kairo_team.permissions": "PermissionDecision SideEffect",
+        "circuit": "CircuitBreaker CircuitBreakers",
+        "guards": "Rule RuleGuard",
+        "mcp": "McpServer",
+        "permissions": "SideEffectGuard ToolPermissions",
+        "pipeline": "GovernedTool Toolbox ToolPipeline ToolResult",
+        "tool": "Tool as_tool",
+    }
+    """Where the names live. Each is imported when it is first used: a team of functions has no tools."""
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

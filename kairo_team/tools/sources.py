@@ -12,8 +12,6 @@ import anyio
 from anyio.abc import TaskStatus
 
 from kairo_team.errors import innermost
-from kairo_team.governance.policies.mcp_policy import McpPolicy
-from kairo_team.tools.mcp import McpServer
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -36,9 +34,15 @@ def as_source(given: Any) -> ToolSource | None:
 
 def blocked_sources(tools: Iterable[Any], permissions: ToolPermissions | None) -> Iterator[str]:
     """Yield a sentence for each MCP server among the tools of which nothing may be used."""
+    module: Any = sys.modules.get("kairo_team.tools.mcp")  # without it there cannot be a server
+    servers = [] if module is None else [one for one in tools if isinstance(one, module.McpServer)]
+    if not servers:
+        return
+    from kairo_team.governance.policies.mcp_policy import McpPolicy
+
     policy = (permissions.mcp if permissions is not None else None) or McpPolicy()
-    for server in tools:
-        if isinstance(server, McpServer) and (reason := policy.blocked(server.name)) is not None:
+    for server in servers:
+        if (reason := policy.blocked(server.name)) is not None:
             yield (
                 f"{reason}: list what may be used, permissions=kt.ToolPermissions(mcp=McpPolicy(allowed="
                 f"['{server.name}/TOOL']))"

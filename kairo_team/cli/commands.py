@@ -1,0 +1,106 @@
+"""The commands of `kairo` by name: each one's module is imported when it is called, and not for the help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class Place(NamedTuple):
+    """Where a command is, and how the list of commands describes it."""
+
+    home: str
+    """`module:app` in `kairo_team.cli`."""
+    help: str
+    """The first sentence of the command's own help."""
+
+
+COMMANDS: Final[Mapping[str, Place]] = {
+    "demo": Place(
+        "run_commands:run_app", "Have a team write release notes from a git history, on a model inside this process."
+    ),
+    "run": Place(
+        "run_commands:run_app",
+        "Run the team that a Python file builds or a file of data holds, "
+        "on a goal or on the file's own request or plan.",
+    ),
+    "check": Place(
+        "run_commands:run_app",
+        "Show how the budget would be split, and what would be refused; calls no agent and no model.",
+    ),
+    "graph": Place(
+        "run_commands:run_app", "Draw the plan that a run would follow; calls no agent, no planner and no model."
+    ),
+    "judge": Place("judge:judge_app", "Try a judge on a text, compare it with labelled examples, and attack it."),
+    "schema": Place("schema_command:schema_app", "Print the JSON Schema of a file of data."),
+    "runs": Place("journal_commands:journal_app", "List the recorded runs, the newest first."),
+    "show": Place(
+        "journal_commands:journal_app",
+        "Show how a recorded run stands: tasks, calls, open questions, and the command that goes on with it.",
+    ),
+    "resume": Place(
+        "journal_commands:journal_app",
+        "Go on with a run that is suspended, or whose process is gone: nothing that was finished is done again.",
+    ),
+    "answer": Place("journal_commands:journal_app", "Answer an open question of a recorded run."),
+    "cancel": Place("journal_commands:journal_app", "End a recorded run for good: it cannot be resumed."),
+    "fork": Place(
+        "journal_commands:journal_app",
+        "Make a new run from an earlier point of a recorded one, which stays as it is; what is left is not paid again.",
+    ),
+    "forget": Place(
+        "journal_commands:journal_app", "Delete a recorded run that no process has, or all that ended long ago."
+    ),
+    "events": Place("journal_commands:journal_app", "Print the events of a recorded run as JSON Lines."),
+    "console": Place(
+        "console_command:console_app", "Show recorded runs in a browser, live, and answer their questions there."
+    ),
+    "report": Place(
+        "report_command:report_app", "Write a run as one HTML file that opens from disk and needs no network."
+    ),
+    "eval": Place(
+        "eval_command:eval_app",
+        "Run a team on every case of a dataset, review each result, and print what share passed.",
+    ),
+    "plugins": Place(
+        "plugins_command:plugins_app",
+        "List what files, options and configurations can name: the built-in plug-ins, and those of installed packages.",
+    ),
+    "init": Place(
+        "init_command:init_app",
+        "Write a small project that works at once: a team with its rubric, its tests and a CI workflow.",
+    ),
+}
+"""In the order in which the help lists them."""
+
+
+class CommandTable(Mapping[str, Any]):
+    """The commands by name; to look one up imports it."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, app = COMMANDS[name].home.partition(":")
+        found: Any = typer.main.get_command(getattr(import_module(f"kairo_team.cli.{module}"), app))
+        return getattr(found, "commands", {}).get(name, found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Commands(TyperGroup):
+    """The group of all commands, none of them imported before it is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = cast("Any", CommandTable())
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands without importing them."""
+        listed = {name: TyperCommand(name, help=place.help) for name, place in COMMANDS.items()}
+        TyperGroup(commands=cast("Any", listed)).format_commands(ctx, formatter)

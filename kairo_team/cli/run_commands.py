@@ -1,0 +1,138 @@
+"""The commands that take a team's file, or none: `kairo demo`, `run`, `check` and `graph`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+import typer
+
+from kairo_team.cli.exits import EXIT_CODES
+from kairo_team.cli.graph import check_place
+from kairo_team.cli.loading import read_team_spec
+from kairo_team.cli.options import (
+    BudgetOption,
+    ContentOption,
+    CoordinatorOption,
+    EventsOption,
+    Goal,
+    JournalOption,
+    JsonOption,
+    ModelOption,
+    TeamFile,
+)
+from kairo_team.cli.sources import demo_job, demo_source, file_source, loaded, recorded
+
+if TYPE_CHECKING:
+    from kairo_team.cli.desk import Desk
+
+_DEMO_MODEL: Final = "local:smollm2"
+_SURVIVES: Final = "kairo_team.examples.survives"
+_GOOD: Final = (0, 3)
+"""Exit codes of a run that has a result: completed and degraded."""
+
+run_app = typer.Typer(rich_markup_mode=None)
+
+
+@run_app.command(epilog=EXIT_CODES)
+def demo(
+    context: typer.Context,
+    *,
+    repo: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A git repository; default: the one this directory is in.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model that writes.")] = _DEMO_MODEL,
+    json: JsonOption = False,
+    budget: BudgetOption = None,
+    journal: JournalOption = None,
+    events: EventsOption = None,
+    content: ContentOption = None,
+) -> int:
+    """Have a team write release notes from a git history, on a model inside this process."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    with recorded(demo_job(repo, budget, model), journal, demo_source(model)) as job:
+        code = desk.run(job, events, content)
+    if code in _GOOD and not json and journal is None:
+        desk.print_notice(f"see a run killed and resumed, and nothing paid twice: {_python()} -m {_SURVIVES}")
+    return code
+
+
+def _python() -> str:
+    """Return what a person types here to start this Python."""
+    program = Path(sys.executable)
+    if which("python") == sys.executable:
+        return "python"
+    return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
+
+
+@run_app.command(epilog=EXIT_CODES)
+def run(
+    context: typer.Context,
+    file: TeamFile,
+    goal: Goal = None,
+    *,
+    model: ModelOption = None,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+    budget: BudgetOption = None,
+    journal: JournalOption = None,
+    events: EventsOption = None,
+    content: ContentOption = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")
+    ] = None,
+) -> int:
+    """Run the team that a Python file builds or a file of data holds, on a goal or on the file's own request or plan.
+
+    With a journal, Ctrl-C leaves the run interrupted: `kairo resume` goes on with it. A team without a gate of its own
+    then waits for answers to its questions: `kairo answer` gives them.
+    """
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    with (
+        loaded(file, goal, budget, model, coordinator) as job,
+        recorded(job, journal, file_source(file, goal, model, coordinator), run_id) as kept,
+    ):
+        return desk.run(kept, events, content)
+
+
+@run_app.command(epilog="Exit codes: 0 it can start, 2 it cannot.")
+def check(
+    context: typer.Context,
+    file: TeamFile,
+    goal: Goal = None,
+    *,
+    model: ModelOption = None,
+    coordinator: CoordinatorOption = None,
+    json: JsonOption = False,
+    budget: BudgetOption = None,
+) -> int:
+    """Show how the budget would be split, and what would be refused; calls no agent and no model."""
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    with loaded(file, goal, budget, model, coordinator) as job:
+        return desk.check(job)
+
+
+@run_app.command(epilog="Exit codes: 0 drawn, 2 it cannot be.")
+def graph(
+    context: typer.Context,
+    file: TeamFile,
+    goal: Goal = None,
+    *,
+    coordinator: CoordinatorOption = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Draw an SVG picture there; default: Mermaid on stdout.")
+    ] = None,
+) -> int:
+    """Draw the plan that a run would follow; calls no agent, no planner and no model."""
+    desk = cast("Desk", context.obj)
+    if svg is None:
+        desk.begin_chart()
+    else:
+        check_place(svg, read_team_spec(file).file)
+    with loaded(file, goal, coordinator=coordinator) as job:
+        return desk.graph(job, svg)
