@@ -74,8 +74,10 @@ def test_preflight_names_each_criterion_that_nobody_could_decide() -> None:
     rubric = Rubric([one(True), asked("kind"), asked("sign-off", "human")])
     assert [line.partition(":")[0] for line in rubric.preflight()] == ["criterion 'kind'", "criterion 'sign-off'"]
     assert rubric.preflight(judge=True) == [
-        "criterion 'sign-off': a human decides it, and the run has no gate: give the runtime one, such as "
-        "gate=kt.ConsoleGate()"
+        (
+            "criterion 'sign-off': a human decides it, and the run has no gate: give the runtime one, such as "
+            "gate=kt.ConsoleGate()"
+        )
     ]
     assert rubric.preflight(judge=True, gate=True) == []
     assert SimpleEvaluationStrategy().preflight() == []
