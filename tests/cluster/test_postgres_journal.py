@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 
 @contextmanager
-def journal_on(url: str, **options: Any) -> Generator[PostgresJournal]:
+def journal_on(url: str, *, patience: float = 60.0) -> Generator[PostgresJournal]:
     """A journal, closed at the end."""
-    journal = PostgresJournal(url, **{"beat": 0.5, **options})
+    journal = PostgresJournal(url, beat=0.5, patience=patience)
     try:
         yield journal
     finally:

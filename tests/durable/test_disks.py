@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 import kairo_team as kt
-from kairo_team.durable import database
+from kairo_team.durable import sqlite_file
 from kairo_team.durable.database import Database
 from kairo_team.errors import JournalError, Misuse
 from kairo_team.testing import FunctionModel
@@ -93,7 +93,7 @@ async def test_a_file_that_became_read_only(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_a_file_that_another_program_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_file, "_BUSY_SECONDS", 0.05)
     path = tmp_path / "runs.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         await ends_and_goes_on(path, lambda: other.execute("BEGIN IMMEDIATE"), other.close, "database is locked")
