@@ -175,12 +175,20 @@ def measure(engine: Any, repeats: int) -> list[tuple[str, str, str]]:
             before = size(server, url)
             extra = [1000 * (wall(url, engine, small) - local(small)) / SMALL for _ in range(repeats)]
             after = size(server, url)
-            rows.append((f"a task more than in a local recorded run, {SMALL:,} tasks", f"{median(extra):.1f} ms", f"<= {MOST_TASK:g}"))
+            rows.append(
+                (
+                    f"a task more than in a local recorded run, {SMALL:,} tasks",
+                    f"{median(extra):.1f} ms",
+                    f"<= {MOST_TASK:g}",
+                )
+            )
             made = repeats * (SMALL + 1)
             rows.append(("rows that stay, a task", f"{(after[0] - before[0]) / made:.1f}", ""))
             rows.append(("bytes that stay, a task (reply of 3 kB)", f"{(after[1] - before[1]) / made:,.0f}", ""))
         with workers(url, engine, 4, 16):
-            rows.append((f"{RUNS} runs of 8 tasks at once on 4 workers", f"{wall(url, engine, [0.1] * 8, RUNS):.1f} s", ""))
+            rows.append(
+                (f"{RUNS} runs of 8 tasks at once on 4 workers", f"{wall(url, engine, [0.1] * 8, RUNS):.1f} s", "")
+            )
     return rows
 
 

@@ -13,6 +13,7 @@ import anyio
 
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.threads import poster, run_in_thread
+from kairo_team.budget import BudgetPolicy
 from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.wire import OfferedTool, Question, Refused, ToolUse, Work, WorkEnd, refusal_of
 from kairo_team.engine.attempts import Worker, run_attempt
@@ -278,7 +279,6 @@ class AttemptHost:
         clock: LoopClock,
     ) -> RunServices:
         team, runtime, work, run_id = self._team, self._runtime, self._work, self._unit.run_id
-        policy = records.request.config.budget_policy
         people = DistantPeople(link, run_id, can_ask=work.asks_people)
         inside = runtime.on(records.inside_journal, None, ())
         for suspension, within in suspensions_of(records.inside):
@@ -296,7 +296,7 @@ class AttemptHost:
         services = RunServices(
             run_id,
             models=runtime.models,
-            prices=runtime.prices.under(policy) if policy.allow_unpriced else runtime.prices,
+            prices=runtime.prices.under(BudgetPolicy(allow_unpriced=True)) if work.unpriced else runtime.prices,
             prompts=runtime.prompts,
             journal=records.journal,
             kept=records.journal,

@@ -107,7 +107,8 @@ class Cluster:
         """Have a worker make an attempt; see `contracts.Engine`."""
         if not isinstance(context, WorkContext):
             raise Misuse(f"attempts of runs are made with the context of a run, not with {context!r:.80}")
-        await run_in_thread(self.start)
+        if not self._started:
+            await run_in_thread(self.start)
         run_id = context.services.run_id
         kept: Any = context.services.kept
         version = self._versions.get(run_id)

@@ -47,7 +47,7 @@ class Reaper:
     def _serve(self) -> None:
         while not self._ends.is_set():
             try:
-                with self._cluster.journal.connecting("reaper") as connection:
+                with self._cluster.journal.connecting("reaper", own=True) as connection:
                     observer = Observer(self._cluster.beat)
                     self._missing.clear()
                     while not self._ends.wait(self._cluster.beat):

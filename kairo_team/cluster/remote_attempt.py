@@ -139,6 +139,7 @@ class RemoteAttempt:
             offered,
             questions is not None and questions.can_ask,
             content is not None and content.heard,
+            services.prices.allows_unknown,
             services.grace,
         )
         self._put(*unit.sending(self._cluster.delivery, work))

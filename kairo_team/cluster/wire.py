@@ -49,6 +49,8 @@ class Work(NamedTuple):
     """A person can be asked about tool calls."""
     with_content: bool = False
     """Somebody is to get the texts of the work."""
+    unpriced: bool = False
+    """Models without a price are allowed."""
     grace: float = 1.0
     """Seconds of clean-up after an end."""
 

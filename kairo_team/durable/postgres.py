@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage
@@ -42,7 +42,6 @@ class AttemptRecords:
     """What is recorded of an attempt, and the journal of the delivery that makes it."""
 
     journal: SqlRunJournal
-    request: TeamExecutionRequest
     steps: Mapping[str, object]
     calls: Sequence[RecordedCall]
     inside: Sequence[RecoveredRun]
@@ -123,9 +122,9 @@ class PostgresJournal(SqlJournal):
         if process is not None:
             process.close()
 
-    def connecting(self, purpose: str) -> AbstractContextManager[PostgresConnection]:
-        """Connect for a block, as soon as the database can be reached."""
-        return self._base.connecting(purpose)
+    def connecting(self, purpose: str, *, own: bool = False) -> AbstractContextManager[PostgresConnection]:
+        """Connect for a block, as soon as the database can be reached; with a connection of its `own` it may lock."""
+        return self._base.connecting(purpose, own=own)
 
     def decode(self, text: str) -> Any:
         """Return a recorded value."""
@@ -135,15 +134,20 @@ class PostgresJournal(SqlJournal):
 
     @contextmanager
     def _owned(self) -> Generator[tuple[Connection, str]]:
-        process = self.process
-        if process.dead:
-            raise JournalError(self.place, "this process was declared dead")
-        process.start()
+        process = self._living()
         with self.database.writing() as connection:
             sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR KEY SHARE"
             if self._unit is not None and connection.execute(sql, self._unit).fetchone() is None:
                 raise JournalError(self.place, "another process has the unit now")
             yield connection, process.id
+
+    def _living(self) -> Process:
+        """Return this process, which beats; raises `JournalError` once it was declared dead."""
+        process = self.process
+        if process.dead:
+            raise JournalError(self.place, "this process was declared dead")
+        process.start()
+        return process
 
     def _is_alive(self, connection: Connection, owner: str) -> bool:
         return is_alive(connection, owner)
@@ -175,15 +179,19 @@ class PostgresJournal(SqlJournal):
 
         Raises `JournalError` where the delivery counts no more.
         """
+        return self._base.repeat(partial(self._open_attempt, run_id, step, epoch, unit, fence))
+
+    def _open_attempt(self, run_id: str, step: str, epoch: int, unit: str, fence: int) -> AttemptRecords:
         inside_journal = self.under(unit, fence)
-        with inside_journal._owned() as (connection, owner):
+        owner = self._living().id
+        with self._base.changing() as connection:
             session = Writing(run_id, epoch, unit=(unit, fence), has_progress=False)
             row = self._base.epoch_row(connection, session)
             if row is None or row[0] != epoch:
                 raise JournalError(self.place, "another process has the unit now")
-            run = self._row(connection, run_id, whole=True)
+            run = connection.execute("SELECT active, seq FROM run WHERE run_id = ?", (run_id,)).fetchone()
             steps = recovery.steps_of(connection, run_id, decode, of=step)
-            calls = [call for call in recovery.calls_of(connection, run_id) if call.step == step]
+            calls = recovery.calls_of(connection, run_id, step)
             names = recovery.runs_inside_step(connection, run_id, step)
             for name in names:
                 self._lock_run(connection, name)
@@ -194,13 +202,12 @@ class PostgresJournal(SqlJournal):
             session.progress = lambda: (run["active"], run["seq"])
             journal = SqlRunJournal(self.database, session, steps, keeps_events=False)
             journal.in_doubt = frozenset(one.key for one in calls if one.what == "tool" and one.state == "sent")
-        request = cast("TeamExecutionRequest", decode(run["request"]))
-        return AttemptRecords(journal, request, dict(steps), calls, inside, inside_journal)
+        return AttemptRecords(journal, dict(steps), calls, inside, inside_journal)
 
     def charges(self, run_id: str, step: str) -> Usage:
         """Return what the calls of a step are charged, by all its deliveries, and the runs inside it."""
         with self.database.reading() as connection:
-            calls = [call for call in recovery.calls_of(connection, run_id) if call.step == step]
+            calls = recovery.calls_of(connection, run_id, step)
             inside = connection.execute("SELECT * FROM run WHERE parent = ? AND parent_step = ?", (run_id, step))
             spent = [
                 (recovery.place_of_row(row), recovery.usage_of(connection, row["run_id"])) for row in inside.fetchall()

@@ -29,6 +29,10 @@ SCHEMA: Final = "kairo"
 """Where the tables are; delivery engines have schemas of their own."""
 FORMAT: Final = 1
 """The version of the tables."""
+_KEPT: Final = 4
+"""Most connections that are kept for later."""
+_TRUSTED: Final = 1.0
+"""Seconds after which a kept connection is tried before it is used."""
 _LOCK: Final = 0x6B61_6972_0001
 """The advisory lock of transactions that change what other processes decide by."""
 
@@ -48,8 +52,9 @@ CREATE TABLE run (
 );
 CREATE INDEX run_by_parent ON run (parent);
 CREATE TABLE step (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
-    epoch BIGINT NOT NULL, seq BIGINT NOT NULL, body TEXT, UNIQUE (run_id, key)
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL,
+    key TEXT COLLATE "C" NOT NULL, value TEXT NOT NULL, epoch BIGINT NOT NULL, seq BIGINT NOT NULL, body TEXT,
+    UNIQUE (run_id, key)
 );
 CREATE TABLE call (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id TEXT NOT NULL, number BIGINT NOT NULL,
@@ -61,6 +66,7 @@ CREATE TABLE call (
     unit TEXT NOT NULL DEFAULT '', fence INTEGER NOT NULL DEFAULT 0,
     UNIQUE (run_id, epoch, unit, fence, number)
 );
+CREATE INDEX call_by_step ON call (run_id, step);
 CREATE TABLE question (
     id TEXT PRIMARY KEY, run_id TEXT NOT NULL, digest TEXT NOT NULL, body TEXT NOT NULL, decision TEXT,
     asked_at DOUBLE PRECISION NOT NULL, answered_by TEXT, answered_at DOUBLE PRECISION
@@ -225,6 +231,8 @@ class PostgresDatabase(Database):
         self._writer = uuid.uuid4().hex
         self._batch = 0
         """The number of the transaction that is to be written; it tells whether that was done already."""
+        self._idle: list[tuple[PostgresConnection, float]] = []
+        """Connections for the next blocks, and when each was used last."""
         super().__init__(place_of_url(url))
         self.connection_errors = _connection_errors()
         self._prepare()
@@ -277,12 +285,52 @@ class PostgresDatabase(Database):
             time.sleep(0.1)
 
     @contextmanager
-    def connecting(self, purpose: str) -> Generator[PostgresConnection]:
-        """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts."""
+    def connecting(self, purpose: str, *, own: bool = False) -> Generator[PostgresConnection]:
+        """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts.
+
+        Connections are kept for later blocks, but not one of a block's `own`, which may hold locks.
+        """
         if self._pid != os.getpid():
             raise JournalError(self.place, "a forked process needs a journal of its own: make it there")
-        with self._reach(purpose) as connection:
+        connection = None if own else self._take_idle()
+        connection = connection or self._reach(purpose if own else "journal")
+        try:
             yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if own:
+            connection.close()
+        else:
+            self._keep_idle(connection)
+
+    def _take_idle(self) -> PostgresConnection | None:
+        """Return a kept connection that still works; None where there is none."""
+        while self._idle:
+            try:
+                connection, since = self._idle.pop()
+            except IndexError:  # another thread was first
+                break
+            try:
+                if time.monotonic() - since > _TRUSTED:
+                    connection.execute("SELECT 1")
+            except self.connection_errors:
+                connection.close()
+            else:
+                return connection
+        return None
+
+    def _keep_idle(self, connection: PostgresConnection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except self.connection_errors:
+            connection.close()
+        else:
+            if len(self._idle) < _KEPT and not connection.raw.closed:
+                self._idle.append((connection, time.monotonic()))
+            else:
+                connection.close()
 
     def _reach(self, purpose: str) -> PostgresConnection:
         end = time.monotonic() + self._patience
@@ -311,10 +359,16 @@ class PostgresDatabase(Database):
     def writing(self) -> Generator[Connection]:
         """Change it in one transaction, one process at a time, after all that was given here."""
         self._flush()
+        with self.changing() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+            yield connection
+
+    @contextmanager
+    def changing(self) -> Generator[Connection]:
+        """Change it in one transaction, beside those of other processes: what it decides by, it has to lock."""
         with self.connecting("change") as connection, self._named("it cannot be written"):
             with self._breakable():
                 connection.execute("BEGIN")
-                connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
                 yield connection
             connection.execute("COMMIT")
 
@@ -371,7 +425,9 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         """Write what was given, and end the writer."""
         super().close()
-        with suppress(Exception), self.connecting("close") as connection:
+        while self._idle:
+            self._idle.pop()[0].close()
+        with suppress(Exception), self.connecting("close", own=True) as connection:
             connection.execute("DELETE FROM batch WHERE writer = ?", (self._writer,))
 
 

@@ -72,9 +72,9 @@ def steps_of(
 
 def _rows_of(connection: Connection, run_id: str, step: str) -> Iterator[Any]:
     """Yield what was recorded in a step: its calls, what its member said and was told, and what people decided."""
-    sql = "SELECT key, value FROM step WHERE run_id = ? AND substr(key, 1, ?) = ? ORDER BY id"
-    for begin in (f"call:{step}:", f"said:{step}:", f"human:{step.partition(':')[2]}:"):
-        yield from connection.execute(sql, (run_id, len(begin), begin)).fetchall()
+    sql = "SELECT key, value FROM step WHERE run_id = ? AND key > ? AND key < ? ORDER BY id"
+    for begin in (f"call:{step}", f"said:{step}", f"human:{step.partition(':')[2]}"):
+        yield from connection.execute(sql, (run_id, f"{begin}:", f"{begin};")).fetchall()  # a semicolon follows a colon
 
 
 def runs_inside_step(connection: Connection, run_id: str, step: str) -> list[str]:
@@ -194,9 +194,10 @@ def place_of_row(row: Any) -> Place:
     return Place(row["parent"], row["parent_step"], row["parent_member"])
 
 
-def calls_of(connection: Connection, run_id: str) -> tuple[RecordedCall, ...]:
-    """Return a run's own calls, in the order they were sent."""
-    rows = connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,))
+def calls_of(connection: Connection, run_id: str, step: str | None = None) -> tuple[RecordedCall, ...]:
+    """Return a run's own calls, or those of one step, in the order they were sent."""
+    of_step, values = ("", (run_id,)) if step is None else (" AND step = ?", (run_id, step))
+    rows = connection.execute(f"SELECT * FROM call WHERE run_id = ?{of_step} ORDER BY id", values)
     return tuple(map(call_of, rows))
 
 

@@ -149,6 +149,11 @@ class PriceBook:
         book._otherwise = FREE if policy.allow_unpriced else None
         return book
 
+    @property
+    def allows_unknown(self) -> bool:
+        """Whether a model without a price counts as free."""
+        return self._otherwise is not None
+
     def of(self, model: str | ChatModel, settings: Mapping[str, Any] | None = None) -> Tariff | None:
         """Return the current price of the model's calls; None when it is unknown.
 
