@@ -63,7 +63,7 @@ build: $(VENV)/.dev ## sdist and wheel in dist/, checked as an index checks them
 	@$(BIN)/python scripts/licences.py --sbom > dist/kairo-team.cdx.json
 
 constraints: $(VENV)/.dev ## pin every dependency anew, with hashes
-	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group browser --group dev --group model \
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group browser --group dev --group docs --group model \
 		--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade -o constraints.txt
 
 clean: ## remove .venv and everything generated
