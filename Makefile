@@ -2,6 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 2
+SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
@@ -13,7 +14,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage browser check format bench docs shape build constraints clean
+.PHONY: help demo test test-all coverage browser check format bench docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -51,6 +52,9 @@ bench: $(VENV)/.dev ## the benchmarks
 docs: $(VENV)/.dev ## run every example in README.md and docs/
 	@$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
 
+docs-site: $(VENV)/.docs ## the site of the documentation in site/, every link checked; open site/index.html
+	@$(BIN)/python -m scripts.docs_site $(SITE)
+
 shape: $(VENV)/.python ## how long the files and functions are
 	@$(BIN)/python scripts/shape.py $(ARGS)
 
@@ -67,7 +71,7 @@ constraints: $(VENV)/.dev ## pin every dependency anew, with hashes
 		--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade -o constraints.txt
 
 clean: ## remove .venv and everything generated
-	@rm -rf $(VENV) dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The environment, in layers. A stamp is newer than the files it was installed from.
 $(VENV)/.python:
@@ -86,6 +90,9 @@ $(VENV)/.dev: $(PIN_FILES) $(shell find $(THIRD_PARTY) -type f ! -name '*.pyc') 
 
 $(VENV)/.browser: $(VENV)/.dev
 	@$(call install,what drives a browser in tests (170 MB),browser)
+
+$(VENV)/.docs: $(VENV)/.dev
+	@$(call install,what builds the site (40 MB),docs)
 
 # $(1) what it is, in words; $(2) the extras and groups; $(3) packages of others that lie here.
 define install

@@ -11,7 +11,7 @@ import typer
 from kairo_team.cli.app import app
 from scripts.docs_site.pages import Page
 
-_HEAD = """# The command line
+_HEAD = """# Commands
 
 Every command of `kairo` (extra `cli`), as `kairo COMMAND --help` describes it."""
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from scripts.docs_site.links import ROOT
 from scripts.docs_site.pages import Page
 
-_HEADING = re.compile(r"^#{2,3} (.+)$")
+_HEADING = re.compile(r"^(##|###) (.+)$")
 _ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<path>[^)#]+\.md)\)(?:: (?P<said>.+))?$")
 GENERATED = (
     ("API", "api/index.md", "every public name: signature, types, units, errors"),
-    ("The command line", "reference/commands.md", "every command of `kairo` with its options"),
+    ("Commands", "reference/commands.md", "every command of `kairo` with its options"),
     ("Files of data", "reference/configuration.md", "the keys of teams and rubrics in YAML, TOML or JSON"),
     ("Errors by message", "reference/errors.md", "what each error says, and when it is raised"),
     ("Changes", "project/changelog.md", "what is in each release"),
@@ -33,11 +33,14 @@ class Section:
 def sections(*, generated: bool = True) -> list[Section]:
     """Return the sections that have entries, in order; `generated` adds the pages that only the site has."""
     found: list[tuple[str, list[tuple[str, str, str]]]] = []
+    kind = ""
     for line in (ROOT / "docs/index.md").read_text(encoding="utf-8").splitlines():
         heading, entry = _HEADING.match(line), _ENTRY.match(line)
         if heading:
-            extra = GENERATED if generated and heading[1] == "Reference" else ()
-            found.append((heading[1], list(extra)))
+            name = heading[2]
+            kind = name.partition(" ")[0] if heading[1] == "##" else kind
+            title = name if heading[1] == "##" else f"{kind}: {name[0].lower()}{name[1:]}"
+            found.append((title, list(GENERATED) if generated and name == "Reference" else []))
         elif entry:
             found[-1][1].append((entry["title"], entry["path"], entry["said"] or ""))
     return [Section(heading, tuple(entries)) for heading, entries in found if entries]
