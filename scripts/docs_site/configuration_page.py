@@ -46,8 +46,8 @@ def _described(schema: Mapping[str, Any], of: str) -> str:
     required = schema.get("required", ())
     fields = api_pages.meanings(of)
     rows = [
-        f"| `{name}`{' (required)' if name in required else ''} | {_type(one)} | {_meaning(one, fields.get(name, ''))} |"
-        for name, one in schema.get("properties", {}).items()
+        f"| `{key}`{' (required)' if key in required else ''} | {_type(one)} | {_meaning(one, fields.get(key, ''))} |"
+        for key, one in schema.get("properties", {}).items()
     ]
     if not rows:
         return "\n\n".join(part for part in (said, f"One of: {_type(schema)}." if _type(schema) else "") if part)

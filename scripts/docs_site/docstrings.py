@@ -24,7 +24,7 @@ def _block(block: str, link: Callable[[str], str | None], up: str) -> str:
         return f"```pycon\n{block}\n```"
     if any(_TREE.match(line) for line in block.splitlines()):
         return f"```text\n{block}\n```"
-    if "```" in block or re.search(r"^    ", block.partition("\n")[2], re.MULTILINE) and not _CLAUSE.match(block):
+    if "```" in block or (re.search(r"^    ", block.partition("\n")[2], re.MULTILINE) and not _CLAUSE.match(block)):
         return block
     return linked("\n".join(_clauses(block)), link, up)
 

@@ -1,4 +1,4 @@
-"""The reference of errors, by what their messages say, written from `kairo_team.errors` and from where they are raised."""
+"""The reference of errors by message, written from `kairo_team.errors` and from where they are raised."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 
 from kairo_team import errors
 from kairo_team.errors import KairoError
-from scripts.docs_site import api_pages
+from scripts.docs_site import public_names, source_docs
 from scripts.docs_site.docstrings import as_markdown
 from scripts.docs_site.pages import Page
 
@@ -40,7 +40,7 @@ def kinds() -> list[type[KairoError]]:
 
 
 def _described(kind: type[KairoError]) -> str:
-    said = as_markdown(inspect.getdoc(kind) or "", api_pages.link, "../")
+    said = as_markdown(inspect.getdoc(kind) or "", public_names.link, "../")
     parents = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     built = list(_built(kind))
     raised = [message for message in messages()[kind.__name__] if message not in built]
@@ -86,12 +86,14 @@ def _module() -> ast.Module:
 def messages() -> dict[str, list[str]]:
     """Return, by the name of the error, what it is raised with anywhere in the library."""
     found: dict[str, set[str]] = defaultdict(set)
-    for path in api_pages.sources():
+    for path in source_docs.sources():
         if "/examples/" in path.as_posix() or "/tck/" in path.as_posix():
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name.endswith("_problems"):
-                found["PlanRefused"].update(text for text in map(_text, ast.walk(node)) if " " in text and text not in _said(node))
+                found["PlanRefused"].update(
+                    text for text in map(_text, ast.walk(node)) if " " in text and text not in _said(node)
+                )
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 texts = [text for text in map(_text, _arguments(node.exc)) if " " in text]
                 found[ast.unparse(node.exc.func).rpartition(".")[2]].update(texts)
@@ -130,5 +132,3 @@ def _name(node: ast.expr) -> str:
         return "..."
     first = names[0]
     return (first.attr if isinstance(first, ast.Attribute) else first.id).strip("_").replace("_", " ")
-
-

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.docs_site import api_pages, commands_page, configuration_page, errors_page, navigation
+from scripts.docs_site import api_pages, commands_page, configuration_page, errors_page, navigation, public_names
 from scripts.docs_site.links import PROJECT, ROOT, Links
 from scripts.docs_site.pages import Page
 
@@ -23,7 +23,7 @@ def generated() -> list[Page]:
 
 def written() -> Iterator[Page]:
     """Read the pages that people wrote, with their links as the site needs them, then the files that they lead to."""
-    links = Links(api_pages.link)
+    links = Links(public_names.link)
     for path in sorted(DOCS.rglob("*.md")):
         name = path.relative_to(DOCS).as_posix()
         yield Page(name, links.rewritten(_states(path.read_text(encoding="utf-8")), f"docs/{name}", name))
