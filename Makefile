@@ -49,8 +49,8 @@ format: $(VENV)/.dev ## rewrite the sources the way `make check` wants them
 bench: $(VENV)/.dev ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.dev ## run every example in README.md and docs/
-	@$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+docs: $(VENV)/.dev ## run every example in README.md and docs/, and check every link
+	@$(BIN)/python -m pytest tests/test_docs.py tests/test_docs_site.py tests/test_tutorial.py $(ARGS)
 
 docs-site: $(VENV)/.docs ## the site of the documentation in site/, every link checked; open site/index.html
 	@$(BIN)/python -m scripts.docs_site $(SITE)
@@ -92,7 +92,7 @@ $(VENV)/.browser: $(VENV)/.dev
 	@$(call install,what drives a browser in tests (170 MB),browser)
 
 $(VENV)/.docs: $(VENV)/.dev
-	@$(call install,what builds the site (40 MB),docs)
+	@$(call install,what builds the site (60 MB),docs)
 
 # $(1) what it is, in words; $(2) the extras and groups; $(3) packages of others that lie here.
 define install

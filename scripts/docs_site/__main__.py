@@ -24,6 +24,7 @@ def main(target: Path) -> int:
         shutil.copy(_HERE / "conf.py", source)
         shutil.copytree(_HERE / "theme", source / "_theme")
         extra = source / "_extra"
+        extra.mkdir()
         (extra / "llms.txt").write_text(llms.contents(pages[0]), encoding="utf-8")
         (extra / "llms-full.txt").write_text(llms.full(pages), encoding="utf-8")
         for page in pages:

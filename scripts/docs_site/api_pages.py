@@ -98,33 +98,40 @@ def _entry(module: str, name: str, value: Any) -> str:
     return _directive("py:data", name, options, shown + said, colons=5)
 
 
-def _members(kind: type) -> Iterator[str]:
+def _members(kind: type[Any]) -> Iterator[str]:
     """Describe what a class has: fields, then properties, then methods, each with those it inherits."""
     if issubclass(kind, Enum):
         for member in kind:
-            said = as_markdown(described_fields(kind).get(member.name, ("", ""))[1], link, "../../")
-            yield _directive("py:attribute", member.name, [f":value: {member.value!r}"], said, colons=4)
+            said = described_fields(kind).get(member.name, ("", ""))[1]
+            yield _member("py:attribute", member.name, [f":value: {member.value!r}"], said)
         return
     for name, (annotation, said) in _fields(kind).items():
-        described = as_markdown(said, link, "../../")
-        yield _directive("py:attribute", name, [f":type: {full_type(annotation)}"], described, colons=4)
-    for name, value in _own(kind).items():
+        yield _member("py:attribute", name, [f":type: {full_type(annotation)}"], said)
+    own = _own(kind)
+    for name, value in own.items():
         if isinstance(value, property):
             returns = inspect.signature(value.fget).return_annotation if value.fget else ""
             option = [f":type: {full_type(plain_type(returns))}"] if returns else []
-            said = as_markdown(inspect.getdoc(value) or "", link, "../../")
-            yield _directive("py:property", name, option, said, colons=4)
-    for name, value in _own(kind).items():
-        function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        if inspect.isfunction(function):
-            bound = not isinstance(value, staticmethod)
-            options = [f":{type(value).__name__}:"] if isinstance(value, classmethod | staticmethod) else []
-            options += [":async:"] if inspect.iscoroutinefunction(function) else []
-            said = as_markdown(inspect.getdoc(function) or "", link, "../../")
-            yield _directive("py:method", name + signature(function, bound=bound), options, said, colons=4)
+            yield _member("py:property", name, option, inspect.getdoc(value) or "")
+    for name, value in own.items():
+        yield from _method(name, value)
 
 
-def _own(kind: type) -> dict[str, Any]:
+def _method(name: str, value: Any) -> Iterator[str]:
+    function: Any = getattr(value, "__func__", value)
+    if inspect.isfunction(function):
+        how = type(value).__name__
+        options = [f":{how}:"] if how in {"classmethod", "staticmethod"} else []
+        options += [":async:"] if inspect.iscoroutinefunction(function) else []
+        head = name + signature(function, bound=how != "staticmethod")
+        yield _member("py:method", head, options, inspect.getdoc(function) or "")
+
+
+def _member(kind: str, head: str, options: list[str], said: str) -> str:
+    return _directive(kind, head, options, as_markdown(said, link, "../../"), colons=4)
+
+
+def _own(kind: type[Any]) -> dict[str, Any]:
     """Return the public members that a class, or one it extends, defines; tests of a contract kit are left out."""
     found: dict[str, Any] = {}
     for base in kind.__mro__:
@@ -135,7 +142,7 @@ def _own(kind: type) -> dict[str, Any]:
     return found
 
 
-def _fields(kind: type) -> dict[str, tuple[str, str]]:
+def _fields(kind: type[Any]) -> dict[str, tuple[str, str]]:
     """Return the type and the docstring of each public field, those of the classes it extends first."""
     found: dict[str, tuple[str, str]] = {}
     for base in reversed(kind.__mro__):

@@ -22,6 +22,6 @@ html_show_copyright = False
 html_static_path = ["_theme"]
 html_css_files = ["site.css"]
 html_extra_path = ["_extra"]
-html_theme_options = {"top_of_page_buttons": []}
+highlight_language = "text"
 pygments_style = "friendly"
 pygments_dark_style = "monokai"

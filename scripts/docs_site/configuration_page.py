@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import kairo_team as kt
 from kairo_team.evaluators import Rubric
@@ -18,7 +18,8 @@ _HEAD = """# Files of data
 
 The keys of a team and of a rubric in YAML, TOML or JSON. [Teams as data](../teams-from-data.md) and
 [Rubrics and checks](../rubrics.md) show how they are used. `kairo schema team` and `kairo schema rubric` print the JSON
-Schemas from which this page is written; an editor that knows them completes the keys."""
+Schemas from which this page is written: [team.schema.json](team.schema.json),
+[rubric.schema.json](rubric.schema.json). An editor that knows them completes the keys."""
 
 
 def page() -> Page:
@@ -63,12 +64,13 @@ def _type(schema: Mapping[str, Any]) -> str:
     several = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
     if several:
         return " or ".join(dict.fromkeys(each for each in map(_type, several) if each))
-    kind = schema.get("type", "")
-    kinds = " or ".join(kind) if isinstance(kind, list) else kind
-    inner = schema.get("items") or schema.get("additionalProperties")
-    if isinstance(inner, dict) and _type(inner):
-        return f"{'list' if kind == 'array' else 'mapping'} of {_type(inner)}"
-    return {"array": "list", "object": "mapping", "null": "null"}.get(kinds, kinds)
+    kind: str | list[str] = schema.get("type", "")
+    inner: Any = schema.get("items") or schema.get("additionalProperties")
+    within = _type(cast("Mapping[str, Any]", inner)) if isinstance(inner, dict) else ""
+    if within:
+        return f"{'list' if kind == 'array' else 'mapping'} of {within}"
+    words = {"array": "list", "object": "mapping"}
+    return words.get(kind, kind) if isinstance(kind, str) else " or ".join(kind)
 
 
 def _meaning(schema: Mapping[str, Any], field: str) -> str:

@@ -42,7 +42,7 @@ def signature(value: Any, *, bound: bool = False) -> str:
 
 
 def _shown(one: inspect.Parameter) -> str:
-    stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+    stars = "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
     annotation = "" if one.annotation is one.empty else f": {full_type(plain_type(one.annotation))}"
     if one.default is one.empty:
         return f"{stars}{one.name}{annotation}"
@@ -78,7 +78,8 @@ class _Qualified(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         if isinstance(node.value, ast.Name) and node.value.id == "Annotated" and isinstance(node.slice, ast.Tuple):
-            return self.visit(node.slice.elts[0])
+            kept: ast.AST = self.visit(node.slice.elts[0])
+            return kept
         return self.generic_visit(node)
 
 

@@ -66,7 +66,7 @@ def stage(folder: Path) -> list[Page]:
             (folder / path.relative_to(DOCS)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, folder / path.relative_to(DOCS))
     for name, text in configuration_page.files():
-        _write(folder / "_extra" / name, text)
+        _write(folder / "reference" / name, text)
     return [front, *navigation.ordered(pages)]
 
 
