@@ -155,7 +155,7 @@ def test_the_page_of_errors_has_every_error_and_what_it_says() -> None:
     assert [kind.__name__ for kind in errors_page.kinds() if f"\n## {kind.__name__}\n" not in text] == []
     assert errors.KairoError in errors_page.kinds()
     assert "`<what> needs the extra <extra>: pip install 'kairo-team[<extra>]'`" in text
-    assert "`the provider <provider> is unknown; there are <providers>`" in text
+    assert "`llama.cpp cannot load <file>: is it a GGUF file?`" in text
 
 
 def test_the_page_of_data_has_every_key_of_a_team_and_a_rubric() -> None:
