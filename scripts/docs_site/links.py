@@ -8,7 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = {"CHANGELOG.md": "project/changelog.md", "CONTRIBUTING.md": "project/contributing.md"}
+PROJECT = {
+    "CHANGELOG.md": "project/changelog.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
+}
 """Pages at the top of the repository, and where they are on the site."""
 
 _PART = re.compile(r"(^```.*?^```$)|(`[^`\n]+`(?!\]))|\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)

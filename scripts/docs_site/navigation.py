@@ -18,6 +18,7 @@ GENERATED = (
     ("Errors by message", "reference/errors.md", "what each error says, and when it is raised"),
     ("Changes", "project/changelog.md", "what is in each release"),
     ("Contributing", "project/contributing.md", "how to change the library"),
+    ("Security", "project/security.md", "how to report a weakness"),
 )
 """Pages that only the site has, first in its section `Reference`."""
 
