@@ -83,7 +83,7 @@ class Demo:
         """Return the exit code, and whether what is in the folder is still of use."""
         first = self._work()
         if first.result.status not in _GOOD or self._screen.lost:
-            return first.code, bool(first.go_on)
+            return first.code, bool(first.go_on) and not self._screen.lost
         report = self._write_report()
         self._show_mended()
         short = self._work_with_less(first)
@@ -91,6 +91,7 @@ class Demo:
             return first.code, False
         if short is not None and short.result.status is TeamStatus.CANCELLED:
             show_commands(short.go_on, self._screen)
+            self._desk.has_shown = True
             return short.code, bool(short.go_on)
         agrees = self._survive()
         self._name_report(report)
@@ -109,6 +110,7 @@ class Demo:
             show_status(ended, self._screen)
         else:
             show_result(ended, self._screen)
+            self._desk.has_shown = True
         return ended
 
     def _show_mended(self) -> None:
