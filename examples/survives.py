@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -142,7 +142,7 @@ def survive(model: str, say: Callable[[str], object]) -> bool:
 
 
 @contextmanager
-def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
     """Start a process that Ctrl-C does not reach, and that ends with the block."""
     with subprocess.Popen(command, start_new_session=True) as child:  # noqa: S603 - this very file
         try:
