@@ -2,6 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 2
+SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check install
@@ -13,15 +14,15 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage browser check format bench docs shape build constraints clean
+.PHONY: help demo test test-all coverage browser check format bench docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
 	@echo 'Another Python: make demo PYTHON=python3.12.  More arguments: make demo ARGS="--json".'
 	@echo 'The suite in one process, as a debugger wants it: make test WORKERS=0.'
 
-demo: $(VENV)/.demo ## a team on the embedded model, from nothing, offline once installed
-	@$(BIN)/kairo demo $(ARGS) || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
+demo: $(VENV)/.demo ## a team on the embedded model in five scenes, from nothing, offline once installed
+	@$(BIN)/kairo demo $(ARGS)
 
 test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minutes on two cores
 	@$(SUITE) -m "not exhaustive and not bench and not browser" $(ARGS)
@@ -48,8 +49,11 @@ format: $(VENV)/.dev ## rewrite the sources the way `make check` wants them
 bench: $(VENV)/.dev ## the benchmarks
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.dev ## run every example in README.md and docs/
-	@$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+docs: $(VENV)/.dev ## run every example in README.md and docs/, and check every link
+	@$(BIN)/python -m pytest tests/test_docs.py tests/test_docs_site.py tests/test_tutorial.py $(ARGS)
+
+docs-site: $(VENV)/.docs ## the site of the documentation in site/, every link checked; open site/index.html
+	@$(BIN)/python -m scripts.docs_site $(SITE)
 
 shape: $(VENV)/.python ## how long the files and functions are
 	@$(BIN)/python scripts/shape.py $(ARGS)
@@ -63,11 +67,11 @@ build: $(VENV)/.dev ## sdist and wheel in dist/, checked as an index checks them
 	@$(BIN)/python scripts/licences.py --sbom > dist/kairo-team.cdx.json
 
 constraints: $(VENV)/.dev ## pin every dependency anew, with hashes
-	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group browser --group dev --group model \
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --group browser --group dev --group docs --group model \
 		--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade -o constraints.txt
 
 clean: ## remove .venv and everything generated
-	@rm -rf $(VENV) dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The environment, in layers. A stamp is newer than the files it was installed from.
 $(VENV)/.python:
@@ -86,6 +90,9 @@ $(VENV)/.dev: $(PIN_FILES) $(shell find $(THIRD_PARTY) -type f ! -name '*.pyc') 
 
 $(VENV)/.browser: $(VENV)/.dev
 	@$(call install,what drives a browser in tests (170 MB),browser)
+
+$(VENV)/.docs: $(VENV)/.dev
+	@$(call install,what builds the site (60 MB),docs)
 
 # $(1) what it is, in words; $(2) the extras and groups; $(3) packages of others that lie here.
 define install

@@ -1,11 +1,12 @@
 """Release notes from a git history: a small model writes, plain code judges, and nothing false is printed.
 
-    kairo demo                        # the repository around you, on the model inside this process
+    kairo demo                        # a curated history, on the model inside this process
     kairo demo --repo ../other --model openai:gpt-5-mini
 
 In one `write-N` task per commit the writer turns the commit's subject into a sentence. The rubric sends a bad sentence
-back with findings, three times at most; a sentence that never passes is not used. `notes` starts when every writer has
-ended and at least half of them were accepted; a missing sentence is replaced by the commit's own subject, marked.
+back with findings, three times at most. What the writer cannot mend goes to its senior, which needs no model: it puts
+the commit's own verb in the past tense. `notes` starts when every writer has ended and at least half of them were
+accepted; a missing sentence is replaced by the commit's own subject, marked.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field
 import kairo_team as kt
 from kairo_team.coordinators import ExpertTeamCoordinator
 from kairo_team.evaluators import Criterion, Rubric
-from kairo_team.examples.release_notes_history import History, read
+from kairo_team.examples.release_notes_history import History, curated, past, read
 from kairo_team.examples.release_notes_prompt import INSTRUCTIONS, TEMPLATES
 from kairo_team.examples.release_notes_rubric import CHECKS, PAST_TENSE, Check
 
+TOKENS = 5_000
+"""Budget for each commit. A sentence costs about 600 tokens."""
 HEADINGS = {"add": "Added", "change": "Changed", "fix": "Fixed", "remove": "Removed"}
 
 
@@ -40,6 +43,12 @@ def warmer(assignment: kt.Assignment) -> dict[str, Any]:
         "seed": assignment.attempt,
         "max_tokens": 64,
     }
+
+
+def plain(assignment: kt.Assignment) -> str:
+    """Write the sentence by rule: the commit's own words after its verb in the past tense."""
+    verb, _, rest = assignment.inputs["subject"].partition(" ")
+    return Sentence(sentence=f"{past(verb.lower()).capitalize()} {rest}.").model_dump_json()
 
 
 def notes(assignment: kt.Assignment) -> str:
@@ -62,9 +71,10 @@ def make_team(model: str = "local:smollm2") -> kt.Team:
     """Bring the writer, the editor and the rubric together."""
     writer = kt.MiniAgent(model, max_turns=1, settings=warmer)
     rubric = Rubric([Criterion(name, check.__doc__ or name, partial(gate, check)) for name, check in CHECKS.items()])
+    senior = kt.Member("senior", plain)
     return kt.Team(
         "release-notes",
-        [kt.Member(kt.Role("writer", INSTRUCTIONS), writer), kt.Member("editor", notes)],
+        [kt.Member(kt.Role("writer", INSTRUCTIONS), writer, senior=senior), kt.Member("editor", notes)],
         coordinator=ExpertTeamCoordinator(templates=TEMPLATES),
         evaluators={"sentence": rubric},
         output_types={"sentence": Sentence},
@@ -85,20 +95,20 @@ def make_plan(history: History) -> kt.TaskGraph:
     return kt.TaskGraph([*write, group])
 
 
+def make_request(history: History) -> kt.TeamExecutionRequest:
+    """Ask for the notes of a history, within a budget that grows with its commits."""
+    budget = kt.Budget(tokens=TOKENS * len(history.commits), seconds=110)
+    config = kt.TeamConfig(budget=budget, risk_profile=kt.RiskProfile.MEDIUM, max_feedback_rounds=3)
+    return kt.TeamExecutionRequest("Write the release notes.", plan=make_plan(history), config=config)
+
+
 def build(
     repo: Path | None = None, model: str = "local:smollm2"
 ) -> tuple[kt.Team, kt.TeamExecutionRequest, kt.TeamCoordinator | None, str]:
-    """Return the team, its request, its coordinator, and a sentence on which history is used."""
-    team, history = make_team(model), read(repo)
-    request = kt.TeamExecutionRequest(
-        "Write the release notes.",
-        plan=make_plan(history),
-        config=kt.TeamConfig(
-            budget=kt.Budget(tokens=40_000, seconds=110), risk_profile=kt.RiskProfile.MEDIUM, max_feedback_rounds=3
-        ),
-    )
+    """Return the team, its request, its coordinator, and a sentence on which history is used: None is the curated."""
+    team, history = make_team(model), curated() if repo is None else read(repo)
     commits = f"{len(history.commits)} {'commit' if len(history.commits) == 1 else 'commits'}"
-    return team, request, team.coordinator, f"{commits} from {history.source}"
+    return team, make_request(history), team.coordinator, f"{commits} from {history.source}"
 
 
 team = make_team()
@@ -107,5 +117,5 @@ team = make_team()
 def __getattr__(name: str) -> Any:
     """Return the request for `kairo run examples/release_notes.py`; importing the file reads no history."""
     if name == "request":
-        return build()[1]
+        return make_request(read())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ MOST: Final = 8
 """Commits of one set of notes."""
 LOOKED_AT: Final = 500
 """Commits read from a history, newest first."""
-SHIPPED: Final = Path(__file__).with_name("release_notes_data") / "history.json"
+CURATED: Final = Path(__file__).with_name("release_notes_data") / "history.json"
 
 SHORTEST, LONGEST, WIDEST = 4, 16, 100
 """Words of a subject from which a sentence can be made, and characters of a line."""
@@ -102,7 +102,7 @@ class History:
 
 
 def read(repo: Path | None = None) -> History:
-    """Pick commits from `repo`; without one from the repository around the working directory, else the shipped ones.
+    """Pick commits from `repo`; without one from the repository around the working directory, else the curated ones.
 
     Raises `Misuse` when a repository was named and it cannot be read or has no commit that concerns users.
     """
@@ -111,8 +111,15 @@ def read(repo: Path | None = None) -> History:
     except Misuse as error:
         if repo is not None:
             raise
-        return _shipped(str(error))
+        found = curated()
+        return History(found.commits, f"{found.source} ({error})")
     return history
+
+
+def curated() -> History:
+    """Return the picked commits of kairo-team itself that come with the example."""
+    log = json.loads(CURATED.read_text(encoding="utf-8"))
+    return History(tuple(pick(log.items())), "the history of kairo-team, shipped as data")
 
 
 def _of(place: Path) -> History:
@@ -173,12 +180,6 @@ def _is_plain(bare: str) -> bool:
     in_one_piece = not re.search(r"[;\ufffd]|://|\.\.|\u2026|[.!?] ", bare) and bare.isprintable()
     fits = len(bare) <= WIDEST and SHORTEST <= len(bare.split()) <= LONGEST
     return in_one_piece and fits and not _NOUN.match(bare) and not _SECOND_VERB.search(bare)
-
-
-def _shipped(why: str) -> History:
-    """Read the small history that comes with the example."""
-    log = json.loads(SHIPPED.read_text(encoding="utf-8"))
-    return History(tuple(pick(log.items())), f"a small history shipped as data ({why})")
 
 
 def _log(root: Path) -> Iterator[tuple[str, str]]:

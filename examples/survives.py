@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -119,6 +121,36 @@ def account(journal: kt.SqliteJournal, known: int, log: Path) -> tuple[list[str]
     return [*lines, "", reached, told if agrees else f"This is NOT true: {told}"], agrees
 
 
+def survive(model: str, say: Callable[[str], object]) -> bool:
+    """Run, kill, resume, and say the account line by line; return whether it agrees with the provider's."""
+    with tempfile.TemporaryDirectory(prefix="kairo-survives-") as name:
+        journal, log = kt.SqliteJournal(Path(name, "runs.db")), Path(name, "provider.log")
+        command = [sys.executable, __file__, "--model", model, "--child", name]
+        say(f"A process runs three tasks on {model}, and is killed.")
+        with started(command) as child:
+            kill_in_the_middle(child, journal, log)
+        run, known, doubt = journal.show(RUN), len(journal.calls(RUN)), len(journal.in_doubt(RUN))
+        say(f"The journal says: {run.state}, {run.usage.tokens} tokens, {known} calls, {doubt} of them in doubt.")
+        with started(command) as child:
+            if child.wait():
+                raise SystemExit("the run could not be resumed")
+        lines, agrees = account(journal, known, log)
+        journal.close()
+        for line in (f"A new process resumes the run: {journal.show(RUN).state}.", "", *lines):
+            say(line)
+    return agrees
+
+
+@contextmanager
+def started(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
+    """Start a process that Ctrl-C does not reach, and that ends with the block."""
+    with subprocess.Popen(command, start_new_session=True) as child:  # noqa: S603 - this very file
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run, kill, resume, and print the account."""
     parser = argparse.ArgumentParser(description="A run that is killed, and goes on in a new process.")
@@ -132,18 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
         kt.Runtime(models={"script": script(hangs=False)}).models.resolve(given.model)
     except Misuse as error:
         parser.error(str(error))
-    with tempfile.TemporaryDirectory() as name:
-        journal, log = kt.SqliteJournal(Path(name, "runs.db")), Path(name, "provider.log")
-        command = [sys.executable, __file__, "--model", given.model, "--child", name]
-        print(f"A process runs three tasks on {given.model}, and is killed.")
-        with subprocess.Popen(command) as child:  # noqa: S603 - this very file
-            kill_in_the_middle(child, journal, log)
-        run, known, doubt = journal.show(RUN), len(journal.calls(RUN)), len(journal.in_doubt(RUN))
-        print(f"The journal says: {run.state}, {run.usage.tokens} tokens, {known} calls, {doubt} of them in doubt.")
-        subprocess.run(command, check=True)  # noqa: S603 - this very file
-        lines, agrees = account(journal, known, log)
-        print("\n".join([f"A new process resumes the run: {journal.show(RUN).state}.", "", *lines]))
-    return 0 if agrees else 1
+    return 0 if survive(given.model, print) else 1
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def page() -> str:
             "# States",
             "",
             "Written from the code by `python -m tests.states_page > docs/states.md`.",
-            "[what-happens-when.md](what-happens-when.md) lists the cases in which each of them occurs.",
+            "[What happens when ...](what-happens-when.md) lists the cases in which each of them occurs.",
             "",
             "## A run",
             "",

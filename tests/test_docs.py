@@ -1,4 +1,4 @@
-"""Every Python block of the README and of docs/ runs as it stands, and prints what it says it prints."""
+"""Every Python block of docs/ runs as it stands, each of the README as a file, and prints what it says it prints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import inspect
 import io
 import re
+import runpy
 from collections.abc import Awaitable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ import pytest
 from kairo_team.testing import FunctionModel
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs/tutorial"  # its files are programs: tests/test_tutorial.py
+PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent != TUTORIAL]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -72,8 +75,26 @@ def test_the_examples_of_a_page_run_in_order(page: Path, monkeypatch: pytest.Mon
             assert printed == block.printed, f"{page.name}:{block.line}"
 
 
+def readme_blocks() -> list[Any]:
+    return [pytest.param(block, id=f"line-{block.line}") for block in (blocks(README) if README.is_file() else [])]
+
+
+@pytest.mark.parametrize("block", readme_blocks())
+def test_a_block_of_the_readme_runs_as_a_file_by_itself(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kairo_team.models.resolver._build", lambda name: FunctionModel(lambda _: "Fine.", name=name))
+    file = tmp_path / "program.py"
+    file.write_text(block.code, encoding="utf-8")
+    with redirect_stdout(io.StringIO()) as out:
+        runpy.run_path(str(file), run_name="__main__")
+    assert block.printed != []
+    assert out.getvalue().splitlines() == block.printed, f"README.md:{block.line}"
+
+
 def test_every_page_that_the_readme_names_is_there() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([A-Za-z_/]+(?:\.md|\.py|/))`", text))
-    assert {"CHANGELOG.md", "docs/glossary.md", "docs/decisions/"} <= named
+    text = README.read_text(encoding="utf-8")
+    linked = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+    named = {*linked, *re.findall(r"`([A-Za-z_/]+(?:\.md|\.py|/))`", text)}
+    assert {"CHANGELOG.md", "docs/glossary.md", "docs/decisions/", "docs/tutorial/first-team.md"} <= named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -21,7 +21,8 @@ class Place(NamedTuple):
 
 COMMANDS: Final[Mapping[str, Place]] = {
     "demo": Place(
-        "run_commands:run_app", "Have a team write release notes from a git history, on a model inside this process."
+        "demo_command:demo_app",
+        "Have a team write release notes from a git history, on a model inside this process, in five scenes.",
     ),
     "run": Place(
         "run_commands:run_app",

@@ -55,14 +55,14 @@ _LATER: Final = (
 def show_result(ended: Ended, screen: Screen) -> None:
     """Print a run's result; its status comes last, next to the prompt, and below it the commands that go on with it."""
     result = ended.result
-    _show_output(result, screen)
+    show_output(result, screen)
     _show_tasks(result, screen)
     if result.partial_output is None:
         _show_kept(result.outcomes, screen)
     _show_warnings(result, screen)
     if result.budget is not None:
         _show_budget(result.budget, screen)
-    _show_status(ended, screen)
+    show_status(ended, screen)
     show_commands(ended.go_on, screen)
 
 
@@ -71,7 +71,8 @@ def _head(title: str, screen: Screen) -> None:
     screen.print_text(title, "bold")
 
 
-def _show_output(result: TeamResult, screen: Screen) -> None:
+def show_output(result: TeamResult, screen: Screen) -> None:
+    """Print the output, or what there is of it."""
     text = result.output if result.partial_output is None else result.partial_output
     if text is None:
         return
@@ -178,7 +179,8 @@ def _size(node: BudgetNode) -> int:
     return 1 + sum(map(_size, node.children))
 
 
-def _show_status(ended: Ended, screen: Screen) -> None:
+def show_status(ended: Ended, screen: Screen) -> None:
+    """Print how a run ended, after how long and with what usage, and why it is not COMPLETED."""
     result = ended.result
     word = INTERRUPTED if ended.interrupted else result.status.value
     line = Text(word.upper(), style=f"bold {_COLOURS[result.status]}")

@@ -56,7 +56,7 @@ def report(
         )
     else:
         with opened(journal) as book:
-            page = _page_of_run(book, find_run(book, run))
+            page = page_of_run(book, find_run(book, run))
     try:
         write_report(output, page)
     except OSError as error:
@@ -114,12 +114,13 @@ def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
 # ---------------------------------------------------------------- a recorded run
 
 
-def _page_of_run(book: SqliteJournal, run: RecordedRun) -> str:
-    story = _story(book, run.run_id)
+def page_of_run(book: SqliteJournal, run: RecordedRun) -> str:
+    """Return the page of a recorded run, with the commands that go on from it."""
+    story = recorded_story(book, run.run_id)
     story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
     inside: dict[str, RunStory] = {}
     for one in runs_inside(book, run.run_id):
-        inside[one.run_id] = _story(book, one.run_id)
+        inside[one.run_id] = recorded_story(book, one.run_id)
         inside[one.run_id].run_id, inside[one.run_id].within = one.run_id, (one.parent, one.task_id)
     result = recorded_result(book, run.run_id)
     known = Known() if result is None else known_of_result(result)
@@ -130,7 +131,7 @@ def _page_of_run(book: SqliteJournal, run: RecordedRun) -> str:
     return render_report(story, known, list(inside.values()))
 
 
-def _story(book: SqliteJournal, run_id: str) -> RunStory:
+def recorded_story(book: SqliteJournal, run_id: str) -> RunStory:
     """Return a run as its events tell it, with the artifacts of its attempts."""
     story = tell(book.events_after(run_id))
     for made in recorded_attempts(book, run_id):

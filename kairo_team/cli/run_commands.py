@@ -1,11 +1,9 @@
-"""The commands that take a team's file, or none: `kairo demo`, `run`, `check` and `graph`."""
+"""The commands that take a team's file: `kairo run`, `check` and `graph`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from shutil import which
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -23,49 +21,12 @@ from kairo_team.cli.options import (
     ModelOption,
     TeamFile,
 )
-from kairo_team.cli.sources import demo_job, demo_source, file_source, loaded, recorded
+from kairo_team.cli.sources import file_source, loaded, recorded
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
 
-_DEMO_MODEL: Final = "local:smollm2"
-_SURVIVES: Final = "kairo_team.examples.survives"
-_GOOD: Final = (0, 3)
-"""Exit codes of a run that has a result: completed and degraded."""
-
 run_app = typer.Typer(rich_markup_mode=None)
-
-
-@run_app.command(epilog=EXIT_CODES)
-def demo(
-    context: typer.Context,
-    *,
-    repo: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A git repository; default: the one this directory is in.")
-    ] = None,
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model that writes.")] = _DEMO_MODEL,
-    json: JsonOption = False,
-    budget: BudgetOption = None,
-    journal: JournalOption = None,
-    events: EventsOption = None,
-    content: ContentOption = None,
-) -> int:
-    """Have a team write release notes from a git history, on a model inside this process."""
-    desk = cast("Desk", context.obj)
-    desk.begin(json=json)
-    with recorded(demo_job(repo, budget, model), journal, demo_source(model)) as job:
-        code = desk.run(job, events, content)
-    if code in _GOOD and not json and journal is None:
-        desk.print_notice(f"see a run killed and resumed, and nothing paid twice: {_python()} -m {_SURVIVES}")
-    return code
-
-
-def _python() -> str:
-    """Return what a person types here to start this Python."""
-    program = Path(sys.executable)
-    if which("python") == sys.executable:
-        return "python"
-    return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
 
 
 @run_app.command(epilog=EXIT_CODES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -235,15 +236,19 @@ def test_without_git_it_says_so(repository: Repository, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("empty", [True, False])
-def test_where_nothing_was_asked_for_the_shipped_history_stands_in(
+def test_where_nothing_was_asked_for_the_curated_history_stands_in(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: bool
 ) -> None:
     monkeypatch.chdir(repository.path if empty else tmp_path)
     found = read()
-    assert len(found.commits) == history.MOST
-    assert found.source.startswith("a small history shipped as data (")
+    assert found.commits == history.curated().commits
+    assert found.source.startswith("the history of kairo-team, shipped as data (")
     assert ("none of the last" if empty else "is in no git repository") in found.source
-    assert {commit.kind for commit in found.commits} == set(history.KINDS)
+
+
+def test_every_commit_of_the_curated_history_is_picked() -> None:
+    log = json.loads(history.CURATED.read_text(encoding="utf-8"))
+    assert [commit.id for commit in history.curated().commits] == list(log)
 
 
 def test_where_nothing_was_asked_for_the_repository_around_is_used(

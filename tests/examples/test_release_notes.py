@@ -14,7 +14,7 @@ import pytest
 import kairo_team as kt
 from kairo_team.examples import release_notes
 from kairo_team.examples.release_notes import build
-from kairo_team.examples.release_notes_history import past, understand
+from kairo_team.examples.release_notes_history import curated, past, read, understand
 from kairo_team.examples.release_notes_prompt import ASK, INSTRUCTIONS, PAIRS, REVISIONS
 from kairo_team.examples.release_notes_rubric import problems
 from kairo_team.testing import FunctionModel
@@ -28,8 +28,11 @@ def right(request: kt.ModelRequest) -> str:
     return json.dumps({"sentence": f"{past(verb.lower()).capitalize()} {rest}."})
 
 
+wrong_sentence = json.dumps({"sentence": "Added something that is not there."})
+
+
 def wrong(request: kt.ModelRequest) -> str:
-    return json.dumps({"sentence": "Added something that is not there."})
+    return wrong_sentence
 
 
 async def run(
@@ -53,39 +56,61 @@ async def test_every_sentence_stands_under_its_kind_with_its_commit(
 ) -> None:
     result, asked = await run(right, monkeypatch, tmp_path)
     assert result.status is kt.TeamStatus.COMPLETED
-    assert len(asked) == 8
+    assert len(asked) == 6
     assert result.output == (
         "## Added\n"
-        "- Added --watch option to the build command. (9d07be4)\n"
-        "- Supported reading arguments from a file. (07b4c1f)\n\n"
-        "## Changed\n"
-        "- Raised ValueError when timeout is negative. (b1d64e8)\n"
-        "- Renamed Client.fetch to Client.get. (da50e93)\n\n"
+        "- Added the words of a human criterion to the question that a person is asked. (e282b15)\n"
+        "- Added 280 mutants of contracts, and the table of known failures with what stands against each. (0dce23c)\n"
+        "- Added three packages written against the contracts alone: LangGraph, the rubric library, a debate. (83913a3)"
+        "\n\n## Changed\n"
+        "- Required anyio 4.16: older ones swallow a native cancel that meets ours. (a3a7816)\n"
+        "- Showed planning's, evaluation's and the reserve's share in kt.check. (158b46c)\n\n"
         "## Fixed\n"
-        "- Fixed crash when the config file is empty. (51c8a30)\n"
-        "- Handled missing home directory on Windows. (2479fd1)\n\n"
-        "## Removed\n"
-        "- Dropped support for Python 3.9. (3fa9027)\n"
-        "- Removed the deprecated --legacy flag. (a98e2d4)"
+        "- Fixed certificates that outlived a changed question, and a walk that was quadratic in confidences. (039e475)"
     )
 
 
-async def test_a_sentence_that_never_passes_is_replaced_by_the_commits_own_words(
+async def test_what_the_writer_cannot_mend_its_senior_writes_by_rule(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result, asked = await run(wrong, monkeypatch, tmp_path)
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert "- Required anyio 4.16: older ones swallow a native cancel that meets ours. (a3a7816)" in str(result.output)
+    assert "something that is not there" not in str(result.output)
+    first = result["write-1"]
+    assert (first.member, first.attempts) == ("senior", 4), "the same found wanting three times is enough"
+    assert len(asked) == 6 * 3
+
+
+def test_what_the_senior_writes_passes_the_rubric_for_every_commit() -> None:
+    subjects = (Path(__file__).parent.parent / "data/commit_subjects.txt").read_text("utf-8").splitlines()
+    picked = [commit.subject for commit in (understand("abc", subject) for subject in subjects) if commit]
+    assert picked
+    for subject in picked:
+        task, inputs = kt.Task("write-1", subject), {"subject": subject}
+        text = release_notes.plain(kt.Assignment(task, "Write.", inputs, {}, {}))
+        assert not problems(release_notes.Sentence.model_validate_json(text).sentence, subject)
+
+
+async def test_a_sentence_that_is_missing_is_replaced_by_the_commits_own_words(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def mostly_right(request: kt.ModelRequest) -> str:
-        return wrong(request) if "Drop support" in request.messages[-1].text else right(request)
+        return wrong(request) if "Require anyio" in request.messages[-1].text else right(request)
 
-    result, asked = await run(mostly_right, monkeypatch, tmp_path)
+    monkeypatch.setattr(release_notes, "plain", lambda assignment: wrong_sentence)
+    result, _ = await run(mostly_right, monkeypatch, tmp_path)
     assert result.status is kt.TeamStatus.DEGRADED
-    assert "- Drop support for Python 3.9 [the commit's own words] (3fa9027)" in str(result.output)
+    missing = (
+        "- Require anyio 4.16: older ones swallow a native cancel that meets ours [the commit's own words] (a3a7816)"
+    )
+    assert missing in str(result.output)
     assert "something that is not there" not in str(result.output)
-    failed = result["write-4"]
-    assert (failed.status, failed.attempts) == (kt.TaskStatus.FAILED, 3), "the same found wanting three times is enough"
-    assert len(asked) == 7 + 3
+    assert result["write-1"].status is kt.TaskStatus.FAILED
 
 
 async def test_notes_need_half_of_the_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(release_notes, "plain", lambda assignment: wrong_sentence)
     result, _ = await run(wrong, monkeypatch, tmp_path)
     assert result.status is kt.TeamStatus.FAILED
     assert result["notes"].status is kt.TaskStatus.SKIPPED
@@ -94,23 +119,23 @@ async def test_notes_need_half_of_the_sentences(monkeypatch: pytest.MonkeyPatch,
 async def test_a_revision_carries_the_findings_and_a_higher_temperature(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def about_python(request: kt.ModelRequest) -> bool:
-        return "Python 3.9" in request.messages[-1].text
+    def about_anyio(request: kt.ModelRequest) -> bool:
+        return "anyio 4.16" in request.messages[-1].text
 
-    drafts = iter(["", "Dropped 3.9 for good.", "Dropped support for Python.", "Added support for Python 3.9."])
+    drafts = iter(["", "Required anyio: older ones swallow a cancel.", "Required 4.16 at last.", "Added anyio 4.16."])
 
     def answer(request: kt.ModelRequest) -> str:
-        if not about_python(request):
+        if not about_anyio(request):
             return right(request)
         draft = next(drafts)
         return f'{{"sentence": "{draft}"}}' if draft else wrong(request)
 
     _, asked = await run(answer, monkeypatch, tmp_path)
-    mine = [request for request in asked if about_python(request)]
-    assert mine[0].messages[-1].text == ASK + "Drop support for Python 3.9"
-    assert mine[1].messages[-1].text == (
-        'Begin with "Dropped". Keep "Python", "3.9". Keep "support", "for".\n' + ASK + "Drop support for Python 3.9"
-    )
+    mine = [request for request in asked if about_anyio(request)]
+    asked_for = ASK + "Require anyio 4.16: older ones swallow a native cancel that meets ours"
+    assert mine[0].messages[-1].text == asked_for
+    assert mine[1].messages[-1].text.startswith('Begin with "Required". Keep "4.16". Keep "anyio", "older",')
+    assert mine[1].messages[-1].text.endswith("\n" + asked_for)
     assert [request.settings["temperature"] for request in mine] == [0, 0.4, 0.7, 0.7]
     assert {request.max_tokens for request in mine} == {64}
     assert mine[0].messages[0].text == INSTRUCTIONS
@@ -130,12 +155,18 @@ def test_the_plan_goes_through_json_and_back(monkeypatch: pytest.MonkeyPatch, tm
     assert plan is not None
     graphs: TypeAdapter[kt.TaskGraph] = TypeAdapter(kt.TaskGraph)
     assert graphs.validate_json(graphs.dump_json(plan)) == plan
-    assert plan["notes"].needed == 4
+    assert plan["notes"].needed == 3
 
 
 def test_the_note_says_which_history_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert build()[3].startswith("8 commits from a small history shipped as data (")
+    assert build()[3] == "6 commits from the history of kairo-team, shipped as data"
+
+
+def test_outside_a_repository_the_curated_history_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read().source.startswith("the history of kairo-team, shipped as data (")
+    assert read().commits == curated().commits
 
 
 def test_the_file_serves_kairo_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Build the site of the documentation: `make docs-site`."""

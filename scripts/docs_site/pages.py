@@ -1,0 +1,29 @@
+"""A page of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page in Markdown; `nav` are the pages below it in the navigation, from its own folder."""
+
+    path: str
+    """From the root of the site, with `.md`."""
+    text: str
+    nav: Sequence[str] = ()
+    searched: bool = True
+    """Whether the search of the site finds it."""
+
+    def source(self) -> str:
+        """Return what the generator reads: the text, its place in the navigation, and whether it is searched."""
+        options = "" if self.searched else "---\norphan: true\nnosearch: true\n---\n\n"
+        below = "\n".join(["", "```{toctree}", ":hidden:", "", *self.nav, "```", ""]) if self.nav else ""
+        return f"{options}{self.text.rstrip()}\n{below}"
+
+    @property
+    def title(self) -> str:
+        """The text of the first heading."""
+        return next(line[2:] for line in self.text.splitlines() if line.startswith("# "))
