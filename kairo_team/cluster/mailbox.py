@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import anyio
 
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, decode, encode
+from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.postgres_database import connect_to
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Mailbox:
         if readers is None:
             return
         try:
-            letter = Letter(unit, fence, kind, decode(body))
+            letter = Letter(unit, fence, kind, decode_loaded(body))
         except CorruptRecord as error:
             _logger.warning("a letter about %r cannot be read: %s", unit, error)
             return

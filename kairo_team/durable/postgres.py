@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage
 from kairo_team.durable import recovery
-from kairo_team.durable.codec import decode
 from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase, connect_to
 from kairo_team.durable.processes import Process, has_died, is_alive
@@ -128,8 +127,8 @@ class PostgresJournal(SqlJournal):
         return self._base.connecting(purpose)
 
     def decode(self, text: str) -> Any:
-        """Return a recorded value."""
-        return decode(text)
+        """Return a recorded value; nothing is imported for it."""
+        return self.database.decode(text)
 
     # ------------------------------------------------------------------ ownership
 
@@ -182,7 +181,7 @@ class PostgresJournal(SqlJournal):
             if row is None or row[0] != epoch:
                 raise JournalError(self.place, "another process has the unit now")
             run = self._row(connection, run_id, whole=True)
-            steps = recovery.steps_of(connection, run_id, decode, of=step)
+            steps = recovery.steps_of(connection, run_id, self.decode, of=step)
             calls = [call for call in recovery.calls_of(connection, run_id) if call.step == step]
             names = recovery.runs_inside_step(connection, run_id, step)
             for name in names:
@@ -194,7 +193,7 @@ class PostgresJournal(SqlJournal):
             session.progress = lambda: (run["active"], run["seq"])
             journal = SqlRunJournal(self.database, session, steps, keeps_events=False)
             journal.in_doubt = frozenset(one.key for one in calls if one.what == "tool" and one.state == "sent")
-        request = cast("TeamExecutionRequest", decode(run["request"]))
+        request = cast("TeamExecutionRequest", self.decode(run["request"]))
         return AttemptRecords(journal, request, dict(steps), calls, inside, inside_journal)
 
     def charges(self, run_id: str, step: str) -> Usage:
