@@ -193,17 +193,14 @@ class AttemptHost:
         self._work = work
         self._context: _HostedContext | None = None
 
-    async def make(self) -> None:
+    async def make(self, letters: Letters) -> None:
         """Make the attempt and tell its end; once it is fenced off it ends, and tells nothing."""
         unit, journal = self._unit, self._cluster.journal
-        with self._cluster.mailbox.open(unit.id, "worker") as letters:
-            try:
-                records = await run_in_thread(
-                    journal.open_attempt, unit.run_id, unit.step, unit.epoch, unit.id, unit.fence
-                )
-                await self._make(records, Link(unit, records, letters))
-            except JournalError as error:
-                _logger.info("unit %s, delivery %d: dropped: %s", unit.id, unit.fence, error)
+        try:
+            records = await run_in_thread(journal.open_attempt, unit.run_id, unit.step, unit.epoch, unit.id, unit.fence)
+            await self._make(records, Link(unit, records, letters))
+        except JournalError as error:
+            _logger.info("unit %s, delivery %d: dropped: %s", unit.id, unit.fence, error)
 
     async def _make(self, records: AttemptRecords, link: Link) -> None:
         with anyio.CancelScope() as scope:

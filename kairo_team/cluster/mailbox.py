@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import anyio
 
 from kairo_team._util.threads import poster
-from kairo_team.durable.codec import CorruptRecord, decode, encode
+from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.postgres_database import connect_to
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class Mailbox:
         self._url = url
         self._process = process
         self._beat = beat
-        self._readers: dict[tuple[str, Side], Callable[[Letter], object]] = {}
+        self._readers: dict[tuple[str, Side], list[Callable[[Letter], object]]] = {}
+        """A unit may be delivered to a process twice, and the second time be none of its business."""
+        self._changing = threading.Lock()
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -95,11 +97,16 @@ class Mailbox:
         """Receive the letters of a unit while the block runs, as its coordinator or as its worker."""
         letters = Letters()
         self._start()
-        self._readers[unit, side] = letters.put
+        key, put = (unit, side), letters.put
+        with self._changing:
+            self._readers[key] = [*self._readers.get(key, ()), put]
         try:
             yield letters
         finally:
-            self._readers.pop((unit, side), None)
+            with self._changing:
+                left = [one for one in self._readers.pop(key) if one != put]
+                if left:
+                    self._readers[key] = left
 
     def close(self) -> None:
         """End the thread."""
@@ -150,10 +157,13 @@ class Mailbox:
         self._handled.difference_update(numbers)
 
     def _give(self, unit: str, fence: int, kind: str, body: str) -> None:
-        reader = self._readers.get((unit, "worker" if kind in _TO_WORKERS else "coordinator"))
-        if reader is None:
+        readers = self._readers.get((unit, "worker" if kind in _TO_WORKERS else "coordinator"))
+        if readers is None:
             return
         try:
-            reader(Letter(unit, fence, kind, decode(body)))
+            letter = Letter(unit, fence, kind, decode_loaded(body))
         except CorruptRecord as error:
             _logger.warning("a letter about %r cannot be read: %s", unit, error)
+            return
+        for reader in readers:
+            reader(letter)

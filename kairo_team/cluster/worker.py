@@ -24,6 +24,7 @@ from kairo_team.gates import DeferGate
 
 if TYPE_CHECKING:
     from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.mailbox import Letters
     from kairo_team.team import Team
 
 _logger = logging.getLogger("kairo_team")
@@ -141,9 +142,10 @@ class Worker:
         """Claim a delivered unit and do it; however that ends, the delivery is over."""
         self._units += 1
         try:
-            claimed = await run_in_thread(self._claim, unit, fence)
-            if claimed is not None:
-                await self._work_on(claimed, done)
+            with self._cluster.mailbox.open(unit, "worker") as letters:  # before it is claimed: none is missed
+                claimed = await run_in_thread(self._claim, unit, fence)
+                if claimed is not None:
+                    await self._work_on(claimed, letters, done)
         except BaseException as error:
             _settle(done, error)
             raise
@@ -158,7 +160,7 @@ class Worker:
         with journal.connecting("claim") as connection, connection.transaction():
             return claim(connection, unit, fence, journal.process.id)
 
-    async def _work_on(self, claimed: Claimed, done: Future[None]) -> None:
+    async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
         unit = claimed.unit
         try:
             if unit.kind == "run":
@@ -166,7 +168,7 @@ class Worker:
                 await RunHost(self._cluster, self._team, self._base, unit).coordinate()
             else:
                 work = self._cluster.journal.decode(claimed.body)
-                await AttemptHost(self._cluster, self._team, self._base, unit, work).make()
+                await AttemptHost(self._cluster, self._team, self._base, unit, work).make(letters)
         except Exception:
             _logger.exception("unit %s: the worker failed; the unit is given to another", unit.id)
             await self._give_back(unit, "the worker failed")

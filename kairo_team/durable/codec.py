@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Final, cast
 from uuid import UUID
@@ -31,11 +31,12 @@ from kairo_team.durable.value_classes import (
     foreign,
     is_named_tuple,
     library,
+    loaded,
     name_of,
 )
 from kairo_team.errors import GuardrailDenied
 
-__all__ = ["CorruptRecord", "NotRecordable", "decode", "encode", "outline"]
+__all__ = ["CorruptRecord", "NotRecordable", "decode", "decode_loaded", "encode", "outline"]
 
 _TAG: Final = "~"
 """The key that marks an object as something else than a dict with words for keys."""
@@ -68,6 +69,11 @@ def encode(value: object) -> str:
 def decode(text: str) -> Any:
     """Return the value that `encode` made the text of; raises `CorruptRecord` for any other text."""
     return _decoded(text, _DECODER)
+
+
+def decode_loaded(text: str) -> Any:
+    """Return the value like `decode`, and import nothing: `CorruptRecord` for a class whose module is not imported."""
+    return _decoded(text, _LOADED_DECODER)
 
 
 def outline(text: str) -> Any:
@@ -354,8 +360,11 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, 
 # ---------------------------------------------------------------------- reading
 
 
-def _read(plain: dict[str, Any]) -> Any:
-    """Return the value that an object stands for; what is inside it has been read already."""
+def _read(plain: dict[str, Any], class_of: Callable[[str], type[Any]] = foreign) -> Any:
+    """Return the value that an object stands for; what is inside it has been read already.
+
+    `class_of` finds a user's class by its name.
+    """
     if _TAG not in plain:
         return plain
     if len(plain) != 2 or _VALUE not in plain:  # noqa: PLR2004 - the tag and the value
@@ -366,7 +375,7 @@ def _read(plain: dict[str, Any]) -> Any:
     known = _READERS.get(tag)
     if known is None:
         own = library().get(tag)
-        return _made(foreign(tag), content, own=False) if own is None else _made(own, content, own=True)
+        return _made(class_of(tag), content, own=False) if own is None else _made(own, content, own=True)
     written, read = known
     return read(_checked(tag, content, *written))
 
@@ -484,6 +493,7 @@ _READERS: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
 }
 """What each tag's value is written as, and how it is read."""
 _DECODER: Final = json.JSONDecoder(object_hook=_read)
+_LOADED_DECODER: Final = json.JSONDecoder(object_hook=partial(_read, class_of=loaded))
 
 
 def _read_outline(plain: dict[str, Any]) -> Any:

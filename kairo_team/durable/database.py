@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import anyio
 
 from kairo_team._util.threads import poster
+from kairo_team.durable.codec import decode
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
@@ -176,6 +177,11 @@ class Database(ABC):
 
         Returns False, with no transaction begun, where what is to be written is there already.
         """
+
+    @staticmethod
+    def decode(text: str) -> Any:
+        """Return a recorded value; raises `CorruptRecord`."""
+        return decode(text)
 
     # ------------------------------------------------------------------ writes
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kairo_team.durable.codec import decode, encode
+from kairo_team.durable.codec import encode
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Replan
 from kairo_team.engine.recovery import place_of
@@ -53,18 +53,20 @@ def fork(
     new_id: str,
     plan: TaskGraph | None,
     config: TeamConfig | None,
+    read: Callable[[str], object],
 ) -> None:
     """Copy a run, from its row, up to a point: before a task, or after an event; `ValueError` for no such point.
 
     `plan` and `config` take the place of the run's, if given; `ValueError` for a plan that does not have what stays.
+    `read` decodes what is recorded.
     """
     run_id = row["run_id"]
-    request = cast("TeamExecutionRequest", decode(row["request"]))
-    recorded = _PlanAsRecorded(request.plan, steps_of(connection, run_id))
+    request = cast("TeamExecutionRequest", read(row["request"]))
+    recorded = _PlanAsRecorded(request.plan, steps_of(connection, run_id, read))
     point = recorded.before(run_id, before) if isinstance(before, str) else _Point(seq=_checked(row, before))
     new = replace(request, run_id=new_id, plan=plan or request.plan, config=config or request.config)
     begun = {"state": "running", "active": 0.0, "seq": 0, "started_at": time.time(), "request": encode(new)}
-    _copy_run(connection, row, new_id, point, {**begun, "forked_from": run_id, "result": None})
+    _copy_run(connection, row, new_id, point, {**begun, "forked_from": run_id, "result": None}, read)
     if config is not None:
         connection.execute("DELETE FROM step WHERE run_id = ? AND key = ?", (new_id, RAISED_BUDGET))
     if plan is not None:
@@ -220,13 +222,20 @@ class _PlanAsRecorded:
         return task.part_of, task.inputs["round"]
 
 
-def _copy_run(connection: Connection, row: Any, new_id: str, point: _Point, values: Mapping[str, object]) -> None:
+def _copy_run(
+    connection: Connection,
+    row: Any,
+    new_id: str,
+    point: _Point,
+    values: Mapping[str, object],
+    read: Callable[[str], object],
+) -> None:
     """Copy a run up to a point, with the runs inside it; `values` are what differs in its row."""
     run_id = row["run_id"]
-    request = replace(cast("TeamExecutionRequest", decode(row["request"])), run_id=new_id)
+    request = replace(cast("TeamExecutionRequest", read(row["request"])), run_id=new_id)
     new = {"run_id": new_id, "request": encode(request), "owner": "", "cancelled": None, "usage": None}
     _copy(connection, "run", row, {**new, "updated_at": time.time(), **values})
-    _copy_steps(connection, run_id, new_id, point)
+    _copy_steps(connection, run_id, new_id, point, read)
     for one in connection.execute("SELECT * FROM call WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
         _copy_call(connection, one, new_id, point)
     for inner in connection.execute("SELECT * FROM run WHERE parent = ?", (run_id,)).fetchall():
@@ -234,7 +243,7 @@ def _copy_run(connection: Connection, row: Any, new_id: str, point: _Point, valu
         if begun is not None and begun <= point.seq and _keeps_place(point, inner["parent_step"]):
             name = inner["run_id"].removeprefix(run_id)
             inner_id = f"{new_id}{name}" if name != inner["run_id"] else f"{new_id}.{name}"
-            _copy_run(connection, inner, inner_id, point.inside, {"parent": new_id})
+            _copy_run(connection, inner, inner_id, point.inside, {"parent": new_id}, read)
 
 
 def _keeps_place(point: _Point, step: str) -> bool:
@@ -242,9 +251,9 @@ def _keeps_place(point: _Point, step: str) -> bool:
     return point.keeps(step, 0)
 
 
-def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point) -> None:
+def _copy_steps(connection: Connection, run_id: str, new_id: str, point: _Point, read: Callable[[str], object]) -> None:
     """Copy the steps that stay; attempts that the end of the run or a question cut short are open again."""
-    steps = steps_of(connection, run_id)
+    steps = steps_of(connection, run_id, read)
     cut = _cut_by_the_end(steps)
     for row in connection.execute("SELECT * FROM step WHERE run_id = ? ORDER BY id", (run_id,)).fetchall():
         key, value, values = row["key"], steps[row["key"]], {"run_id": new_id}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage
 from kairo_team.durable import recovery
-from kairo_team.durable.codec import decode
 from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase, connect_to
 from kairo_team.durable.processes import Process, has_died, is_alive
@@ -127,8 +126,8 @@ class PostgresJournal(SqlJournal):
         return self._base.connecting(purpose, own=own)
 
     def decode(self, text: str) -> Any:
-        """Return a recorded value."""
-        return decode(text)
+        """Return a recorded value; nothing is imported for it."""
+        return self.database.decode(text)
 
     # ------------------------------------------------------------------ ownership
 
@@ -190,7 +189,7 @@ class PostgresJournal(SqlJournal):
             if row is None or row[0] != epoch:
                 raise JournalError(self.place, "another process has the unit now")
             run = connection.execute("SELECT active, seq FROM run WHERE run_id = ?", (run_id,)).fetchone()
-            steps = recovery.steps_of(connection, run_id, decode, of=step)
+            steps = recovery.steps_of(connection, run_id, self.decode, of=step)
             calls = recovery.calls_of(connection, run_id, step)
             names = recovery.runs_inside_step(connection, run_id, step)
             for name in names:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.database import Database
 from kairo_team.durable.requests import readable
 from kairo_team.durable.value_classes import CorruptRecord
@@ -421,6 +422,11 @@ class PostgresDatabase(Database):
             )
             row = connection.execute(sql, (session.run_id, *session.unit)).fetchone()
         return row
+
+    @staticmethod
+    def decode(text: str) -> Any:
+        """Return a recorded value, of a class that is imported already: who writes to a database may be anybody."""
+        return decode_loaded(text)
 
     def close(self) -> None:
         """Write what was given, and end the writer."""

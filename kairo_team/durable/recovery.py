@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.budget import Usage, to_dollars
-from kairo_team.durable.codec import CorruptRecord, decode, outline
+from kairo_team.durable.codec import CorruptRecord, outline
 from kairo_team.engine.recovery import RunAccount
 from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecordedRun, RecoveredRun
 
@@ -50,7 +50,7 @@ FROM call JOIN run USING (run_id) WHERE run_id IN ({_RUNS_INSIDE}) GROUP BY what
 def steps_of(
     connection: Connection,
     run_id: str,
-    read: Callable[[str], object] = decode,
+    read: Callable[[str], object],
     *,
     prefix: str = "",
     of: str | None = None,
@@ -165,7 +165,7 @@ def usage_of(connection: Connection, run_id: str) -> Usage:
     """Return what a run has spent, with the runs inside it."""
     row = connection.execute("SELECT active, usage FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row["usage"] is not None:  # its last session has ended, and said so
-        return replace(cast("Usage", decode(row["usage"])), seconds=row["active"])
+        return replace(cast("Usage", outline(row["usage"])), seconds=row["active"])
     inside = connection.execute(f"{SHORT_ROWS} WHERE parent = ?", (run_id,)).fetchall()
     spent_inside = [(place_of_row(one), usage_of(connection, one["run_id"])) for one in inside]
     account = RunAccount(
@@ -174,11 +174,11 @@ def usage_of(connection: Connection, run_id: str) -> Usage:
     return replace(account.total, seconds=row["active"])
 
 
-def recovered(connection: Connection, row: Any, journal: SqlRunJournal) -> RecoveredRun:
+def recovered(connection: Connection, row: Any, journal: SqlRunJournal, read: Callable[[str], object]) -> RecoveredRun:
     """Return all that is recorded of a run, by its row."""
     parent = row["parent"]
     return RecoveredRun(
-        request=cast("TeamExecutionRequest", decode(row["request"])),
+        request=cast("TeamExecutionRequest", read(row["request"])),
         place=None if parent is None else place_of_row(row),
         seconds=row["active"],
         seq=row["seq"],
@@ -205,8 +205,8 @@ def _questions_of(connection: Connection, run_id: str) -> tuple[RecordedQuestion
     rows = connection.execute("SELECT * FROM question WHERE run_id = ? ORDER BY asked_at, id", (run_id,))
     return tuple(
         RecordedQuestion(
-            cast("HumanRequest", decode(row["body"])),
-            None if row["decision"] is None else cast("HumanDecision", decode(row["decision"])),
+            cast("HumanRequest", outline(row["body"])),
+            None if row["decision"] is None else cast("HumanDecision", outline(row["decision"])),
         )
         for row in rows
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from kairo_team.budget import Usage, picodollars
 from kairo_team.durable import forks, recovery
-from kairo_team.durable.codec import NotRecordable, decode, encode
+from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.engine.records.journal import body_here
@@ -101,7 +101,7 @@ class SqlJournal(ABC):
         """Return the result of a run that has ended or is suspended; None before. Raises `RunNotFound`."""
         with self.database.reading() as connection:
             row = self._row(connection, run_id, whole=True)
-        return None if row["result"] is None else cast("TeamResult", decode(row["result"]))
+        return None if row["result"] is None else cast("TeamResult", self.database.decode(row["result"]))
 
     def calls(self, run_id: str) -> tuple[RecordedCall, ...]:
         """Return every try of a call of a run, and of those inside it, in the order they were sent."""
@@ -166,7 +166,7 @@ class SqlJournal(ABC):
         with self.database.writing() as connection:
             row = self._row(connection, run_id, whole=True)
             forks.check(connection, row, self._state(connection, row), new_id)
-            forks.fork(connection, row, before, new_id, plan, config)
+            forks.fork(connection, row, before, new_id, plan, config, self.database.decode)
         return new_id
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
@@ -202,7 +202,7 @@ class SqlJournal(ABC):
             order = "coalesce(answered_at, 0), asked_at, id"
             sql = f"SELECT run_id, body FROM question WHERE decision IS NULL ORDER BY {order}"
             bodies = [row["body"] for row in connection.execute(sql) if not names or row["run_id"] in names]
-            return tuple(cast("HumanRequest", decode(body)) for body in bodies)
+            return tuple(cast("HumanRequest", self.database.decode(body)) for body in bodies)
 
     def answer(self, question_id: str, decision: HumanDecision, *, by: str = "") -> None:
         """Answer a question, or defer it, from any process; the same answer twice is one.
@@ -216,7 +216,7 @@ class SqlJournal(ABC):
             if row is None:
                 open_ids = connection.execute("SELECT id FROM question WHERE decision IS NULL")
                 raise NoQuestion(question_id, [one["id"] for one in open_ids])
-            given = None if row["decision"] is None else cast("HumanDecision", decode(row["decision"]))
+            given = None if row["decision"] is None else cast("HumanDecision", self.database.decode(row["decision"]))
             check_same(question_id, given, decision)
             kept = HumanDecision(decision.action, decision.feedback, by or decision.by)
             written = None if kept.action == "defer" else encode(kept)  # then who deferred it, and when, is all
@@ -238,7 +238,7 @@ class SqlJournal(ABC):
             row = connection.execute(sql, (question.id, question.digest)).fetchone()
         if row is None or row["decision"] is None:
             return None if row is None else HumanDecision("defer", by=row["answered_by"])
-        return cast("HumanDecision", decode(row["decision"]))
+        return cast("HumanDecision", self.database.decode(row["decision"]))
 
     # ------------------------------------------------------------------ sessions
 
@@ -296,12 +296,12 @@ class SqlJournal(ABC):
         run_id, epoch = row["run_id"], row["epoch"] + 1
         sql = "UPDATE run SET owner = ?, epoch = ?, state = 'running', usage = NULL WHERE run_id = ?"
         connection.execute(sql, (owner, epoch, run_id))
-        steps = recovery.steps_of(connection, run_id)
+        steps = recovery.steps_of(connection, run_id, self.database.decode)
         session = self._session(run_id, epoch, row["parent"])
         session.progress = lambda: (row["active"], row["seq"])
         journal = SqlRunJournal(self.database, session, steps, keeps_events=self._keeps_events)
         journal.in_doubt = recovery.tools_in_doubt(connection, run_id)
-        return recovery.recovered(connection, row, journal)
+        return recovery.recovered(connection, row, journal, self.database.decode)
 
     def _row(self, connection: Connection, run_id: str, *, whole: bool = False) -> Any:
         rows = "SELECT * FROM run" if whole else recovery.SHORT_ROWS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from enum import Enum
@@ -88,6 +89,17 @@ def _types_of_fields(kind: type[Any]) -> list[Any]:
         return list(get_type_hints(kind).values())
     except Exception:  # a name that is imported for type checkers alone  # noqa: BLE001
         return []
+
+
+def loaded(name: str) -> type:
+    """Return a user's value class like `foreign`, of a module that is imported already.
+
+    What can be written by others must not decide what is imported here. `CorruptRecord` for a module that is not.
+    """
+    module, _, _ = name.partition(":")
+    if module not in sys.modules:
+        raise CorruptRecord(f"its class {name!r} is not known here: only classes of modules that are imported are read")
+    return foreign(name)
 
 
 def foreign(name: str) -> type:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, to_dollars
 from kairo_team.durable import recovery
-from kairo_team.durable.codec import decode, outline, outline_field
+from kairo_team.durable.codec import outline, outline_field
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.records.replay import RAISED_BUDGET, recorded_plan
 from kairo_team.results import Attempt, TaskOutcome
@@ -91,7 +91,7 @@ def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
 
 def recorded_request(journal: SqliteJournal, run_id: str) -> TeamExecutionRequest:
     """Return the request that a run was begun with, with its limits as they were raised since."""
-    request = cast("TeamExecutionRequest", decode(_column(journal, run_id, "request")))
+    request = cast("TeamExecutionRequest", journal.database.decode(_column(journal, run_id, "request")))
     raised = raised_budget(_steps(journal, run_id))
     if raised is None:
         return request

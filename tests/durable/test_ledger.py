@@ -17,7 +17,7 @@ import kairo_team as kt
 from kairo_team.agents import TeamAgent
 from kairo_team.budget import BudgetNode
 from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy
-from kairo_team.durable import database
+from kairo_team.durable import database, decode
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.replay import Carved
 from kairo_team.testing import FunctionModel, virtual_time_backends
@@ -191,7 +191,7 @@ def test_the_ledger_of_a_resumed_run_is_that_of_one_that_was_never_cut(
 def ended_by(path: Path) -> set[str]:
     """Return the accounts of the tasks that had ended when a run was cut."""
     with kt.SqliteJournal(path).database.reading() as connection:
-        steps = steps_of(connection, RUN)
+        steps = steps_of(connection, RUN, decode)
     return {
         f"team/{carved.member}/{key.split(':')[2]}"
         for key, carved in steps.items()
