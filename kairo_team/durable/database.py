@@ -142,6 +142,8 @@ class Database(ABC):
 
     is_over: ClassVar[str] = "call.epoch != run.epoch"
     """SQL, of tables `call` and `run`: the session that made a call records nothing more."""
+    own_calls: ClassVar[str] = ""
+    """SQL, the end of a condition on table `call`: calls of the run's own session, where units have calls too."""
 
     def __init__(self, place: str | Path) -> None:
         """`place` is what errors call it."""

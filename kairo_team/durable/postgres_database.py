@@ -225,6 +225,8 @@ class PostgresDatabase(Database):
         " WHERE unit.id = call.unit AND unit.fence = call.fence AND unit.state = 'taken'))"
     )
 
+    own_calls = " AND unit = ''"
+
     def __init__(self, url: str, version: str, patience: float) -> None:
         self._url = url
         self._patience = patience

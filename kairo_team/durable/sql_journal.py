@@ -456,7 +456,9 @@ class SqlRunJournal:
             " WHERE run_id = ? AND epoch = ? AND number = ?"
         )
         here: tuple[Any, ...] = (self._session.run_id, self._session.epoch, number)
-        if self._session.unit is not None:
+        if self._session.unit is None:
+            sql += self._database.own_calls
+        else:
             sql, here = f"{sql} AND unit = ? AND fence = ?", (*here, *self._session.unit)
         charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
         return (

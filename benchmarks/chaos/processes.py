@@ -1,0 +1,123 @@
+"""The processes to which everything happens: workers, and programs that coordinate a run of their own."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from anyio.to_thread import run_sync
+
+import kairo_team as kt
+from benchmarks.chaos import desk
+from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.delivery import EngineName
+from kairo_team.cluster.worker import Worker
+from kairo_team.errors import RunFinished, RunNotFound
+from kairo_team.recorded import ENDED
+
+MOST_DELIVERIES: Final = 1000
+"""None is given up: so many deaths of one unit are no accident elsewhere, but they are here."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process works."""
+
+    url: str
+    engine: EngineName
+    beat: float
+    provider: int
+    clock: float
+    """Seconds that its wall clock is wrong by."""
+    log: Path
+
+    def prepare(self) -> None:
+        """Set the clock, and say what happens in a file."""
+        right, wrong = time.time, self.clock
+        time.time = lambda: right() + wrong
+        logging.basicConfig(filename=self.log, level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s")
+        logging.getLogger("kairo_team").setLevel(logging.DEBUG)
+
+    def cluster(self) -> Cluster:
+        """Reach the database."""
+        return Cluster(self.url, engine=self.engine, beat=self.beat, max_deliveries=MOST_DELIVERIES)
+
+
+def work(place: Place) -> None:
+    """Be a worker until SIGTERM; one that was declared dead begins anew."""
+    place.prepare()
+    anyio.run(_work, place)
+
+
+async def _work(place: Place) -> None:
+    ends = anyio.Event()
+    current: list[Worker] = []
+
+    async def wait_for_the_end() -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+            async for _ in signals:
+                ends.set()
+                for worker in current:
+                    worker.stop()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait_for_the_end)
+        while not ends.is_set():
+            cluster: Cluster | None = None
+            try:
+                cluster = await run_sync(place.cluster)
+                current[:] = [Worker(cluster, desk.team(place.provider), concurrency=4)]
+                if not ends.is_set():
+                    await current[0].run(drain=20)
+            except Exception:
+                logging.exception("THE WORKER RAISED")
+                await anyio.sleep(place.beat)
+            finally:
+                current.clear()
+                if cluster is not None:
+                    with anyio.CancelScope(shield=True):
+                        await run_sync(cluster.close)
+        group.cancel_scope.cancel()
+
+
+def coordinate(place: Place, run_id: str) -> None:
+    """Coordinate one run to its end; where its session is lost, take it up again."""
+    place.prepare()
+    anyio.run(_coordinate, place, run_id)
+
+
+async def _coordinate(place: Place, run_id: str) -> None:
+    while True:
+        cluster: Cluster | None = None
+        try:
+            cluster = await run_sync(place.cluster)
+            await _session(cluster, place, run_id)
+            if (await run_sync(cluster.journal.show, run_id)).state in ENDED:
+                return
+        except RunFinished:
+            return
+        except Exception:
+            logging.exception("THE COORDINATOR RAISED")
+        finally:
+            if cluster is not None:
+                with anyio.CancelScope(shield=True):
+                    await run_sync(cluster.close)
+        await anyio.sleep(place.beat)
+
+
+async def _session(cluster: Cluster, place: Place, run_id: str) -> None:
+    team: Any = desk.team(place.provider)
+    team = kt.Team(team.name, team.members, evaluators=team.evaluators)
+    async with desk.runtime(place.provider, engine=cluster) as runtime:
+        try:
+            await run_sync(cluster.journal.digests, run_id)
+        except RunNotFound:
+            result = await kt.run(team, desk.request(run_id), runtime=runtime)
+        else:
+            result = await runtime.resume(run_id, team)
+        logging.info("THE RUN is %s: %s", result.status, result.error)
