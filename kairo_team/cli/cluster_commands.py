@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 import anyio
 import typer
 
-from kairo_team.cli.databases import away_from_children, clustered, connect, database_of
+from kairo_team.cli.databases import BEAT, away_from_children, clustered, connect, database_of
 from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL
 from kairo_team.cli.interrupts import leave
 from kairo_team.cli.job import EXIT_CODES as CODES
@@ -67,7 +67,7 @@ def worker(
     ] = None,
     beat: Annotated[
         float, typer.Option(metavar="SECONDS", help="How often it shows that it lives; the same for all processes.")
-    ] = 2.0,
+    ] = BEAT,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long work in hand may take after SIGTERM or Ctrl-C.")
     ] = 30.0,

@@ -22,6 +22,8 @@ DATABASE: Final = "KAIRO_DATABASE"
 _JOURNAL: Final = "KAIRO_JOURNAL"
 PATIENCE: Final = 10.0
 """Seconds for which a command tries to reach a database."""
+BEAT: Final = 2.0
+"""Seconds between two signs of life of a process, where no option says it."""
 _DEFAULT: Final[EngineName] = "dbos"
 
 
@@ -117,7 +119,7 @@ def connect(place: DatabaseUrl, engine: EngineName | None, **more: Any) -> Clust
     """Make a cluster with an engine, or with the one that the database is used with; the arguments are a cluster's."""
     from kairo_team.cluster.cluster import Cluster
 
-    return Cluster(place.url, engine=engine or _used_engine(place) or _DEFAULT, **more)
+    return Cluster(place.url, engine=engine or _used_engine(place) or _DEFAULT, **{"beat": BEAT, **more})
 
 
 def _used_engine(place: DatabaseUrl) -> EngineName | None:

@@ -162,8 +162,9 @@ class WorkerService:
             self._tell(f"process {cluster.journal.process.id[:8]} is lost: {worker.lost}; it begins anew")
 
     def _describe(self, cluster: Cluster, worker: Worker) -> str:
-        served = ", ".join(worker.serves).replace(RUNS, "whole runs")
+        served = ", ".join(name for name in worker.serves if name != RUNS)
+        runs = "; and whole runs" if RUNS in worker.serves else ""
         return (
             f"ready: process {cluster.journal.process.id[:8]}, team {self._team.name!r}, version {worker.version}; "
-            f"{self._concurrency} attempts at once, of {served}"
+            f"{self._concurrency} attempts at once, of {served}{runs}"
         )
