@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team._util.database_url import has_password, shown_url
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.cli.secret_arguments import FROM_ENVIRONMENT, GIVEN
+from kairo_team.cli.secret_arguments import GIVEN
 from kairo_team.errors import JournalError, MissingExtra, Misuse
 
 if TYPE_CHECKING:
@@ -40,33 +40,36 @@ def place_of(journal: Path | None, database: str | None) -> Path | DatabaseUrl |
     if database is not None:
         if by_option:
             raise Refusal("--journal and --database exclude each other: runs are recorded in one place")
-        return read_url(database)
+        return read_url(database, "--database")
     named = os.environ.get(DATABASE)
     if not named or by_option:
         return journal
     if journal is not None:
         raise Refusal(f"{_JOURNAL} and {DATABASE} are both set: say which one with --journal or --database")
-    return _checked(named, DATABASE)
+    return read_url(named, DATABASE)
 
 
 def database_of(database: str | None) -> DatabaseUrl:
     """Return the database that the option or the environment names; `Refusal` for none."""
-    if database is not None:
-        return read_url(database)
-    named = os.environ.get(DATABASE)
-    if not named:
+    place = place_of(None, database)
+    if not isinstance(place, DatabaseUrl):
         raise Refusal(f"this command needs a database: give --database URL, or set {DATABASE}")
-    return _checked(named, DATABASE)
+    return place
 
 
-def read_url(text: str) -> DatabaseUrl:
-    """Read a URL, or `env:NAME`."""
-    if not text.startswith(FROM_ENVIRONMENT):
-        return _checked(text, "--database")
-    name = text.removeprefix(FROM_ENVIRONMENT)
-    if not os.environ.get(name):
-        raise Refusal(f"--database {text}: the environment has no variable {name!r}")
-    return _checked(os.environ[name], "--database" if name == GIVEN else name)
+def read_url(text: str, where: str) -> DatabaseUrl:
+    """Read a URL, `env:NAME` or `file:PATH`; `where` is what named it."""
+    kind, colon, name = text.partition(":")
+    if kind == "env" and colon:
+        if not os.environ.get(name):
+            raise Refusal(f"{where} {text}: the environment has no variable {name!r}")
+        return _checked(os.environ[name], where if name == GIVEN else name)
+    if kind == "file" and colon:
+        try:
+            return _checked(Path(name).read_text(encoding="utf-8").strip(), f"file {name!r}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Refusal(f"{where} {text}: the file cannot be read: {explain(error)}") from None
+    return _checked(text, where)
 
 
 def _checked(url: str, where: str) -> DatabaseUrl:
@@ -86,8 +89,12 @@ def shown_option(option: str, value: str) -> list[str]:
 
     It is left out where the environment names the same database, with its password.
     """
-    named = os.environ.get(DATABASE, "")
-    return [] if has_password(named) and shown_url(named) == value else [option, value]
+    named = os.environ.get(DATABASE)
+    with suppress(Refusal):
+        url = read_url(named, DATABASE).url if named else ""
+        if has_password(url) and shown_url(url) == value:
+            return []
+    return [option, value]
 
 
 @contextmanager

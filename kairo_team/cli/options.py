@@ -47,8 +47,8 @@ DatabaseOption = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="The PostgreSQL database in which runs are recorded, or env:NAME for a URL in the environment; "
-        "default: that of KAIRO_DATABASE.",
+        help="The PostgreSQL database in which runs are recorded: its URL, or env:NAME or file:PATH, which have it; "
+        "default: KAIRO_DATABASE.",
     ),
 ]
 EngineOption = Annotated[

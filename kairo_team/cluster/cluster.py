@@ -18,7 +18,7 @@ from kairo_team.cluster.units import Unit
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import Misuse
+from kairo_team.errors import JournalError, Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,13 +93,17 @@ class Cluster:
 
     def _install(self) -> None:
         """Make what the engine needs; `Misuse` where the database's other processes use another engine."""
-        with self.journal.connecting("engine") as connection:
+        with self.journal.database.writing() as connection:
             sql = "INSERT INTO about (name, value) VALUES ('engine', ?) ON CONFLICT (name) DO NOTHING"
             connection.execute(sql, (self.engine,))
             found = connection.execute("SELECT value FROM about WHERE name = 'engine'").fetchone()[0]
         if found != self.engine:
             raise Misuse(f"{self.journal.place} is used with engine={found!r}: use that one, not {self.engine!r}")
-        self.delivery.install()
+        try:
+            self.delivery.install()
+        except Exception as error:  # of PostgreSQL, or of what the engine reaches it with
+            line = str(error).strip().partition("\n")[0]
+            raise JournalError(self.journal.place, f"engine {self.engine!r} cannot be made ready: {line}") from error
 
     def close(self) -> None:
         """End what was started, and give up the ownership of runs."""

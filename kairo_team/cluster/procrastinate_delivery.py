@@ -151,7 +151,8 @@ class _Receiver:
             losing = asyncio.create_task(lost.wait())
             await asyncio.wait([stopping, worker, losing], return_when=asyncio.FIRST_COMPLETED)
             opening = asyncio.create_task(opened.wait())
-            await asyncio.wait([worker, opening], return_when=asyncio.FIRST_COMPLETED)  # a pool cut while it opens hangs
+            # A pool that is cancelled while it opens leaves a task behind that never ends.
+            await asyncio.wait([worker, opening], return_when=asyncio.FIRST_COMPLETED)
             worker.cancel()  # its worker takes nothing new, and ends what it has
             losing.cancel()
             opening.cancel()

@@ -305,9 +305,10 @@ def test_only_a_url_with_a_password_leaves_the_command_line(
 
 def test_a_member_s_programs_do_not_get_the_url(kairo: Kairo, team_file: TeamFile, url: str) -> None:
     file = team_file("""
-import os, subprocess, sys
+import subprocess, sys
+LOOK = "import os; print(os.environ.get('KAIRO_DATABASE'))"
 def look(assignment):
-    return subprocess.check_output([sys.executable, "-c", "import os; print(os.environ.get('KAIRO_DATABASE'))"]).decode()
+    return subprocess.check_output([sys.executable, "-c", LOOK]).decode()
 team = kt.Team("desk", [kt.Member("clerk", look)])
 plan = kt.TaskGraph([kt.Task("look", "Look.")])
 """)
@@ -387,9 +388,7 @@ def test_a_member_that_is_not_there_is_refused(kairo: Kairo, team_file: TeamFile
 # ---------------------------------------------------------------- a team in a module
 
 
-def test_a_team_is_named_by_its_module(
-    kairo: Kairo, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_team_is_named_by_its_module(kairo: Kairo, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "team_pack"
     package.mkdir()
     (package / "__init__.py").touch()

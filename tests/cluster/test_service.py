@@ -179,7 +179,7 @@ def test_a_worker_that_has_not_begun_is_not_ready() -> None:
 
 @pytest.mark.parametrize(
     ("text", "read"),
-    [("80", ("127.0.0.1", 80)), ("0.0.0.0:8080", ("0.0.0.0", 8080)), ("[::1]:9", ("::1", 9)), ("db:0", ("db", 0))],
+    [("80", ("127.0.0.1", 80)), ("10.0.0.1:8080", ("10.0.0.1", 8080)), ("[::1]:9", ("::1", 9)), ("db:0", ("db", 0))],
 )
 def test_a_health_address_is_a_port_or_a_host_and_a_port(text: str, read: tuple[str, int]) -> None:
     assert read_address(text) == read
