@@ -6,6 +6,7 @@ import signal
 import sys
 from importlib.util import find_spec
 
+from kairo_team.cli.secret_arguments import hide_database_url
 from kairo_team.errors import MissingExtra
 
 __all__ = ["main"]
@@ -16,6 +17,7 @@ def main() -> int:
     if any(find_spec(name) is None for name in ("typer", "rich")):
         print(f"kairo: {MissingExtra('the command line', 'cli')}", file=sys.stderr)
         return 2
+    hide_database_url()
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:  # there is nothing to clean up yet, and a traceback from an import does not help
         signal.signal(signal.SIGINT, signal.SIG_DFL)

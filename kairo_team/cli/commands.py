@@ -57,6 +57,14 @@ COMMANDS: Final[Mapping[str, Place]] = {
         "journal_commands:journal_app", "Delete a recorded run that no process has, or all that ended long ago."
     ),
     "events": Place("journal_commands:journal_app", "Print the events of a recorded run as JSON Lines."),
+    "worker": Place(
+        "cluster_commands:cluster_app",
+        "Make attempts, and coordinate runs, of a team whose runs are in a database, until SIGTERM or Ctrl-C.",
+    ),
+    "submit": Place(
+        "cluster_commands:cluster_app",
+        "Record a run in a database for the workers of its team to coordinate, and print its id.",
+    ),
     "console": Place(
         "console_command:console_app", "Show recorded runs in a browser, live, and answer their questions there."
     ),

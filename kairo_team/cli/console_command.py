@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kairo_team.cli.journals import opened
-from kairo_team.cli.options import JournalOption
+from kairo_team.cli.options import DatabaseOption, JournalOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.errors import Misuse
 from kairo_team.web_console.console import console as make_console
@@ -23,6 +23,7 @@ console_app = typer.Typer(rich_markup_mode=None)
 def console(
     *,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address it binds to.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Its port; 0: a free one.")] = 0,
     person: Annotated[
@@ -42,7 +43,7 @@ def console(
     ] = None,
 ) -> int:
     """Show recorded runs in a browser, live, and answer their questions there. Prints the link that lets you in."""
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         try:
             made = make_console(
                 book,

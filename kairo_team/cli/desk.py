@@ -11,6 +11,7 @@ from kairo_team.cli.document import write_check, write_refusal, write_result
 from kairo_team.cli.exits import LEFT_BY_SIGNAL, USAGE_ERROR
 from kairo_team.cli.graph import known_plan, write_picture
 from kairo_team.cli.job import check, describe_unreplaced, execute
+from kairo_team.cli.journals import place_name
 from kairo_team.cli.refusal import explain
 from kairo_team.cli.report import show_result
 from kairo_team.cli.streams import Screen, claim_stdout, silence
@@ -22,7 +23,7 @@ from kairo_team.views.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kairo_team.cli.job import Job
+    from kairo_team.cli.job import Ended, Job
     from kairo_team.engine.runtime import ContentMode
 
 UNWRITTEN: Final = 1
@@ -61,9 +62,13 @@ class Desk:
         if job.note:
             self.screen.print_text(job.note)
         if job.journal is not None and job.go_on is None:
-            self.screen.print_text(f"run {job.request.run_id} is recorded in {job.journal.path}")
+            self.screen.print_text(f"run {job.request.run_id} is recorded in {place_name(job.journal)}")
         self._warn_of_unreplaced(job)
         ended = execute(job, self.screen, keep_on=self._write is not None, events=events, content=content)
+        return self.show_ended(job, ended)
+
+    def show_ended(self, job: Job, ended: Ended) -> int:
+        """Show how a job ended, and return the exit code."""
         if self._write is not None:
             self._put(write_result(job, ended))
         if ended.result.refused:

@@ -16,7 +16,7 @@ import typer
 from kairo_team.budget import Budget
 from kairo_team.cli.budgets import parse_limits
 from kairo_team.cli.job import Ended, GoOn, Job, execute, warn_at_once
-from kairo_team.cli.journals import made
+from kairo_team.cli.journals import made, place_name
 from kairo_team.cli.judge_inputs import check_output, read_judge, read_rubric, write_output
 from kairo_team.cli.loading import importable, load_subject, read_team_spec
 from kairo_team.cli.options import (
@@ -43,7 +43,7 @@ from kairo_team.views.eval_table import draw_comparison, draw_eval
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.streams import Screen
-    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.runtime import ContentMode
     from kairo_team.evals.eval_run import EvalJob
 
@@ -167,7 +167,7 @@ def _run(
     job: EvalJob,
     desk: Desk,
     model: str | None,
-    book: SqliteJournal | None,
+    book: SqlJournal | None,
     *,
     take_over: bool,
     events: Path | None,
@@ -179,7 +179,7 @@ def _run(
         try:
             recorded = book.show(run_id)
         except RunNotFound:
-            desk.screen.print_text(f"run {run_id} is recorded in {book.path}")
+            desk.screen.print_text(f"run {run_id} is recorded in {place_name(book)}")
         else:
             if recorded.state in ENDED:
                 return _ended_before(job, book)
@@ -188,7 +188,7 @@ def _run(
     return execute(found, desk.screen, keep_on=False, events=events, content=content, view=progress)
 
 
-def _ended_before(job: EvalJob, book: SqliteJournal) -> Ended:
+def _ended_before(job: EvalJob, book: SqlJournal) -> Ended:
     """Return how an eval ended that is recorded; `Refusal` for another one of that name."""
     run_id = job.request.run_id
     try:
@@ -215,7 +215,7 @@ def _job(
 ) -> EvalJob:
     cases = _dataset(dataset, with_rubric=rubric is None)
     spec = read_team_spec(team)
-    stack.enter_context(importable(spec.file))
+    stack.enter_context(importable(spec.folder))
     subject, config, plan = load_subject(spec)
     limits: dict[str, Any] = {} if budget is None else parse_limits(budget)
     try:

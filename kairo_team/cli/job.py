@@ -15,11 +15,12 @@ import anyio
 
 from kairo_team import api as front
 from kairo_team._util.masking import masked
+from kairo_team.cli.databases import away_from_children
 from kairo_team.cli.exits import LEFT, USAGE_ERROR
 from kairo_team.cli.interrupts import Interrupts
 from kairo_team.cli.journals import command, go_on_commands, quoted
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.durable.journal import SqliteJournal
+from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.budget_split import root_budget
 from kairo_team.engine.runtime import Runtime
 from kairo_team.engine.task_pool import background
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import Budget
     from kairo_team.cli.streams import Screen
+    from kairo_team.cluster.cluster import Cluster
     from kairo_team.contracts import Subscriber, TeamCoordinator
     from kairo_team.engine.preflight import PlanCheck
     from kairo_team.engine.runtime import ContentMode
@@ -81,8 +83,10 @@ class Job:
     """Takes the place of every model named in the team."""
     note: str | None = None
     """A remark on the input, for the reader."""
-    journal: SqliteJournal | None = None
+    journal: SqlJournal | None = None
     """Records the run; None leaves that to the team's own runtime."""
+    cluster: Cluster | None = None
+    """Has workers make the attempts, on the journal; None makes them here."""
     go_on: GoOn | None = None
     """Set for a recorded run that goes on; `request` is the one it was begun with."""
 
@@ -127,7 +131,7 @@ def execute(
     runtime.subscribers = (*runtime.subscribers, interrupts)
     if not keep_on:
         screen.on_lost = lambda: interrupts.stop("the output was closed")
-    with _writing_events(runtime, events), plain_log(), interrupts, shown:
+    with _writing_events(runtime, events), plain_log(), away_from_children(), interrupts, shown:
         watch = shown.watch if isinstance(shown, PlainView) else None
         result = _run(replace(job, team=replace(job.team, runtime=None)), runtime, watch)
     if result.refused:
@@ -161,7 +165,7 @@ def _last_line(job: Job) -> str:
 def _standing(job: Job, runtime: Runtime) -> tuple[str, list[str]]:
     """Return the run's state in its journal, once this process has left it, and the commands that go on with it."""
     journal = runtime.store
-    if not isinstance(journal, SqliteJournal):
+    if not isinstance(journal, SqlJournal):
         return "", []
     try:
         journal.close()
@@ -230,6 +234,7 @@ def _runtime(job: Job, subscribers: Sequence[Subscriber]) -> Runtime:
     own: Runtime = job.team.runtime or Runtime()
     runtime = own.with_subscribers(subscribers)
     runtime.store = job.journal or runtime.store
+    runtime.engine = job.cluster or runtime.engine
     if runtime.store is not None and runtime.gate is None:
         runtime.gate = DeferGate()
     if job.model is None:

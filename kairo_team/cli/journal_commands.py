@@ -10,12 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team.cli.databases import place_of
 from kairo_team.cli.exits import EXIT_CODES
 from kairo_team.cli.job import GoOn
-from kairo_team.cli.journals import command, find_question, find_run, go_on_commands, opened, quoted
+from kairo_team.cli.journals import (
+    command,
+    find_question,
+    find_run,
+    go_on_commands,
+    opened,
+    place_name,
+    quoted,
+    standing,
+    why_waiting,
+    worker_command,
+)
 from kairo_team.cli.options import (
     BudgetOption,
     ContentOption,
+    DatabaseOption,
+    EngineOption,
     EventsOption,
     JournalOption,
     JsonOption,
@@ -30,8 +44,9 @@ from kairo_team.cli.run_table import (
     show_record,
     show_runs,
 )
-from kairo_team.cli.sources import loaded_again
+from kairo_team.cli.sources import loaded_again, on_cluster
 from kairo_team.cli.streams import silence
+from kairo_team.cluster.standing import Standing
 from kairo_team.errors import RunExists, known
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES
@@ -40,7 +55,7 @@ from kairo_team.views.text import count, one_line
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.sql_journal import SqlJournal
 
 _ACTIONS: Final = ("approve", "revise", "reject", "defer")
 _LOOK: Final = 0.25
@@ -58,6 +73,7 @@ def runs(
     context: typer.Context,
     *,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
     state: Annotated[
         str | None, typer.Option(metavar="STATE", help=f"Only those that are {', '.join(STATES)}.")
     ] = None,
@@ -69,25 +85,37 @@ def runs(
     desk.begin(json=json)
     if state is not None and state not in STATES:
         raise Refusal(f"--state is one of {known(STATES)}, not {state!r}")
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         found = book.runs(state=state, team=team)
         if found or json:
-            desk.present(runs_document(found), lambda screen: show_runs(found, screen))
+            waiting = {run.run_id: problem for run in found if (problem := why_waiting(book, run)) is not None}
+            desk.present(runs_document(found, waiting), lambda screen: show_runs(found, waiting, screen))
         else:
             chosen = "" if state is team is None else ", or none that was asked for"
-            desk.screen.print_text(f"no run is recorded in {book.path}{chosen}")
+            desk.screen.print_text(f"no run is recorded in {place_name(book)}{chosen}")
     return 0
 
 
 @journal_app.command(epilog=_DONE)
-def show(context: typer.Context, run: RunArgument, *, journal: JournalOption = None, json: JsonOption = False) -> int:
+def show(
+    context: typer.Context,
+    run: RunArgument,
+    *,
+    journal: JournalOption = None,
+    database: DatabaseOption = None,
+    json: JsonOption = False,
+) -> int:
     """Show how a recorded run stands: tasks, calls, open questions, and the command that goes on with it."""
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         record = read_record(book, find_run(book, run))
+        stands = Standing() if record.run.state in ENDED else standing(book, record.run)
         go_on = go_on_commands(book, record.run)
-    desk.present(record_document(record, go_on), lambda screen: show_record(record, go_on, screen))
+        if stands.needs_worker:
+            go_on = [worker_command(book, record.run), *go_on]
+    waits = stands.problem
+    desk.present(record_document(record, go_on, waits), lambda screen: show_record(record, go_on, screen, waits))
     return 0
 
 
@@ -101,6 +129,8 @@ def resume(
     ] = None,
     *,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
+    engine: EngineOption = None,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Also from a process that lives: that one can record nothing more.")
     ] = False,
@@ -114,15 +144,20 @@ def resume(
 ) -> int:
     """Go on with a run that is suspended, or whose process is gone: nothing that was finished is done again.
 
-    A team without a gate of its own waits for answers to its questions: `kairo answer` gives them.
+    A team without a gate of its own waits for answers to its questions: `kairo answer` gives them. With a database the
+    attempts are made by `kairo worker`s; a run that was submitted goes on by itself.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         found = find_run(book, run)
         if found.state in ENDED:
             there = command("show", quoted(found.run_id), journal=book)
             raise Refusal(f"run {found.run_id} has ended: {found.state}; {there} shows it")
+        stands = standing(book, found)
+        if stands.by_workers:
+            waits = f", but it waits: {stands.problem}" if stands.problem else ""
+            raise Refusal(f"run {found.run_id} was submitted: workers go on with it by themselves{waits}")
         if found.state == "running" and not take_over:
             stop = command("cancel", quoted(found.run_id), journal=book)
             raise Refusal(
@@ -130,8 +165,11 @@ def resume(
                 f"that process with --take-over; {stop} ends it for good"
             )
         how = GoOn(take_over, tuple(allow_change or ()))
-        with loaded_again(found, book, file, budget, how) as job:
-            return desk.run(job, events, content)
+        with (
+            loaded_again(found, book, file, budget, how) as job,
+            on_cluster(job, place_of(journal, database), engine) as kept,
+        ):
+            return desk.run(kept, events, content)
 
 
 @journal_app.command(epilog=_DONE)
@@ -146,6 +184,7 @@ def answer(
     ],
     *,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="What is to change, or why not.")] = "",
 ) -> int:
     """Answer an open question of a recorded run.
@@ -162,23 +201,28 @@ def answer(
         decision = HumanDecision(action, text)  # type: ignore[arg-type]  # one of them
     except ValueError as error:
         raise Refusal(f"{explain(error)}: say it with --text") from None
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         found = find_run(book, run)
         question = find_question(book.pending(found.run_id), found.run_id, named[0] if named else None)
         book.answer(question.id, decision, by="kairo answer")
         left = go_on_commands(book, found)
+        by_workers = not left and found.state not in ENDED and standing(book, found).by_workers
     show_question(question, found.run_id, desk.screen)
     desk.screen.print_text()
     desk.screen.print_text(f"answered: {action}" + (f", {one_line(text)}" if text else ""), "bold")
+    if by_workers:
+        desk.screen.print_text("a worker goes on with the run")
     show_commands(left, desk.screen)
     return 0
 
 
 @journal_app.command(epilog=_DONE)
-def cancel(context: typer.Context, run: RunArgument, *, journal: JournalOption = None) -> int:
+def cancel(
+    context: typer.Context, run: RunArgument, *, journal: JournalOption = None, database: DatabaseOption = None
+) -> int:
     """End a recorded run for good: it cannot be resumed. One that lives in another process ends within seconds."""
     desk = cast("Desk", context.obj)
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         found = find_run(book, run)
         book.cancel(found.run_id, "cancelled by kairo cancel")
     ends = "is told to end" if found.state == "running" else "is cancelled"
@@ -201,13 +245,14 @@ def fork(
         str | None, typer.Option(metavar="ID", help="The new run's id; default: one that is made.")
     ] = None,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
 ) -> int:
     """Make a new run from an earlier point of a recorded one, which stays as it is; what is left is not paid again."""
     desk = cast("Desk", context.obj)
     point = after if before is None else before
     if point is None or (before is not None and after is not None):
         raise Refusal("name the point: kairo fork RUN --before TASK, or --after N with the number of an event")
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         found = find_run(book, run)
         try:
             made = find_run(book, book.fork(found.run_id, before=point, new_id=new_id))
@@ -230,13 +275,14 @@ def forget(
         str | None, typer.Option(metavar="AGE", help="All that have ended this long ago, such as 30d, 12h or 90m.")
     ] = None,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
 ) -> int:
     """Delete a recorded run that no process has, or all that ended long ago."""
     desk = cast("Desk", context.obj)
     if (run is None) == (older_than is None):
         raise Refusal("name a run, or give an age: kairo forget RUN, or kairo forget --older-than 30d")
     seconds = None if older_than is None else _read_age(older_than)
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         name = None if run is None else find_run(book, run).run_id
         number = book.forget(name, older_than=seconds)
     desk.screen.print_text(f"forgotten: {count(number, 'run')}")
@@ -260,11 +306,12 @@ def events(
     run: RunArgument,
     *,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more while the run lives.")] = False,
     after: Annotated[int, typer.Option(metavar="N", min=0, help="Only those with a number above this one.")] = 0,
 ) -> int:
     """Print the events of a recorded run as JSON Lines."""
-    with opened(journal) as book:
+    with opened(journal, database) as book:
         try:
             _print_events(book, find_run(book, run).run_id, after, follow=follow)
         except BrokenPipeError:  # whoever read them has gone
@@ -272,9 +319,9 @@ def events(
     return 0
 
 
-def _print_events(journal: SqliteJournal, run_id: str, after: int, *, follow: bool) -> None:
+def _print_events(journal: SqlJournal, run_id: str, after: int, *, follow: bool) -> None:
     for look in count_from(0):
-        ends = not follow or (look % _LOOKS == 0 and journal.show(run_id).state != "running")
+        ends = not follow or (look % _LOOKS == 0 and journal.show(run_id).state not in ("queued", "running"))
         for event in journal.events_after(run_id, after):  # after the state: the last ones come with the end
             print(json_module.dumps(json_module.loads(event.to_json())))  # all of it ASCII: safe for a terminal
             after = event.seq

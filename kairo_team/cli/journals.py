@@ -7,14 +7,19 @@ import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team._util.terminal import clean
+from kairo_team.cli.databases import PATIENCE, DatabaseUrl, place_of, shown_option
 from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cluster.standing import Standing
 from kairo_team.durable.journal import SqliteJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
+from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
+    from kairo_team.durable.postgres import PostgresJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedRun
 
@@ -28,21 +33,22 @@ _NO_JOURNAL: Final = (
 
 
 @contextmanager
-def opened(path: Path | None) -> Generator[SqliteJournal]:
+def opened(path: Path | None, database: str | None = None) -> Generator[SqlJournal]:
     """Open the journal that is there; a `Refusal` for one that is missing or cannot be used, also inside the block."""
-    if path is None:
+    place = place_of(path, database)
+    if place is None:
         raise Refusal(_NO_JOURNAL)
-    if not path.is_file():
-        raise Refusal(f"there is no journal {str(path)!r}: kairo run FILE.py --journal {quoted(path)} begins one")
-    with made(path) as journal:
+    if isinstance(place, Path) and not place.is_file():
+        raise Refusal(f"there is no journal {str(place)!r}: kairo run FILE.py --journal {quoted(place)} begins one")
+    with made(place) as journal:
         yield journal
 
 
 @contextmanager
-def made(path: Path, source: Mapping[str, str] | None = None) -> Generator[SqliteJournal]:
+def made(place: Path | DatabaseUrl, source: Mapping[str, str] | None = None) -> Generator[SqlJournal]:
     """Open a journal, a new one if there is none; `source` says how its new runs were started."""
     try:
-        journal = SqliteJournal(path, source=source)
+        journal = _open(place, source)
         try:
             yield journal
         finally:
@@ -51,7 +57,20 @@ def made(path: Path, source: Mapping[str, str] | None = None) -> Generator[Sqlit
         raise Refusal(explain(error)) from error
 
 
-def find_run(journal: SqliteJournal, text: str) -> RecordedRun:
+def _open(place: Path | DatabaseUrl, source: Mapping[str, str] | None) -> SqlJournal:
+    if isinstance(place, Path):
+        return SqliteJournal(place, source=source)
+    from kairo_team.durable.postgres import PostgresJournal
+
+    return PostgresJournal(place.url, source=source, patience=PATIENCE)
+
+
+def place_name(journal: SqlJournal) -> str:
+    """Name where a journal records: the path of a file, or a database."""
+    return str(journal.path) if isinstance(journal, SqliteJournal) else journal.place
+
+
+def find_run(journal: SqlJournal, text: str) -> RecordedRun:
     """Return the run of an id, or the only one whose id begins so; a `Refusal` names ids that are close."""
     try:
         return journal.show(text)
@@ -61,10 +80,10 @@ def find_run(journal: SqliteJournal, text: str) -> RecordedRun:
     if len(matching) == 1:
         return runs[matching[0]]
     close = matching[:_MOST_CLOSE] or difflib.get_close_matches(text, runs, _MOST_CLOSE)
-    wrong = f"{len(matching)} runs in {journal.path} begin with {text!r}" if matching else ""
+    wrong = f"{len(matching)} runs in {place_name(journal)} begin with {text!r}" if matching else ""
     hint = f": did you mean {' or '.join(close)}?" if close else ""
     where = command("runs", journal=journal)
-    raise Refusal(f"{wrong or f'there is no run {text!r} in {journal.path}'}{hint or ':'} {where} lists them")
+    raise Refusal(f"{wrong or f'there is no run {text!r} in {place_name(journal)}'}{hint or ':'} {where} lists them")
 
 
 def find_question(questions: tuple[HumanRequest, ...], run_id: str, text: str | None) -> HumanRequest:
@@ -91,21 +110,46 @@ def quoted(text: object) -> str:
     return clean(shlex.quote(str(text))).replace("\n", "?")
 
 
-def command(name: str, *words: str, journal: SqliteJournal) -> str:
+def command(name: str, *words: str, journal: SqlJournal) -> str:
     """Return the command line of a command on a journal."""
-    return " ".join(["kairo", name, *words, "--journal", quoted(journal.path)])
+    return " ".join(["kairo", name, *words, *map(quoted, shown_option(*journal.option))])
 
 
-def go_on_commands(journal: SqliteJournal, run: RecordedRun) -> list[str]:
+def go_on_commands(journal: SqlJournal, run: RecordedRun) -> list[str]:
     """Return the commands that answer a run's questions and the one that resumes it; none where it cannot go on."""
     if run.state not in ("suspended", "interrupted"):
         return []
+    by_workers = standing(journal, run).by_workers
     name = quoted(run.run_id)
     questions = [quoted(short_id(one, run.run_id)) for one in journal.pending(run.run_id)]
     words = [[name, one] for one in questions] if len(questions) > 1 else [[name]] * len(questions)
     answers = [command("answer", *one, "approve", journal=journal) for one in words]
+    if by_workers:
+        return answers
     file = [] if run.source else ["FILE.py"]
     return [*answers, command("resume", name, *file, journal=journal)]
+
+
+def standing(journal: SqlJournal, run: RecordedRun) -> Standing:
+    """Return how a run stands on its cluster; one in a file stands on none."""
+    if isinstance(journal, SqliteJournal):
+        return Standing()
+    from kairo_team.cluster.standing import standing_of
+
+    return standing_of(cast("PostgresJournal", journal), run)
+
+
+def why_waiting(journal: SqlJournal, run: RecordedRun) -> str | None:
+    """Return why no worker does what waits of a run; None for one that has ended or waits for nothing."""
+    return None if run.state in ENDED else standing(journal, run).problem
+
+
+def worker_command(journal: SqlJournal, run: RecordedRun) -> str:
+    """Return the command that starts a worker for a run."""
+    source = run.source
+    name = source.get("module") or source.get("file") or "FILE.py"
+    team = f":{source['team']}" if source.get("team") else ""
+    return command("worker", quoted(f"{name}{team}"), journal=journal)
 
 
 def short_id(question: HumanRequest, run_id: str) -> str:

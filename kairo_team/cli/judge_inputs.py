@@ -114,8 +114,8 @@ def read_judge(stack: ExitStack, text: str) -> Any:
 
 def _module(stack: ExitStack, text: str, builds: str) -> tuple[ModuleType, Path, str | None]:
     spec = read_spec(text, builds, "NAME")
-    stack.enter_context(importable(spec.file))
-    return load_module(spec.file), spec.file, spec.team
+    stack.enter_context(importable(spec.folder))
+    return load_module(spec), spec.file, spec.team
 
 
 def check_output(option: str, place: Path | None, inputs: Sequence[str]) -> None:

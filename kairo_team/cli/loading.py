@@ -26,14 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The parts of `FILE.py[:TEAM]`."""
+    """The parts of `FILE.py[:TEAM]`, or of `module:TEAM`."""
 
     file: Path
     team: str | None
+    module: str | None = None
+    """Its name, for a module that is imported by it; the file is where that is."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the imports of the file begin, as when Python runs it."""
+        return Path.cwd() if self.module is not None else self.file.resolve().parent
 
 
 def read_team_spec(text: str) -> Spec:
-    """Split `FILE.py[:TEAM]`, or take the path of a team as data, and check that the file exists."""
+    """Split `FILE.py[:TEAM]` or `module:TEAM`, or take the path of a team as data, and check that it is there."""
+    module, colon, team = text.partition(":")
+    if colon and not module.endswith(".py") and all(map(str.isidentifier, [*module.split("."), team])):
+        return Spec(_file_of_module(module), team, module)
     return read_spec(text, f"a kt.Team, or of a team as data in {', '.join(SUFFIXES)}", also=SUFFIXES)
 
 
@@ -59,6 +69,20 @@ def read_spec(text: str, builds: str = "a kt.Team", name: str = "TEAM", *, also:
     return Spec(file, team)
 
 
+def _file_of_module(name: str) -> Path:
+    """Return the file of a module that can be imported from here."""
+    with importable(Path.cwd()):
+        try:
+            found = importlib.util.find_spec(name)
+        except (ImportError, ValueError) as error:
+            raise Refusal(f"module {name!r} cannot be imported: {explain(error)}") from None
+    if found is None or found.origin is None or not found.has_location:
+        raise Refusal(
+            f"there is no module {name!r} here: start the command where Python finds it, or give FILE.py:TEAM"
+        )
+    return Path(found.origin)
+
+
 def _exists(file: Path) -> bool:
     try:
         return file.exists()
@@ -67,9 +91,9 @@ def _exists(file: Path) -> bool:
 
 
 @contextmanager
-def importable(file: Path) -> Generator[None]:
-    """Make files beside this one importable, as when Python runs it; agents may import them while they work."""
-    entry = str(file.resolve().parent)
+def importable(folder: Path) -> Generator[None]:
+    """Make the files in a folder importable, as when Python runs one; agents may import them while they work."""
+    entry = str(folder)
     sys.path.insert(0, entry)
     try:
         yield
@@ -78,8 +102,16 @@ def importable(file: Path) -> Generator[None]:
             sys.path.remove(entry)
 
 
-def load_module(file: Path) -> ModuleType:
-    """Import a file by its path; a `Refusal` names the line of an error."""
+def load_module(spec: Spec) -> ModuleType:
+    """Import a file by its path, or a module by its name; a `Refusal` names the line of an error."""
+    file = spec.file
+    try:
+        return _load_file(file) if spec.module is None else importlib.import_module(spec.module)
+    except (Exception, SystemExit) as error:
+        raise Refusal(f"{file} cannot be loaded: {_where(error, file)}{_explain_import(error)}") from error
+
+
+def _load_file(file: Path) -> ModuleType:
     name = _module_name(file)
     spec = importlib.util.spec_from_file_location(name, file.resolve())
     assert spec is not None, "a .py file has a loader"
@@ -88,9 +120,9 @@ def load_module(file: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException:
         sys.modules.pop(name, None)
-        raise Refusal(f"{file} cannot be loaded: {_where(error, file)}{_explain_import(error)}") from error
+        raise
     return module
 
 
@@ -130,7 +162,7 @@ def load_team_file(spec: Spec) -> tuple[Team, Callable[[str | None], TeamExecuti
     if spec.file.suffix.lower() in SUFFIXES:
         job = _load_data(spec.file)
         return job.team, partial(_request_of, job)
-    module = load_module(spec.file)
+    module = load_module(spec)
     team = find_team(module, spec)
     return team, partial(find_request, module, team)
 
@@ -140,7 +172,7 @@ def load_subject(spec: Spec) -> tuple[Team, TeamConfig, TaskGraph | None]:
     if spec.file.suffix.lower() in SUFFIXES:
         job = _load_data(spec.file)
         return job.team, job.config, job.plan
-    module = load_module(spec.file)
+    module = load_module(spec)
     team = find_team(module, spec)
     request, plan = getattr(module, "request", None), getattr(module, "plan", None)
     plan = plan if isinstance(plan, TaskGraph) else None

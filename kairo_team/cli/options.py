@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from kairo_team.cluster.delivery import EngineName
 from kairo_team.engine.runtime import ContentMode
 
 TeamFile = Annotated[
     str,
     typer.Argument(
-        metavar="FILE[:TEAM]", help="A Python file that builds a kt.Team, or a team as data in .yaml, .toml or .json."
+        metavar="FILE[:TEAM]|MODULE:TEAM",
+        help="A Python file or module that builds a kt.Team, or a team as data in .yaml, .toml or .json.",
     ),
 ]
 Goal = Annotated[
@@ -39,6 +41,19 @@ JsonOption = Annotated[
 JournalOption = Annotated[
     Path | None,
     typer.Option("--journal", metavar="FILE", envvar="KAIRO_JOURNAL", help="The journal in which runs are recorded."),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="The PostgreSQL database in which runs are recorded: its URL, or env:NAME or file:PATH, which have it; "
+        "default: KAIRO_DATABASE.",
+    ),
+]
+EngineOption = Annotated[
+    EngineName | None,
+    typer.Option("--engine", help="What delivers work; default: what the database is used with already, else dbos."),
 ]
 EventsOption = Annotated[
     Path | None,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from kairo_team.cli.databases import place_of
 from kairo_team.cli.journals import command, find_run, go_on_commands, opened, quoted
-from kairo_team.cli.options import JournalOption
+from kairo_team.cli.options import DatabaseOption, JournalOption
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.views.json_lines import read_events
 from kairo_team.views.progress import RowState
@@ -20,7 +21,7 @@ from kairo_team.views.run_story import RunStory, tell
 
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
-    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.recorded import RecordedRun
 
 _FORKED: Final = ("degraded", "failed", "timeout", "cancelled")
@@ -42,6 +43,7 @@ def report(
         str | None, typer.Option("--run-id", metavar="ID", help="Which run of a file that has several.")
     ] = None,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
 ) -> int:
     """Write a run as one HTML file that opens from disk and needs no network."""
     desk = cast("Desk", context.obj)
@@ -49,13 +51,13 @@ def report(
     _check_place(output, [one for one in (file, journal) if one is not None])
     if file.is_file():
         page = _page_of_file(file, run_id)
-    elif journal is None:
+    elif place_of(journal, database) is None:
         raise Refusal(
             f"there is no file {run!r}: give a file of events, which kairo run --events writes, or a recorded run with "
             "--journal runs.db"
         )
     else:
-        with opened(journal) as book:
+        with opened(journal, database) as book:
             page = page_of_run(book, find_run(book, run))
     try:
         write_report(output, page)
@@ -114,7 +116,7 @@ def _inside(story: RunStory, stories: dict[str, RunStory]) -> list[RunStory]:
 # ---------------------------------------------------------------- a recorded run
 
 
-def page_of_run(book: SqliteJournal, run: RecordedRun) -> str:
+def page_of_run(book: SqlJournal, run: RecordedRun) -> str:
     """Return the page of a recorded run, with the commands that go on from it."""
     story = recorded_story(book, run.run_id)
     story.run_id, story.team, story.goal = run.run_id, story.team or run.team, story.goal or run.goal
@@ -131,7 +133,7 @@ def page_of_run(book: SqliteJournal, run: RecordedRun) -> str:
     return render_report(story, known, list(inside.values()))
 
 
-def recorded_story(book: SqliteJournal, run_id: str) -> RunStory:
+def recorded_story(book: SqlJournal, run_id: str) -> RunStory:
     """Return a run as its events tell it, with the artifacts of its attempts."""
     story = tell(book.events_after(run_id))
     for made in recorded_attempts(book, run_id):
@@ -142,7 +144,7 @@ def recorded_story(book: SqliteJournal, run_id: str) -> RunStory:
     return story
 
 
-def _commands(book: SqliteJournal, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
+def _commands(book: SqlJournal, run: RecordedRun, story: RunStory) -> tuple[str, ...]:
     """Return the commands that go on with a run, or do its first bad task again; else the one that shows it."""
     name = quoted(run.run_id)
     bad = next((task.id for task in story.tasks.values() if task.state in _BAD), None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from kairo_team.cli.databases import DatabaseUrl, place_of
 from kairo_team.cli.exits import EXIT_CODES
 from kairo_team.cli.graph import check_place
 from kairo_team.cli.loading import read_team_spec
@@ -14,6 +15,8 @@ from kairo_team.cli.options import (
     BudgetOption,
     ContentOption,
     CoordinatorOption,
+    DatabaseOption,
+    EngineOption,
     EventsOption,
     Goal,
     JournalOption,
@@ -21,6 +24,7 @@ from kairo_team.cli.options import (
     ModelOption,
     TeamFile,
 )
+from kairo_team.cli.refusal import Refusal
 from kairo_team.cli.sources import file_source, loaded, recorded
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ def run(
     json: JsonOption = False,
     budget: BudgetOption = None,
     journal: JournalOption = None,
+    database: DatabaseOption = None,
+    engine: EngineOption = None,
     events: EventsOption = None,
     content: ContentOption = None,
     run_id: Annotated[
@@ -49,13 +55,17 @@ def run(
     """Run the team that a Python file builds or a file of data holds, on a goal or on the file's own request or plan.
 
     With a journal, Ctrl-C leaves the run interrupted: `kairo resume` goes on with it. A team without a gate of its own
-    then waits for answers to its questions: `kairo answer` gives them.
+    then waits for answers to its questions: `kairo answer` gives them. With a database, the attempts are made by
+    `kairo worker`s of the same team.
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
+    place = place_of(journal, database)
+    if isinstance(place, DatabaseUrl) and model is not None:
+        raise Refusal("--model does not reach the workers that make the attempts: name the model in the team's file")
     with (
         loaded(file, goal, budget, model, coordinator) as job,
-        recorded(job, journal, file_source(file, goal, model, coordinator), run_id) as kept,
+        recorded(job, place, file_source(file, goal, model, coordinator), run_id, engine) as kept,
     ):
         return desk.run(kept, events, content)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ INTERRUPTED: Final = "interrupted"
 SUSPENDED: Final = "suspended"
 _HEADS: Final = ("run", "state", "team", "used", "begun", "goal")
 _COLOURS: Final = {
+    "queued": "cyan",
     "running": "cyan",
     "suspended": "yellow",
     "interrupted": "yellow",
@@ -59,8 +61,11 @@ def age(seconds: float) -> str:
 # ---------------------------------------------------------------- kairo runs
 
 
-def show_runs(runs: Sequence[RecordedRun], screen: Screen) -> None:
-    """Print a line for each run; on a terminal, of an id that was made only the beginning."""
+def show_runs(runs: Sequence[RecordedRun], waiting: Mapping[str, str], screen: Screen) -> None:
+    """Print a line for each run; on a terminal, of an id that was made only the beginning.
+
+    `waiting` says of runs, by their ids, why no worker does what waits of them; it comes below.
+    """
     now = time.time()
     length = _telling({run.run_id for run in runs}) if screen.watched else _MADE
     rows = [_HEADS, *((_name(run.run_id, length), *_row(run, now)) for run in runs)]
@@ -72,6 +77,16 @@ def show_runs(runs: Sequence[RecordedRun], screen: Screen) -> None:
         else:
             line.stylize("bold")
         screen.show(line, **screen.uncut)
+    for problem, ids in _by_problem(waiting).items():
+        screen.print_text()
+        screen.print_text(f"{count(len(ids), 'run')} {'waits' if len(ids) == 1 else 'wait'}: {problem}")
+
+
+def _by_problem(waiting: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for run_id, problem in waiting.items():
+        found[problem].append(run_id)
+    return found
 
 
 def _telling(ids: Collection[str]) -> int:
@@ -90,9 +105,10 @@ def _row(run: RecordedRun, now: float) -> tuple[str, ...]:
     return (run.state, one_line(run.team, _LONGEST), spent, begun, one_line(run.goal))
 
 
-def runs_document(runs: Sequence[RecordedRun]) -> str:
-    """Write the document of `kairo runs`."""
-    return json.dumps({"runs": [_run(run) for run in runs], "exit_code": 0}, indent=2) + "\n"
+def runs_document(runs: Sequence[RecordedRun], waiting: Mapping[str, str]) -> str:
+    """Write the document of `kairo runs`; `waits` is why no worker does what waits of a run, or null."""
+    found = [_run(run) | {"waits": waiting.get(run.run_id)} for run in runs]
+    return json.dumps({"runs": found, "exit_code": 0}, indent=2) + "\n"
 
 
 def _run(run: RecordedRun) -> dict[str, Any]:
@@ -115,9 +131,11 @@ def _plain(value: Usage | Budget) -> Any:
 # ---------------------------------------------------------------- kairo show
 
 
-def show_record(record: RunRecord, go_on: Sequence[str], screen: Screen) -> None:
-    """Print how a run stands; the command that goes on with it comes last."""
+def show_record(record: RunRecord, go_on: Sequence[str], screen: Screen, waits: str | None = None) -> None:
+    """Print how a run stands; the command that goes on with it comes last. `waits` is why no worker goes on with it."""
     _show_head(record, screen)
+    if waits is not None:
+        screen.print_indented(f"it waits: {waits}")
     _show_tasks(record.tasks, screen)
     _show_calls(record.calls, screen)
     _show_doubts(record.in_doubt, screen)
@@ -210,13 +228,13 @@ def show_question(question: HumanRequest, run_id: str, screen: Screen) -> None:
             screen.print_indented(f"{answer}: {question.consequences[answer]}")
 
 
-def show_commands(commands: Sequence[str], screen: Screen) -> None:
+def show_commands(commands: Sequence[str], screen: Screen, *, title: str | None = None) -> None:
     """Print the commands that go on with a run, each in one line, so that it can be copied."""
     if not commands:
         return
-    asks = len(commands) > 1
+    asks = "answer with approve, revise, reject or defer, then go on with:" if len(commands) > 1 else "go on with:"
     screen.print_text()
-    screen.print_text("answer with approve, revise, reject or defer, then go on with:" if asks else "go on with:")
+    screen.print_text(title or asks)
     for one in commands:
         screen.show(Text(f"  {one}"), soft_wrap=True)
 
@@ -226,7 +244,7 @@ def _head(title: str, screen: Screen) -> None:
     screen.print_text(title, "bold")
 
 
-def record_document(record: RunRecord, go_on: Sequence[str]) -> str:
+def record_document(record: RunRecord, go_on: Sequence[str], waits: str | None = None) -> str:
     """Write the document of `kairo show`: what `kairo runs` has of a run, and how it stands."""
     body = _run(record.run) | {
         "budget": _plain(record.budget),
@@ -237,6 +255,7 @@ def record_document(record: RunRecord, go_on: Sequence[str]) -> str:
             asdict(one) | {"usage": _plain(one.usage), "sent_at": _at(one.sent_at)} for one in record.in_doubt
         ],
         "questions": [adapter(HumanRequest).dump_python(one, mode="json") for one in record.questions],
+        "waits": waits,
         "go_on": list(go_on),
         "exit_code": 0,
     }

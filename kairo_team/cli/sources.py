@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kairo_team.cli.budgets import with_limits
+from kairo_team.cli.databases import DatabaseUrl, clustered
 from kairo_team.cli.job import GoOn, Job
 from kairo_team.cli.journals import command, made, quoted
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
@@ -19,8 +20,9 @@ from kairo_team.plugins import resolve
 from kairo_team.views.run_record import recorded_request
 
 if TYPE_CHECKING:
+    from kairo_team.cluster.delivery import EngineName
     from kairo_team.contracts import TeamCoordinator
-    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.recorded import RecordedRun
 
 _DEMO: Final = "kairo_team.examples.release_notes"
@@ -36,7 +38,7 @@ def loaded(
 ) -> Generator[Job]:
     """Build the job that a file and the command line describe; the file's own imports work inside the block."""
     spec = read_team_spec(file)
-    with importable(spec.file):
+    with importable(spec.folder):
         team, request = load_team_file(spec)
         yield Job(team, with_limits(request(goal), budget), named_coordinator(coordinator), model)
 
@@ -68,7 +70,8 @@ def demo_job(repo: Path | None, budget: str | None, model: str) -> Job:
 def file_source(file: str, goal: str | None, model: str | None, coordinator: str | None) -> Mapping[str, str]:
     """Describe a run that a file begins, so that it can be started again."""
     spec = read_team_spec(file)
-    where = {"file": str(spec.file.resolve()), "team": spec.team}
+    place = {"file": str(spec.file.resolve())} if spec.module is None else {"module": spec.module}
+    where = {**place, "team": spec.team}
     found = {**where, "goal": goal, "model": model, "coordinator": coordinator}
     return {name: text for name, text in found.items() if text is not None}
 
@@ -79,23 +82,48 @@ def demo_source(model: str) -> Mapping[str, str]:
 
 
 @contextmanager
-def recorded(job: Job, path: Path | None, source: Mapping[str, str], run_id: str | None = None) -> Generator[Job]:
-    """Give a job its journal, if one is named, and its run's id."""
-    if run_id is not None:
-        try:
-            job = replace(job, request=replace(job.request, run_id=run_id))
-        except ValueError as error:
-            raise Refusal(f"--run-id: {explain(error)}") from None
-    if path is None:
+def recorded(
+    job: Job,
+    place: Path | DatabaseUrl | None,
+    source: Mapping[str, str],
+    run_id: str | None = None,
+    engine: EngineName | None = None,
+) -> Generator[Job]:
+    """Give a job its journal, if one is named, and its run's id; in a database, workers make its attempts."""
+    job = with_id(job, run_id)
+    if place is None:
+        yield job
+    elif isinstance(place, Path):
+        with made(place, source) as journal:
+            yield replace(job, journal=journal)
+    else:
+        with clustered(place, engine, source) as cluster:
+            yield replace(job, journal=cluster.journal, cluster=cluster)
+
+
+@contextmanager
+def on_cluster(job: Job, place: Path | DatabaseUrl | None, engine: EngineName | None) -> Generator[Job]:
+    """Have workers make the attempts of a job that goes on, if its journal is a database."""
+    if not isinstance(place, DatabaseUrl):
         yield job
         return
-    with made(path, source) as journal:
-        yield replace(job, journal=journal)
+    with clustered(place, engine) as cluster:
+        yield replace(job, journal=cluster.journal, cluster=cluster)
+
+
+def with_id(job: Job, run_id: str | None) -> Job:
+    """Give a job the id of its run, if there is one."""
+    if run_id is None:
+        return job
+    try:
+        return replace(job, request=replace(job.request, run_id=run_id))
+    except ValueError as error:
+        raise Refusal(f"--run-id: {explain(error)}") from None
 
 
 @contextmanager
 def loaded_again(
-    run: RecordedRun, journal: SqliteJournal, file: str | None, budget: str | None, how: GoOn
+    run: RecordedRun, journal: SqlJournal, file: str | None, budget: str | None, how: GoOn
 ) -> Generator[Job]:
     """Build the job that goes on with a run, from the file it was started from or another one."""
     model = run.source.get("model")
@@ -105,7 +133,7 @@ def loaded_again(
         yield _going_on(Job(demo, recorded_request(journal, run.run_id), journal=journal), budget, how)
         return
     spec = read_team_spec(file if file is not None else _file_of(run, journal))
-    with importable(spec.file):
+    with importable(spec.folder):
         team, _ = load_team_file(spec)
         request = recorded_request(journal, run.run_id)  # its classes may be the file's
         yield _going_on(Job(team, request, coordinator, model, journal=journal), budget, how)
@@ -116,8 +144,10 @@ def _going_on(job: Job, budget: str | None, how: GoOn) -> Job:
     return replace(job, go_on=how._replace(budget=None if budget is None else job.request.config.budget))
 
 
-def _file_of(run: RecordedRun, journal: SqliteJournal) -> str:
+def _file_of(run: RecordedRun, journal: SqlJournal) -> str:
     file, team = run.source.get("file"), run.source.get("team")
+    if "module" in run.source:
+        return f"{run.source['module']}:{team}"
     again = command("resume", quoted(run.run_id), "FILE.py[:TEAM]", journal=journal)
     if file is None:
         raise Refusal(f"run {run.run_id} was not started from a file by this command: name the file, {again}")

@@ -18,7 +18,7 @@ from kairo_team.cluster.units import Unit
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import Misuse
+from kairo_team.errors import JournalError, Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +65,7 @@ class Cluster:
         self.beat = beat
         self.max_deliveries = max_deliveries
         self.patience = patience
+        self.engine: EngineName = engine
         self.delivery: Delivery = delivery_of(engine, url, beats=Beats(poll=beat / 5, again=beat, late=3 * beat))
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience)
         self._versions: dict[str, str] = {}
@@ -85,10 +86,24 @@ class Cluster:
         """Begin to beat, to read letters and to look after others; does nothing when that was done before."""
         with self._starting:
             if not self._started:
-                self.delivery.install()
+                self._install()
                 self.journal.process.start()
                 self.reaper.start()
                 self._started = True
+
+    def _install(self) -> None:
+        """Make what the engine needs; `Misuse` where the database's other processes use another engine."""
+        with self.journal.database.writing() as connection:
+            sql = "INSERT INTO about (name, value) VALUES ('engine', ?) ON CONFLICT (name) DO NOTHING"
+            connection.execute(sql, (self.engine,))
+            found = connection.execute("SELECT value FROM about WHERE name = 'engine'").fetchone()[0]
+        if found != self.engine:
+            raise Misuse(f"{self.journal.place} is used with engine={found!r}: use that one, not {self.engine!r}")
+        try:
+            self.delivery.install()
+        except Exception as error:  # of PostgreSQL, or of what the engine reaches it with
+            line = str(error).strip().partition("\n")[0]
+            raise JournalError(self.journal.place, f"engine {self.engine!r} cannot be made ready: {line}") from error
 
     def close(self) -> None:
         """End what was started, and give up the ownership of runs."""
@@ -131,7 +146,7 @@ class Cluster:
 
         Raises `RunExists` for an id that is recorded, and `Misuse` for a request that cannot be written down.
         """
-        self.delivery.install()
+        self._install()
         digests = digests_of(team, templates or {})
         unit = Unit(f"run:{request.run_id}", "run", request.run_id, queue_of(version_of(team, digests), RUNS))
         self.journal.enqueue(request, team, digests, unit.sending(self.delivery, None))

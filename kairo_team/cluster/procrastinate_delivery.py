@@ -144,26 +144,31 @@ class _Receiver:
         generations: set[asyncio.Task[None]] = set()
         stopping = asyncio.create_task(self._stopping.wait())
         while not self._stopping.is_set():
-            lost = asyncio.Event()
-            worker = asyncio.create_task(self._work(lost))
+            lost, opened = asyncio.Event(), asyncio.Event()
+            worker = asyncio.create_task(self._work(lost, opened))
             generations.add(worker)
             worker.add_done_callback(generations.discard)
             losing = asyncio.create_task(lost.wait())
             await asyncio.wait([stopping, worker, losing], return_when=asyncio.FIRST_COMPLETED)
+            opening = asyncio.create_task(opened.wait())
+            # A pool that is cancelled while it opens leaves a task behind that never ends.
+            await asyncio.wait([worker, opening], return_when=asyncio.FIRST_COMPLETED)
             worker.cancel()  # its worker takes nothing new, and ends what it has
             losing.cancel()
+            opening.cancel()
             if not self._stopping.is_set():
                 await asyncio.wait([stopping], timeout=self._beats.poll)
         while generations:
             await asyncio.wait(generations)
 
-    async def _work(self, lost: asyncio.Event) -> None:
+    async def _work(self, lost: asyncio.Event, opened: asyncio.Event) -> None:
         """Run one worker until it is cancelled, or has lost its connection."""
         connector = _Connector(self._url, self._beats, lost, self._stopping)
         app = procrastinate.App(connector=connector)
         app.task(name=TASK, pass_context=True)(self._deliver)
         with suppress(ConnectorException, psycopg.OperationalError, psycopg_pool.PoolTimeout, asyncio.CancelledError):
             async with app.open_async(), self._alive(app):
+                opened.set()
                 await app.run_worker_async(
                     queues=self._queues,
                     concurrency=self._concurrency,

@@ -88,9 +88,9 @@ class Reaper:
             sql = f"SELECT {COLUMNS} FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR UPDATE"
             row = connection.execute(sql, (unit.id, unit.fence)).fetchone()
             if row is not None:
-                self._fence_off(connection, Unit(*row), reason)
+                self._fence_off(connection, Unit(*row), reason, died=False)
 
-    def _fence_off(self, connection: Any, unit: Unit, reason: str) -> None:
+    def _fence_off(self, connection: Any, unit: Unit, reason: str, *, died: bool = True) -> None:
         """Let the delivery count no more; a run is sent anew here, an attempt by its coordinator."""
         following = unit.next()
         if unit.kind == "attempt":
@@ -99,7 +99,7 @@ class Reaper:
             if unit.sender is not None:
                 for statement in letter_to(unit.sender, Letter(unit.id, unit.fence, "lost", reason)):
                     execute(connection, statement)
-        elif unit.fence >= self._cluster.max_deliveries:
+        elif died and unit.fence >= self._cluster.max_deliveries:
             self._give_up(connection, unit)
         else:
             self._send_run(connection, following)

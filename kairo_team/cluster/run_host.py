@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,16 +27,21 @@ class RunHost:
     def __init__(self, cluster: Cluster, team: Team, base: Runtime, unit: Unit) -> None:
         self._cluster = cluster
         self._team = replace(team, runtime=None)
-        self._base = base
         self._unit = unit
+        runtime = base.on(cluster.journal, cluster, base.subscribers)
+        runtime.gate = runtime.gate or DeferGate()  # a question waits for `kairo answer`
+        self._runtime = runtime
+
+    def interrupt(self, reason: str) -> None:
+        """End the work on it here, so that another worker goes on."""
+        with suppress(Misuse, KeyError):  # it has not begun, or has ended
+            self._runtime.runs[self._unit.run_id].interrupt(reason)
 
     async def coordinate(self) -> None:
         """Coordinate the run to its end, or until it waits for a person."""
         unit, journal = self._unit, self._cluster.journal
-        runtime = self._base.on(journal, self._cluster, self._base.subscribers)
-        runtime.gate = runtime.gate or DeferGate()  # a question waits for `kairo answer`
         try:
-            await runtime.resume(unit.run_id, self._team, take_over=True)
+            await self._runtime.resume(unit.run_id, self._team, take_over=True)
         except (RunFinished, RunNotFound) as error:
             _logger.info("run %s: %s", unit.run_id, error)
         except Misuse as error:  # the team is not the one it was begun with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -15,7 +16,7 @@ import anyio
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, queue_of, version_of
-from kairo_team.cluster.run_host import RunHost
+from kairo_team.cluster.run_host import RunHost, Unrecorded
 from kairo_team.cluster.units import Claimed, claim
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.runtime import Runtime
@@ -31,6 +32,8 @@ _logger = logging.getLogger("kairo_team")
 
 _MOST_RUNS: Final = 100
 """Most runs that one worker coordinates at once."""
+_INTERRUPTED: Final = 5.0
+"""Seconds that a run has to end once it is interrupted."""
 
 
 class Worker:
@@ -56,21 +59,31 @@ class Worker:
         self._base = base
         version = version_of(team, digests_of(team, base.templates))
         self.version = version
-        served = [*(members or names), *([] if members else [RUNS])]
-        self._queues: Sequence[str] = [queue_of(version, name) for name in served]
+        self.serves: Sequence[str] = [*(members or names), *([] if members else [RUNS])]
+        """The members whose attempts it makes, and `RUNS` where it coordinates runs."""
+        self._queues: Sequence[str] = [queue_of(version, name) for name in self.serves]
         self._delivered: deque[tuple[str, int, Future[None]]] = deque()
         self._news = anyio.Event()
         self._units = 0
+        self._hosts: set[RunHost] = set()
         self._group: anyio.abc.TaskGroup | None = None
         self._all_done = anyio.Event()
         self._stopping = anyio.Event()
+        self._members = None if members is None else sorted(members)
+        self._is_ready = anyio.Event()
         self.ready = False
         """It takes units."""
+        self.lost: str | None = None
+        """Why it ended before it was told to: others do what it had."""
 
     @property
     def busy(self) -> int:
         """How many units it does now."""
         return self._units
+
+    async def wait_ready(self) -> None:
+        """Wait until it takes units for the first time."""
+        await self._is_ready.wait()
 
     def stop(self) -> None:
         """Take no new units, and end when those that it has are done. In its event loop."""
@@ -87,37 +100,54 @@ class Worker:
             post(partial(self._take, unit, fence, done))
             return done
 
-        cluster.journal.process.on_dead(partial(_post_quietly, post, self._die))
         process = cluster.journal.process
-        await run_in_thread(
-            partial(process.describe, kind="worker", team=self._team.name, concurrency=self._concurrency)
-        )
+        process.on_dead(partial(_post_quietly, post, partial(self._end_lost, "it was declared dead")))
+        unreachable = partial(self._end_lost, "it cannot reach the database")
+        process.on_unreachable(partial(_post_quietly, post, unreachable))
+        members = None if self._members is None else json.dumps(self._members)
+        about = {"team": self._team.name, "digest": self.version, "members": members}
+        process.describe(kind="worker", concurrency=self._concurrency, **about)
         receiving = cluster.delivery.receiving(process.id, self._queues, self._concurrency + _MOST_RUNS, take)
         receiver = await run_in_thread(receiving.__enter__)
         try:
             async with anyio.create_task_group() as self._group:
                 self._group.start_soon(self._serve)
                 self.ready = True
+                self._is_ready.set()
                 await self._stopping.wait()
                 self.ready = False
                 receiver.stop()
                 await run_in_thread(partial(process.describe, state="draining"))
                 with anyio.move_on_after(drain):
                     await self._until_done()
-                self._group.cancel_scope.cancel()
+                await self._hand_over()
         finally:
             self._group = None
             with anyio.CancelScope(shield=True):
                 await run_in_thread(receiving.__exit__, None, None, None)
+
+    async def _hand_over(self) -> None:
+        """End what is not done, so that others go on with it: no run is recorded as cancelled."""
+        for host in self._hosts:
+            host.interrupt("the worker ended")
+        with anyio.move_on_after(_INTERRUPTED):
+            await self._until_done()
+        self._cluster.journal.database.lose("the worker ended")
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
 
     async def _until_done(self) -> None:
         while self._units:
             self._all_done = anyio.Event()
             await self._all_done.wait()
 
-    def _die(self) -> None:
-        """End everything: this process was declared dead, and others do what it had."""
-        _logger.warning("this worker was declared dead: it ends, and others do what it had")
+    def _end_lost(self, why: str) -> None:
+        """End everything, before others do what it had."""
+        if self.lost is not None:
+            return
+        self.lost = why
+        self.ready = False
+        self._cluster.journal.database.lose(f"this process ends: {why}")
         self._stopping.set()
         if self._group is not None:
             self._group.cancel_scope.cancel()
@@ -162,13 +192,22 @@ class Worker:
 
     async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
         unit = claimed.unit
+        _logger.info("unit %s, delivery %d: begun", unit.id, unit.fence)
         try:
             if unit.kind == "run":
                 _settle(done, None)  # the unit's row says from here on who has it
-                await RunHost(self._cluster, self._team, self._base, unit).coordinate()
+                host = RunHost(self._cluster, self._team, self._base, unit)
+                self._hosts.add(host)
+                try:
+                    await host.coordinate()
+                finally:
+                    self._hosts.discard(host)
             else:
                 work = self._cluster.journal.decode(claimed.body)
                 await AttemptHost(self._cluster, self._team, self._base, unit, work).make(letters)
+        except Unrecorded as error:
+            _logger.info("unit %s: %s", unit.id, error)
+            await self._give_back(unit, "the worker ended")
         except Exception:
             _logger.exception("unit %s: the worker failed; the unit is given to another", unit.id)
             await self._give_back(unit, "the worker failed")
@@ -176,6 +215,8 @@ class Worker:
             with anyio.CancelScope(shield=True):
                 await self._give_back(unit, "the worker ended")
             raise
+        else:
+            _logger.info("unit %s, delivery %d: ended", unit.id, unit.fence)
 
     async def _give_back(self, unit: Any, reason: str) -> None:
         with suppress(Exception), anyio.move_on_after(5):

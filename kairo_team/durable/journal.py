@@ -52,6 +52,16 @@ class SqliteJournal(SqlJournal):
         """Where it records, in the words of errors."""
         return f"journal {str(self.path)!r}"
 
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """The option that names the file for the commands of `kairo`."""
+        return "--journal", str(self.path)
+
     def close(self) -> None:
         """Write what is left, and give up the ownership of runs; the journal may be used again."""
         self.database.close()

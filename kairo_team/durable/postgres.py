@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kairo_team._util.database_url import shown_url
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Usage
 from kairo_team.durable import recovery
@@ -113,6 +114,21 @@ class PostgresJournal(SqlJournal):
     def place(self) -> str:
         """Where it records, in the words of errors."""
         return str(self.database.place)
+
+    @property
+    def connection_errors(self) -> tuple[type[Exception], ...]:
+        """What is raised where the database cannot be reached, or cuts a connection."""
+        return self._base.connection_errors
+
+    @property
+    def name(self) -> str:
+        """The database, without its user and password."""
+        return self.place
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """The option that names the database for the commands of `kairo`: its URL without the password."""
+        return "--database", shown_url(self._url)
 
     def close(self) -> None:
         """Write what is left, and give up the ownership of runs; the journal may be used again."""

@@ -41,7 +41,7 @@ _TABLES: Final = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE process (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, host TEXT NOT NULL, pid BIGINT NOT NULL, lock INTEGER NOT NULL,
-    team TEXT, members TEXT, concurrency INTEGER, state TEXT NOT NULL, beats BIGINT NOT NULL DEFAULT 0,
+    team TEXT, digest TEXT, members TEXT, concurrency INTEGER, state TEXT NOT NULL, beats BIGINT NOT NULL DEFAULT 0,
     started_at DOUBLE PRECISION NOT NULL
 );
 CREATE TABLE run (
@@ -186,6 +186,7 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
         row_factory=_rows,
         prepare_threshold=3,
     )
+    raw.adapters.register_loader("numeric", psycopg.types.numeric.IntLoader)  # what a sum of whole numbers is there
     return PostgresConnection(raw)
 
 
@@ -243,9 +244,9 @@ class PostgresDatabase(Database):
     def _prepare(self) -> None:
         with self.connecting("set-up") as connection, self._named("it cannot be opened"), connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
             found = connection.execute("SELECT to_regclass('kairo.about')").fetchone()
-            if found[0] is None:
+            if found[0] is None:  # else the right to make a schema is not needed
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
                 for statement in _TABLES.split(";\n"):
                     connection.execute(statement)
                 for name, value in (("version", self._version), ("format", str(FORMAT))):

@@ -48,8 +48,14 @@ class Process:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._pid = os.getpid()
+        self._reached = time.monotonic()
         self.dead = False
         """It was declared dead: nothing that it records counts any more."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds since it last reached the database."""
+        return time.monotonic() - self._reached
 
     def start(self) -> None:
         """Register it and begin to beat; returns once it is registered. Raises what the first connection raises."""
@@ -72,10 +78,14 @@ class Process:
         if thread is not threading.current_thread():
             thread.join(timeout=4 * self.beat)
         with suppress(Exception), connect_to(self._url, "process") as connection:
-            connection.execute("DELETE FROM process WHERE id = ? AND state <> 'dead'", (self.id,))
+            sql = (
+                "DELETE FROM process WHERE id = ? AND state <> 'dead'"
+                " AND NOT EXISTS (SELECT FROM unit WHERE process = ? AND state = 'taken')"
+            )  # what it still has is given to others only when it is found dead
+            connection.execute(sql, (self.id, self.id))
 
     def describe(self, **about: Any) -> None:
-        """Say what it is: `kind`, `team`, `members`, `concurrency`, `state`; written with the next beat."""
+        """Say what it is: `kind`, `team`, `digest`, `members`, `concurrency`, `state`; written with the next beat."""
         self._about.update(about)
 
     def on_dead(self, call: Callable[[], object]) -> None:
@@ -92,7 +102,7 @@ class Process:
     # ------------------------------------------------------------------ the thread
 
     def _serve(self) -> None:
-        reached, told = time.monotonic(), False
+        told = False
         while not self._ends.is_set() and not self.dead:
             try:
                 with connect_to(self._url, "beat") as connection:
@@ -101,11 +111,11 @@ class Process:
                     while not self._ends.is_set() and not self.dead:
                         self._beat(connection)
                         self._registered.set()
-                        reached, told = time.monotonic(), False
+                        self._reached, told = time.monotonic(), False
                         self._ends.wait(self.beat / 2)
             except Exception as error:  # noqa: BLE001 - whatever it is, it tries again
                 _logger.debug("a process cannot beat: %s", type(error).__name__)
-                if not told and time.monotonic() - reached > _UNREACHABLE * self.beat:
+                if not told and self.silence > _UNREACHABLE * self.beat:
                     told = True
                     _call_all(self._on_unreachable)
                 self._ends.wait(self.beat / 10)
@@ -113,10 +123,11 @@ class Process:
     def _beat(self, connection: Connection) -> None:
         about = self._about
         sql = (
-            "UPDATE process SET beats = beats + 1, kind = ?, team = ?, members = ?, concurrency = ?,"
+            "UPDATE process SET beats = beats + 1, kind = ?, team = ?, digest = ?, members = ?,"
+            " concurrency = ?,"
             " state = CASE WHEN state = 'dead' THEN state ELSE ? END WHERE id = ? RETURNING state"
         )
-        values = [about.get(name) for name in ("kind", "team", "members", "concurrency", "state")]
+        values = [about.get(name) for name in ("kind", "team", "digest", "members", "concurrency", "state")]
         row = connection.execute(sql, (*values, self.id)).fetchone()
         if row is None or row[0] == "dead":
             self.dead = True

@@ -55,6 +55,20 @@ class SqlJournal(ABC):
     def place(self) -> str:
         """Where it records, in the words of errors."""
 
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name, for a person who has several."""
+
+    @property
+    @abstractmethod
+    def option(self) -> tuple[str, str]:
+        """The option that names it for the commands of `kairo`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Write what is left, and give up the ownership of runs; the journal may be used again."""
+
     @abstractmethod
     def _owned(self) -> AbstractContextManager[tuple[Connection, str]]:
         """Change the database as the owner of runs; yields the owner's id too."""

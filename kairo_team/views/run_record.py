@@ -16,7 +16,7 @@ from kairo_team.tasks import TaskStatus
 from kairo_team.team import TeamConfig
 
 if TYPE_CHECKING:
-    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import RecordedCall, RecordedRun
     from kairo_team.results import TeamResult
@@ -72,7 +72,7 @@ class RunRecord(NamedTuple):
     """Why it did not complete."""
 
 
-def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
+def read_record(journal: SqlJournal, run: RecordedRun) -> RunRecord:
     """Read how a run stands."""
     steps = _steps(journal, run.run_id)
     calls, in_doubt = journal.calls(run.run_id), journal.in_doubt(run.run_id)
@@ -89,7 +89,7 @@ def read_record(journal: SqliteJournal, run: RecordedRun) -> RunRecord:
     )
 
 
-def recorded_request(journal: SqliteJournal, run_id: str) -> TeamExecutionRequest:
+def recorded_request(journal: SqlJournal, run_id: str) -> TeamExecutionRequest:
     """Return the request that a run was begun with, with its limits as they were raised since."""
     request = cast("TeamExecutionRequest", journal.database.decode(_column(journal, run_id, "request")))
     raised = raised_budget(_steps(journal, run_id))
@@ -98,7 +98,7 @@ def recorded_request(journal: SqliteJournal, run_id: str) -> TeamExecutionReques
     return replace(request, config=replace(request.config, budget=raised))
 
 
-def recorded_attempts(journal: SqliteJournal, run_id: str) -> list[Attempt]:
+def recorded_attempts(journal: SqlJournal, run_id: str) -> list[Attempt]:
     """Return the ends of a run's attempts, in the order they were recorded."""
     sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id"
     with journal.database.reading() as connection:
@@ -106,7 +106,7 @@ def recorded_attempts(journal: SqliteJournal, run_id: str) -> list[Attempt]:
     return [one for one in (outline(row["value"]) for row in rows) if isinstance(one, Attempt)]
 
 
-def runs_inside(journal: SqliteJournal, run_id: str) -> list[RunInside]:
+def runs_inside(journal: SqlJournal, run_id: str) -> list[RunInside]:
     """Return the runs inside the tasks of a run, at any depth, in the order they began."""
     found: list[RunInside] = []
     around = [run_id]
@@ -124,12 +124,12 @@ def _task_of(step: object) -> str:
     return str(step).split(":", 2)[-1].rpartition(":")[0]
 
 
-def _column(journal: SqliteJournal, run_id: str, name: str) -> Any:
+def _column(journal: SqlJournal, run_id: str, name: str) -> Any:
     with journal.database.reading() as connection:
         return connection.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)).fetchone()[name]
 
 
-def _steps(journal: SqliteJournal, run_id: str) -> dict[str, object]:
+def _steps(journal: SqlJournal, run_id: str) -> dict[str, object]:
     """Return the plan and its changes, the ends of tasks and the raised budget."""
     sql = (
         "SELECT key, value FROM step WHERE run_id = ?"
@@ -147,7 +147,7 @@ def raised_budget(steps: Mapping[str, object]) -> Budget | None:
     return raised if isinstance(raised, Budget) else None
 
 
-def first_budget(journal: SqliteJournal, run_id: str) -> Budget:
+def first_budget(journal: SqlJournal, run_id: str) -> Budget:
     """Return the limits that a run was begun with."""
     config = cast("TeamConfig | None", outline_field(_column(journal, run_id, "request"), "config"))
     return root_budget(config or TeamConfig())
@@ -170,7 +170,7 @@ def _tasks(
             yield TaskStanding(task_id, TaskStatus.PENDING.value, None, None)
 
 
-def _begun(journal: SqliteJournal, run_id: str, calls: Sequence[RecordedCall]) -> dict[str, str | None]:
+def _begun(journal: SqlJournal, run_id: str, calls: Sequence[RecordedCall]) -> dict[str, str | None]:
     """Return the members of the tasks in which a call was made, or a run inside was begun."""
     begun = {call.task_id: call.member for call in calls if call.run_id == run_id and call.task_id is not None}
     with journal.database.reading() as connection:
@@ -180,7 +180,7 @@ def _begun(journal: SqliteJournal, run_id: str, calls: Sequence[RecordedCall]) -
     return begun
 
 
-def call_sums(journal: SqliteJournal, run: RecordedRun) -> tuple[CallSum, ...]:
+def call_sums(journal: SqlJournal, run: RecordedRun) -> tuple[CallSum, ...]:
     """Return the models of a run and of those inside it, then the tools, those called most first."""
     with journal.database.reading() as connection:
         rows = recovery.call_sums(connection, run.run_id, journal.database.is_over, live=run.state == "running")
@@ -191,13 +191,13 @@ def _sum_of(row: Any) -> Usage:
     return Usage(row["prompt"], row["completion"], to_dollars(row["picos"]), 0, row["tool_calls"])
 
 
-def recorded_error(journal: SqliteJournal, run_id: str) -> str | None:
+def recorded_error(journal: SqlJournal, run_id: str) -> str | None:
     """Return why a run's last session did not complete; None where it did, or its end is not recorded."""
     written = _column(journal, run_id, "result")
     return None if written is None else cast("str | None", outline_field(written, "error"))
 
 
-def recorded_result(journal: SqliteJournal, run_id: str) -> TeamResult | None:
+def recorded_result(journal: SqlJournal, run_id: str) -> TeamResult | None:
     """Return how a run's last session ended; None where that is not recorded."""
     written = _column(journal, run_id, "result")
     return None if written is None else cast("TeamResult", outline(written))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from kairo_team.durable.journal import SqliteJournal
+from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import MissingExtra
 from kairo_team.web_console.address import Address
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def console(
-    runtime: Runtime | SqliteJournal,
+    runtime: Runtime | SqlJournal,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -55,11 +55,11 @@ def console(
 
 def _source_of(given: Any) -> Source:
     """Return the runs of a journal, or of a runtime and its journal."""
-    if isinstance(given, SqliteJournal):
+    if isinstance(given, SqlJournal):
         return JournalSource(given)
     if not isinstance(given, Runtime):
         raise ValueError(
             "the console shows the runs of a runtime or of a journal, such as kt.SqliteJournal('runs.db'), "
             f"not {given!r}"
         )
-    return JournalSource(given.store, given) if isinstance(given.store, SqliteJournal) else LiveRuns(given)
+    return JournalSource(given.store, given) if isinstance(given.store, SqlJournal) else LiveRuns(given)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kairo_team.budget import Budget, Usage
-    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.run_handle import Run
     from kairo_team.engine.runtime import Runtime
     from kairo_team.events import Event
@@ -120,7 +120,7 @@ class Source(Protocol):
 class JournalSource:
     """The runs of every process that records in a journal."""
 
-    def __init__(self, journal: SqliteJournal, runtime: Runtime | None = None) -> None:
+    def __init__(self, journal: SqlJournal, runtime: Runtime | None = None) -> None:
         """Take a journal, and the runtime whose runs can be steered."""
         self._journal = journal
         self._runtime = runtime
@@ -129,8 +129,8 @@ class JournalSource:
 
     @property
     def name(self) -> str:
-        """The file's name."""
-        return self._journal.path.name
+        """The file's name, or the database's."""
+        return self._journal.name
 
     def runs(self, state: str | None = None) -> Sequence[RecordedRun]:
         """Return the recorded runs, the newest first."""
@@ -211,9 +211,12 @@ class JournalSource:
 
     def artifact_before(self, question: HumanRequest) -> str | None:
         """Return the text of the last artifact of an earlier attempt."""
-        sql = "SELECT value FROM step WHERE run_id = ? AND key LIKE 'attempt:%' AND instr(key, ?) ORDER BY id DESC"
+        sql = "SELECT key FROM step WHERE run_id = ? AND key LIKE 'attempt:%' ORDER BY id DESC"
         with self._journal.database.reading() as connection:
-            rows = connection.execute(sql, (question.run_id, f":{question.task_id}:")).fetchall()
+            keys = [row["key"] for row in connection.execute(sql, (question.run_id,))]
+            keys = [key for key in keys if f":{question.task_id}:" in key]
+            sql = "SELECT value FROM step WHERE run_id = ? AND key = ?"
+            rows = [connection.execute(sql, (question.run_id, key)).fetchone() for key in keys]
         for row in rows:
             made = outline(row["value"])
             if not isinstance(made, Attempt) or made.task_id != question.task_id or made.artifact is None:
@@ -229,7 +232,7 @@ class JournalSource:
     def resume_hint(self, run: RecordedRun) -> str:
         """Return the command that goes on with a run."""
         file = [] if run.source else ["FILE.py"]
-        return shlex.join(["kairo", "resume", run.run_id, *file, "--journal", str(self._journal.path)])
+        return shlex.join(["kairo", "resume", run.run_id, *file, *self._journal.option])
 
     def close(self) -> None:
         """Do nothing: the journal is its owner's."""

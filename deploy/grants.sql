@@ -1,0 +1,6 @@
+-- What people may see and do, once the tables are there; run by kairo_worker, who owns them, or an administrator:
+--   psql -v ON_ERROR_STOP=1 -d kairo -f grants.sql
+GRANT USAGE ON SCHEMA kairo TO kairo_clerk, kairo_reader;
+GRANT SELECT ON ALL TABLES IN SCHEMA kairo TO kairo_clerk, kairo_reader;
+GRANT UPDATE (decision, answered_by, answered_at), DELETE ON kairo.question TO kairo_clerk;
+GRANT UPDATE (state, cancelled, updated_at) ON kairo.run TO kairo_clerk;

@@ -1,0 +1,246 @@
+"""`kairo worker` and `kairo submit`: a team on many machines, over one PostgreSQL database."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+import anyio
+import typer
+
+from kairo_team.cli.databases import BEAT, away_from_children, clustered, connect, database_of
+from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL
+from kairo_team.cli.interrupts import leave
+from kairo_team.cli.job import EXIT_CODES as CODES
+from kairo_team.cli.job import Ended, plain_log
+from kairo_team.cli.journals import command, go_on_commands, quoted, standing, worker_command
+from kairo_team.cli.loading import importable, load_team_file, read_team_spec
+from kairo_team.cli.options import (
+    BudgetOption,
+    DatabaseOption,
+    EngineOption,
+    Goal,
+    JsonOption,
+    TeamFile,
+)
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.run_table import show_commands
+from kairo_team.cli.sources import file_source, loaded, with_id
+from kairo_team.errors import JournalError, MissingExtra, Misuse, RunExists
+from kairo_team.recorded import ENDED
+
+if TYPE_CHECKING:
+    from kairo_team.cli.desk import Desk
+    from kairo_team.cli.job import Job
+    from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.service import WorkerService
+
+_LOOK: Final = 0.5
+"""Seconds between two looks whether a run has ended."""
+_WORKER_CODES: Final = (
+    "Exit codes: 0 ended by a signal, its work done or given back; 2 usage error; 130, 143 left at once."
+)
+_ONE_SIGNAL: Final = 1.0
+"""Seconds in which signals count as one: programs that stop others often send them twice."""
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
+
+cluster_app = typer.Typer(rich_markup_mode=None)
+
+
+@cluster_app.command(epilog=_WORKER_CODES)
+def worker(
+    file: TeamFile,
+    *,
+    database: DatabaseOption = None,
+    engine: EngineOption = None,
+    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts that it makes at once.")] = 8,
+    members: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Make attempts of these members alone, and coordinate no runs; default: all."),
+    ] = None,
+    beat: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How often it shows that it lives; the same for all processes.")
+    ] = BEAT,
+    drain: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long work in hand may take after SIGTERM or Ctrl-C.")
+    ] = 30.0,
+    health: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Answer /healthz and /readyz there; a port alone: on this machine."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print a line when a unit begins and when it ends.")
+    ] = False,
+) -> int:
+    """Make attempts, and coordinate runs, of a team whose runs are in a database, until SIGTERM or Ctrl-C.
+
+    Any number of workers on any number of machines serve one database. After the first signal a worker takes nothing
+    new and ends what it has; what is not done in time is given to others. A second signal ends it at once.
+    """
+    place = database_of(database)
+    spec = read_team_spec(file)
+    names = None if members is None else [name.strip() for name in members.split(",") if name.strip()]
+    with ExitStack() as stack:
+        stack.enter_context(importable(spec.folder))
+        team, _ = load_team_file(spec)
+        stack.enter_context(plain_log())
+        stack.enter_context(_log_level(logging.INFO if verbose else None))
+        try:
+            from kairo_team.cluster.health import HealthServer
+            from kairo_team.cluster.service import WorkerService
+
+            make = partial(connect, place, engine, beat=beat)
+            service = WorkerService(make, team, concurrency=concurrency, members=names, drain=drain, tell=_say)
+            if health is not None:
+                server = stack.enter_context(HealthServer(service, health))
+                _say(f"health: port {server.port}, /healthz and /readyz")
+            with _ended_by_signals(service), away_from_children():
+                anyio.run(service.run)
+        except MissingExtra as error:
+            raise Refusal(str(error)) from None
+        except (JournalError, Misuse, ValueError) as error:
+            raise Refusal(explain(error)) from None
+    _say("ended")
+    return 0
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it: the work goes on
+        print(line, flush=True)
+
+
+@contextmanager
+def _log_level(level: int | None) -> Generator[None]:
+    logger = logging.getLogger("kairo_team")
+    before = logger.level
+    if level is not None:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _ended_by_signals(service: WorkerService) -> Generator[None]:
+    """Have the first signal stop the service, and the second one end the process at once."""
+    first: float | None = None
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if first is None:
+            first = now
+            service.stop()
+        elif now - first > _ONE_SIGNAL:
+            leave(LEFT_BY_SIGNAL + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+# ---------------------------------------------------------------- submit
+
+
+@cluster_app.command(epilog=EXIT_CODES)
+def submit(
+    context: typer.Context,
+    file: TeamFile,
+    goal: Goal = None,
+    *,
+    database: DatabaseOption = None,
+    engine: EngineOption = None,
+    budget: BudgetOption = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it ends or asks a person, and show its result.")
+    ] = False,
+    json: JsonOption = False,
+) -> int:
+    """Record a run in a database for the workers of its team to coordinate, and print its id.
+
+    It takes what `kairo run` takes: a goal, or the file's own request or plan. With --wait the exit code is the run's.
+    """
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    place = database_of(database)
+    with (
+        loaded(file, goal, budget) as job,
+        clustered(place, engine, file_source(file, goal, None, None)) as cluster,
+    ):
+        made = with_id(job, run_id)
+        _send(cluster, made)
+        _show_sent(cluster, made, desk, json=json and not wait)
+        return _wait_for(cluster, made, desk) if wait else 0
+
+
+def _send(cluster: Cluster, job: Job) -> None:
+    from kairo_team.cli.job import check
+
+    found = check(job)
+    if not found.ok:
+        raise Refusal(f"nothing was submitted: {'; '.join(found.problems)}")
+    templates = job.team.runtime.templates if job.team.runtime is not None else {}
+    try:
+        cluster.submit(job.team, job.request, templates)
+    except RunExists as error:
+        there = command("show", quoted(error.run_id), journal=cluster.journal)
+        raise Refusal(f"run {error.run_id!r} is recorded already: give --run-id another id; {there} shows it") from None
+
+
+def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
+    run, journal = cluster.journal.show(job.request.run_id), cluster.journal
+    name = quoted(run.run_id)
+    words = (("show", name), ("events", name, "--follow"), ("cancel", name))
+    commands = [command(*one, journal=journal) for one in words]
+    stands = standing(journal, run)
+    if json:
+        import json as json_format
+
+        document = {
+            "run_id": run.run_id,
+            "state": run.state,
+            "waits": stands.problem,
+            "go_on": commands,
+            "exit_code": 0,
+        }
+        desk.present(json_format.dumps(document, indent=2) + "\n", lambda _screen: None)
+        return
+    desk.screen.print_text(f"run {run.run_id} is submitted to {journal.place}")
+    if stands.problem is not None:
+        desk.screen.print_text(f"it waits: {stands.problem}")
+        commands = [worker_command(journal, run), *commands] if stands.needs_worker else commands
+    show_commands(commands, desk.screen, title="go on with:")
+
+
+def _wait_for(cluster: Cluster, job: Job, desk: Desk) -> int:
+    """Wait until the run has ended or asks a person, and show its result."""
+    journal, run_id = cluster.journal, job.request.run_id
+    try:
+        while (run := journal.show(run_id)).state not in (*ENDED, "suspended"):
+            time.sleep(_LOOK)
+    except KeyboardInterrupt:
+        there = command("show", quoted(run_id), journal=journal)
+        desk.print_notice(f"the run goes on: {there} shows it")
+        return LEFT
+    result = journal.result(run_id)
+    if result is None:  # it was cancelled before it began
+        desk.print_notice(f"run {run_id} has ended: {run.state}")
+        return next(code for status, code in CODES.items() if status.value == run.state)
+    return desk.show_ended(job, Ended(result, CODES[result.status], go_on=go_on_commands(journal, run)))

@@ -1,0 +1,141 @@
+"""Where a command finds recorded runs: a journal's file, or a PostgreSQL database; and clusters on that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kairo_team._util.database_url import has_password, shown_url
+from kairo_team.cli.refusal import Refusal, explain
+from kairo_team.cli.secret_arguments import GIVEN
+from kairo_team.errors import JournalError, MissingExtra, Misuse
+
+if TYPE_CHECKING:
+    from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.delivery import EngineName
+
+DATABASE: Final = "KAIRO_DATABASE"
+_JOURNAL: Final = "KAIRO_JOURNAL"
+PATIENCE: Final = 10.0
+"""Seconds for which a command tries to reach a database."""
+BEAT: Final = 2.0
+"""Seconds between two signs of life of a process, where no option says it."""
+_DEFAULT: Final[EngineName] = "dbos"
+
+
+@dataclass(frozen=True)
+class DatabaseUrl:
+    """The URL of a database: a secret."""
+
+    url: str = field(repr=False)
+
+
+def place_of(journal: Path | None, database: str | None) -> Path | DatabaseUrl | None:
+    """Return where runs are recorded: what an option names goes before the environment; None where nothing is named."""
+    by_option = journal is not None and str(journal) != os.environ.get(_JOURNAL)
+    if database is not None:
+        if by_option:
+            raise Refusal("--journal and --database exclude each other: runs are recorded in one place")
+        return read_url(database, "--database")
+    named = os.environ.get(DATABASE)
+    if not named or by_option:
+        return journal
+    if journal is not None:
+        raise Refusal(f"{_JOURNAL} and {DATABASE} are both set: say which one with --journal or --database")
+    return read_url(named, DATABASE)
+
+
+def database_of(database: str | None) -> DatabaseUrl:
+    """Return the database that the option or the environment names; `Refusal` for none."""
+    place = place_of(None, database)
+    if not isinstance(place, DatabaseUrl):
+        raise Refusal(f"this command needs a database: give --database URL, or set {DATABASE}")
+    return place
+
+
+def read_url(text: str, where: str) -> DatabaseUrl:
+    """Read a URL, `env:NAME` or `file:PATH`; `where` is what named it."""
+    kind, colon, name = text.partition(":")
+    if kind == "env" and colon:
+        if not os.environ.get(name):
+            raise Refusal(f"{where} {text}: the environment has no variable {name!r}")
+        return _checked(os.environ[name], where if name == GIVEN else name)
+    if kind == "file" and colon:
+        try:
+            return _checked(Path(name).read_text(encoding="utf-8").strip(), f"file {name!r}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Refusal(f"{where} {text}: the file cannot be read: {explain(error)}") from None
+    return _checked(text, where)
+
+
+def _checked(url: str, where: str) -> DatabaseUrl:
+    try:
+        from kairo_team.cluster.delivery import check_database_url
+
+        check_database_url(url)
+    except ImportError:
+        raise Refusal(str(MissingExtra("A database of many machines", "cluster"))) from None
+    except Misuse as error:
+        raise Refusal(f"{where}: {explain(error)}") from None
+    return DatabaseUrl(url)
+
+
+def shown_option(option: str, value: str) -> list[str]:
+    """Return the option that names where runs are recorded, for a command that is shown.
+
+    It is left out where the environment names the same database, with its password.
+    """
+    named = os.environ.get(DATABASE)
+    with suppress(Refusal):
+        url = read_url(named, DATABASE).url if named else ""
+        if has_password(url) and shown_url(url) == value:
+            return []
+    return [option, value]
+
+
+@contextmanager
+def away_from_children() -> Generator[None]:
+    """Keep the URLs out of the environment of the programs that members start."""
+    kept = {name: os.environ.pop(name) for name in (DATABASE, GIVEN) if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+@contextmanager
+def clustered(
+    place: DatabaseUrl, engine: EngineName | None, source: Mapping[str, str] | None = None
+) -> Generator[Cluster]:
+    """Make a cluster for a block; a `Refusal` for a database that cannot be used, also inside the block."""
+    try:
+        cluster = connect(place, engine, source=source)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+    except (JournalError, Misuse) as error:
+        raise Refusal(explain(error)) from error
+
+
+def connect(place: DatabaseUrl, engine: EngineName | None, **more: Any) -> Cluster:
+    """Make a cluster with an engine, or with the one that the database is used with; the arguments are a cluster's."""
+    from kairo_team.cluster.cluster import Cluster
+
+    return Cluster(place.url, engine=engine or _used_engine(place) or _DEFAULT, **{"beat": BEAT, **more})
+
+
+def _used_engine(place: DatabaseUrl) -> EngineName | None:
+    from kairo_team.durable.postgres import PostgresJournal
+
+    journal = PostgresJournal(place.url, patience=PATIENCE)
+    try:
+        with journal.database.reading() as connection:
+            found = connection.execute("SELECT value FROM about WHERE name = 'engine'").fetchone()
+    finally:
+        journal.close()
+    return None if found is None else found[0]

@@ -1,0 +1,117 @@
+"""`HealthServer`: tells over HTTP whether a worker lives (`/healthz`) and takes work (`/readyz`)."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from kairo_team.errors import Misuse
+
+if TYPE_CHECKING:
+    from kairo_team.cluster.service import WorkerService
+
+_MOST_SECONDS: Final = 10.0
+"""Seconds that one connection may stay open."""
+_MAX_PORT: Final = 65_535
+
+
+class HealthServer:
+    """Answers probes about a worker from a thread of its own; the answers name no run and no database.
+
+    `/healthz` is 200 while the process beats. `/readyz` is 200 while it takes units: 503 before, and while it drains.
+    """
+
+    def __init__(self, service: WorkerService, address: str) -> None:
+        """`address` is `PORT`, on this machine alone, or `HOST:PORT`; port 0 takes a free one.
+
+        Raises `Misuse` for an address that is none, or cannot be had.
+        """
+        host, port = read_address(address)
+        handler = type("Handler", (_Handler,), {"service": service})
+        made = type("Server", (_Server,), {"address_family": _family(host)})
+        try:
+            self._server = made((host, port), handler)
+        except OSError as error:
+            raise Misuse(f"cannot listen on {address!r}: {error.strerror or error}; take another port") from None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, name="kairo-health", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Read `PORT`, `HOST:PORT` or `[HOST]:PORT`; the host of a port alone is this machine's loopback address."""
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise Misuse(
+            f"the address of the health server is PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080, not {text!r}"
+        )
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    try:
+        return socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET  # noqa: PLR2004 - IPv6
+    except ValueError:
+        return socket.AF_INET
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    service: ClassVar[WorkerService]
+    timeout = _MOST_SECONDS
+    server_version, sys_version = "kairo", ""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/healthz":
+            self._answer(*_health(self.service))
+        elif path == "/readyz":
+            phase = self.service.phase
+            self._answer(phase == "ready", phase)
+        else:
+            self._send(HTTPStatus.NOT_FOUND, "there are /healthz and /readyz")
+
+    do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
+
+    def _answer(self, good: bool, text: str) -> None:
+        self._send(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, text)
+
+    def _send(self, status: HTTPStatus, text: str) -> None:
+        body = f"{text}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep no log of probes."""
+
+
+def _health(service: WorkerService) -> tuple[bool, str]:
+    if service.beats:
+        return True, "beats"
+    silence = service.silence
+    return False, "not connected yet" if silence is None else f"no beat for {silence:.0f} s"

@@ -1,0 +1,170 @@
+"""`WorkerService`: a worker that begins anew when it was lost, until it is told to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio
+
+from kairo_team._util.threads import poster, run_in_thread
+from kairo_team.cluster.cluster import RUNS
+from kairo_team.cluster.worker import Worker
+from kairo_team.durable.processes import LATE
+from kairo_team.errors import JournalError
+
+if TYPE_CHECKING:
+    from kairo_team.cluster.cluster import Cluster
+    from kairo_team.team import Team
+
+_AGAIN: Final = 1.0
+"""Seconds until a database that cannot be reached is tried again."""
+
+Phase = Literal["starting", "ready", "draining", "ended"]
+
+
+class WorkerService:
+    """Serves one team in this process.
+
+    `connect` makes the cluster of one worker. A worker that was declared dead, or could not reach the database, ends
+    what it does, and another begins under a new id. `tell` gets a line when something changes. `drain` is how many
+    seconds the work in hand may take after `stop`.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Cluster],
+        team: Team,
+        *,
+        concurrency: int = 8,
+        members: Collection[str] | None = None,
+        drain: float = 30.0,
+        tell: Callable[[str], object] = lambda _line: None,
+    ) -> None:
+        self._connect = connect
+        self._team = team
+        self._concurrency = concurrency
+        self._members = members
+        self._drain = drain
+        self._tell = tell
+        self._cluster: Cluster | None = None
+        self._worker: Worker | None = None
+        self._stop_now: Callable[[], object] | None = None
+        self._stopped = False
+        self._ended = False
+        self._stopping: anyio.Event | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """What it does now; from any thread."""
+        if self._ended:
+            return "ended"
+        if self._stopped:
+            return "draining"
+        worker = self._worker
+        return "ready" if worker is not None and worker.ready else "starting"
+
+    @property
+    def silence(self) -> float | None:
+        """Seconds since its process reached the database; None while it has none."""
+        cluster = self._cluster
+        return None if cluster is None else cluster.journal.process.silence
+
+    @property
+    def beats(self) -> bool:
+        """Whether its process shows that it lives, so that nobody takes it for dead."""
+        cluster, silence = self._cluster, self.silence
+        return cluster is not None and silence is not None and silence < LATE * cluster.beat
+
+    def stop(self) -> None:
+        """Take nothing new and end; from any thread or signal handler, also before it runs."""
+        self._stopped = True
+        if self._stop_now is not None:
+            with suppress(RuntimeError):  # the event loop is gone
+                self._stop_now()
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises what the first connection raises; later ones are tried until they succeed."""
+        stopping = self._stopping = anyio.Event()
+        self._stop_now = partial(poster(), self._wake)
+        first = True
+        try:
+            while not self._stopped:
+                self._cluster = cluster = await self._reach(first=first)
+                if cluster is None:
+                    break
+                first = False
+                try:
+                    await self._serve(cluster, stopping)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await run_in_thread(cluster.close)
+        finally:
+            self._ended = True
+            self._stop_now = None
+
+    def _wake(self) -> None:
+        if self._stopping is not None:
+            self._stopping.set()
+
+    async def _reach(self, *, first: bool) -> Cluster | None:
+        """Connect; None where it was told to end meanwhile."""
+        told = False
+        while not self._stopped:
+            try:
+                return await run_in_thread(self._begin)
+            except JournalError as error:
+                if first:
+                    raise
+                if not told:
+                    self._tell(f"{error}; it tries again")
+                    told = True
+            with anyio.move_on_after(_AGAIN):
+                assert self._stopping is not None, "it runs"
+                await self._stopping.wait()
+        return None
+
+    def _begin(self) -> Cluster:
+        cluster = self._connect()
+        try:
+            cluster.start()
+        except BaseException as error:
+            cluster.close()
+            if isinstance(error, cluster.journal.connection_errors):
+                raise JournalError(cluster.journal.place, f"it cannot be reached: {str(error).strip()}") from None
+            raise
+        return cluster
+
+    async def _serve(self, cluster: Cluster, stopping: anyio.Event) -> None:
+        """Serve with one worker, until it is lost or told to end."""
+        worker = self._worker = Worker(cluster, self._team, concurrency=self._concurrency, members=self._members)
+
+        async def wait_for_stop() -> None:
+            await stopping.wait()
+            busy = worker.busy
+            left = f"; {busy} under way, for at most {self._drain:g} s" if busy else ""
+            self._tell(f"draining: takes nothing new{left}")
+            worker.stop()
+
+        async def say_ready() -> None:
+            await worker.wait_ready()
+            self._tell(self._describe(cluster, worker))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait_for_stop)
+            group.start_soon(say_ready)
+            await worker.run(self._drain)
+            group.cancel_scope.cancel()
+        self._worker = None
+        if worker.lost is not None:
+            self._tell(f"process {cluster.journal.process.id[:8]} is lost: {worker.lost}; it begins anew")
+
+    def _describe(self, cluster: Cluster, worker: Worker) -> str:
+        served = ", ".join(name for name in worker.serves if name != RUNS)
+        runs = "; and whole runs" if RUNS in worker.serves else ""
+        return (
+            f"ready: process {cluster.journal.process.id[:8]}, team {self._team.name!r}, version {worker.version}; "
+            f"{self._concurrency} attempts at once, of {served}{runs}"
+        )

@@ -1,0 +1,81 @@
+"""Why a run on a cluster waits, and how many workers could go on with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kairo_team.durable.processes import has_connection
+from kairo_team.errors import known
+
+if TYPE_CHECKING:
+    from kairo_team.durable.database import Connection
+    from kairo_team.durable.postgres import PostgresJournal
+    from kairo_team.recorded import RecordedRun
+
+_WAITING: Final = "SELECT DISTINCT queue FROM unit WHERE run_id = ? AND state = 'sent'"
+_WORKERS: Final = "SELECT team, digest, members, lock FROM process WHERE kind = 'worker' AND state = 'live'"
+
+
+class _Worker(NamedTuple):
+    team: str
+    version: str
+    members: Sequence[str] | None
+
+    def serves(self, version: str, member: str) -> bool:
+        return self.version == version and (self.members is None or member in self.members)
+
+
+class Standing(NamedTuple):
+    """How a run stands on its cluster."""
+
+    by_workers: bool = False
+    """Workers coordinate it: it goes on by itself."""
+    problem: str | None = None
+    """Why no worker does what waits; None where one does, or nothing waits."""
+    needs_worker: bool = False
+    """A worker of its version has to be started."""
+
+
+def standing_of(journal: PostgresJournal, run: RecordedRun) -> Standing:
+    """Return how a run stands: who coordinates it, and whether any live worker serves what waits of it."""
+    with journal.database.reading() as connection:
+        sql = "SELECT problem FROM unit WHERE run_id = ? AND kind = 'run'"
+        unit = connection.execute(sql, (run.run_id,)).fetchone()
+        if unit is not None and unit["problem"] is not None:
+            return Standing(problem=unit["problem"])
+        queues = [row["queue"] for row in connection.execute(_WAITING, (run.run_id,)).fetchall()]
+        workers = _live_workers(connection) if queues else []
+    problem = _unserved(run.team, queues, workers)
+    return Standing(unit is not None, problem, problem is not None)
+
+
+def _live_workers(connection: Connection) -> list[_Worker]:
+    found: list[_Worker] = []
+    for row in connection.execute(_WORKERS).fetchall():
+        if has_connection(connection, row["lock"]):
+            members = None if row["members"] is None else json.loads(row["members"])
+            found.append(_Worker(row["team"] or "", row["digest"] or "", members))
+    return found
+
+
+def _unserved(team: str, queues: Sequence[str], workers: Sequence[_Worker]) -> str | None:
+    """Say for which of these queues there is no worker; None where there is one for each."""
+    from kairo_team.cluster.cluster import RUNS  # slow to import
+
+    pairs = [queue.split(":", 1) for queue in queues]
+    lacking = [
+        (version, member) for version, member in pairs if not any(one.serves(version, member) for one in workers)
+    ]
+    if not lacking:
+        return None
+    version = lacking[0][0]
+    if any(one.version == version for one in workers):
+        members = sorted(member for _, member in lacking)
+        if RUNS in members:
+            return "every worker of its version serves some members alone: one without --members coordinates runs"
+        return f"no live worker serves {known(members)}"
+    others = sorted({one.version for one in workers if one.team == team})
+    more = f"; {known(others)} of team {team!r} {'is' if len(others) == 1 else 'are'} served" if others else ""
+    return f"no live worker serves version {version!r} of team {team!r}{more}"

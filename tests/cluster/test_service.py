@@ -1,0 +1,204 @@
+"""The worker as a service: it begins anew when it was lost, hands its work over, and answers probes."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import psycopg
+import pytest
+from anyio import to_thread
+
+import kairo_team as kt
+from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.health import HealthServer, read_address
+from kairo_team.cluster.service import WorkerService
+from kairo_team.errors import Misuse
+from kairo_team.testing.postgres_server import postgres_server
+from tests.cluster.stage import BEAT, new_database
+
+pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
+LONG = 60.0
+"""Seconds after which something will never happen."""
+
+
+class Desk:
+    """A team whose member waits until it may go on."""
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.begun = 0
+        self.go = anyio.Event()
+        if not waits:
+            self.go.set()
+        self.team = kt.Team("desk", [kt.Member("clerk", self.work)])
+        self.plan = kt.TaskGraph([kt.Task("letter", "Write it.")])
+
+    async def work(self, assignment: kt.Assignment) -> str:
+        self.begun += 1
+        await self.go.wait()
+        return f"{assignment.task.id} is written"
+
+    def request(self, run_id: str) -> kt.TeamExecutionRequest:
+        return kt.TeamExecutionRequest("Write.", plan=self.plan, run_id=run_id)
+
+
+class Watched:
+    """A service that runs, and what it told."""
+
+    def __init__(self, url: str, desk: Desk, drain: float) -> None:
+        self.clusters: list[Cluster] = []
+        self.lines: list[str] = []
+        self.url = url
+        self.service = WorkerService(self.connect, desk.team, drain=drain, tell=self.lines.append)
+
+    def connect(self) -> Cluster:
+        self.clusters.append(Cluster(self.url, engine="procrastinate", beat=BEAT, patience=1.0))
+        return self.clusters[-1]
+
+    def ready(self) -> int:
+        """How often a worker was ready."""
+        return sum(line.startswith("ready: ") for line in self.lines)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    with anyio.fail_after(LONG):
+        while not await to_thread.run_sync(holds):
+            await anyio.sleep(0.02)
+
+
+@asynccontextmanager
+async def serving(url: str, desk: Desk, drain: float = LONG) -> AsyncGenerator[Watched]:
+    """Let a service work for the block, from when it is ready."""
+    watched = Watched(url, desk, drain)
+    async with anyio.create_task_group() as group:
+        group.start_soon(watched.service.run)
+        await until(watched.ready)
+        try:
+            yield watched
+        finally:
+            watched.service.stop()
+
+
+def state(cluster: Cluster, run_id: str) -> str:
+    return cluster.journal.show(run_id).state
+
+
+@pytest.fixture
+def url() -> str:
+    return new_database("procrastinate")
+
+
+async def test_a_worker_that_was_declared_dead_begins_anew_under_another_id(url: str) -> None:
+    desk = Desk()
+    async with serving(url, desk) as watched:
+        first = watched.clusters[0].journal.process.id
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE kairo.process SET state = 'dead' WHERE id = %s", (first,))
+        await until(lambda: watched.ready() == 2)
+        assert watched.clusters[1].journal.process.id != first
+        assert f"process {first[:8]} is lost: it was declared dead; it begins anew" in watched.lines
+        await to_thread.run_sync(watched.clusters[1].submit, desk.team, desk.request("after"))
+        await until(lambda: state(watched.clusters[1], "after") == "completed")
+
+
+async def test_a_worker_that_cannot_reach_the_database_ends_its_work_and_begins_anew() -> None:
+    desk = Desk(waits=True)
+    with postgres_server() as server:
+        url = server.new_database()
+        async with serving(url, desk) as watched:
+            await to_thread.run_sync(watched.clusters[0].submit, desk.team, desk.request("cut"))
+            await until(lambda: desk.begun == 1)
+            await to_thread.run_sync(server.stop)
+            await until(lambda: any("cannot reach the database" in line for line in watched.lines))
+            assert not watched.service.beats
+            await to_thread.run_sync(server.start)
+            await until(lambda: watched.ready() == 2)
+            desk.go.set()
+            await until(lambda: state(watched.clusters[-1], "cut") == "completed")
+            assert desk.begun == 2, "the attempt was made again"
+            assert watched.service.beats
+
+
+async def test_work_in_hand_is_finished_after_stop_and_nothing_new_is_taken(url: str) -> None:
+    desk = Desk(waits=True)
+    async with serving(url, desk) as watched:
+        cluster = watched.clusters[0]
+        await to_thread.run_sync(cluster.submit, desk.team, desk.request("in-hand"))
+        await until(lambda: desk.begun == 1)
+        watched.service.stop()
+        await until(lambda: watched.service.phase == "draining" and "draining" in watched.lines[-1])
+        assert watched.lines[-1] == "draining: takes nothing new; 2 under way, for at most 60 s"
+        await to_thread.run_sync(cluster.submit, desk.team, desk.request("later"))
+        desk.go.set()
+    reader = journal_of(url)
+    assert reader.show("in-hand").state == "completed"
+    assert reader.show("later").state == "queued"
+    reader.close()
+    assert watched.service.phase == "ended"
+
+
+async def test_a_run_that_is_not_done_in_time_goes_on_at_another_worker(url: str) -> None:
+    desk = Desk(waits=True)
+    async with serving(url, desk, drain=0.0) as watched:
+        await to_thread.run_sync(watched.clusters[0].submit, desk.team, desk.request("handed"))
+        await until(lambda: desk.begun == 1)
+    reader = journal_of(url)
+    assert reader.show("handed").state in ("interrupted", "running"), "it is not cancelled"
+    reader.close()
+    desk.go.set()
+    async with serving(url, desk) as watched:
+        await until(lambda: state(watched.clusters[0], "handed") == "completed")
+    assert desk.begun == 2
+
+
+async def test_probes_are_answered_and_tell_of_a_drain(url: str) -> None:
+    desk = Desk(waits=True)
+    async with serving(url, desk) as watched:
+        await to_thread.run_sync(watched.clusters[0].submit, desk.team, desk.request("in-hand"))
+        await until(lambda: desk.begun == 1)
+        with HealthServer(watched.service, "0") as health:
+            assert await to_thread.run_sync(probe, health.port, "/healthz") == (200, "beats\n")
+            assert await to_thread.run_sync(probe, health.port, "/readyz") == (200, "ready\n")
+            assert (await to_thread.run_sync(probe, health.port, "/runs"))[0] == 404
+            watched.service.stop()
+            assert await to_thread.run_sync(probe, health.port, "/readyz") == (503, "draining\n")
+            assert await to_thread.run_sync(probe, health.port, "/healthz") == (200, "beats\n")
+            desk.go.set()
+
+
+def test_a_worker_that_has_not_begun_is_not_ready() -> None:
+    service = WorkerService(lambda: pytest.fail("it connects only when it runs"), Desk().team)
+    with HealthServer(service, "127.0.0.1:0") as health:
+        assert probe(health.port, "/healthz") == (503, "not connected yet\n")
+        assert probe(health.port, "/readyz") == (503, "starting\n")
+        with pytest.raises(Misuse, match=f"cannot listen on '127.0.0.1:{health.port}'"):
+            HealthServer(service, f"127.0.0.1:{health.port}")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("80", ("127.0.0.1", 80)), ("10.0.0.1:8080", ("10.0.0.1", 8080)), ("[::1]:9", ("::1", 9)), ("db:0", ("db", 0))],
+)
+def test_a_health_address_is_a_port_or_a_host_and_a_port(text: str, read: tuple[str, int]) -> None:
+    assert read_address(text) == read
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:x", "70000", ":-1"])
+def test_another_health_address_is_refused(text: str) -> None:
+    with pytest.raises(Misuse, match="PORT or HOST:PORT"):
+        read_address(text)
+
+
+def probe(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def journal_of(url: str) -> kt.PostgresJournal:
+    return kt.PostgresJournal(url)
