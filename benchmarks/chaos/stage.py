@@ -253,7 +253,9 @@ class Stage:
             living = [
                 child
                 for child in self.children
-                if not child.busy and child.process.is_alive() and (either or coordinators == (child.run_id is not None))
+                if not child.busy
+                and child.process.is_alive()
+                and (either or coordinators == (child.run_id is not None))
             ]
             if living:
                 return self.chance.choice(living)

@@ -36,7 +36,7 @@ from kairo_team.views.text import count
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.cli.job import Ended, Job
-    from kairo_team.durable.journal import SqliteJournal
+    from kairo_team.durable.sql_journal import SqlJournal
     from kairo_team.engine.runtime import ContentMode
     from kairo_team.results import TaskOutcome
     from kairo_team.views.run_story import AttemptStory, RunStory
@@ -199,7 +199,7 @@ class Demo:
         return place
 
     @contextmanager
-    def _journal(self) -> Generator[SqliteJournal]:
+    def _journal(self) -> Generator[SqlJournal]:
         with made(self._given or self._folder / "runs.db", demo_source(self._model)) as book:
             yield book
 
