@@ -25,6 +25,8 @@ SCHEMA: Final = "kairo_dbos"
 APPLICATION: Final = "kairo"
 VERSION: Final = "1"
 """Of the workflow below, the same for all processes: DBOS gives a workflow to its own version only."""
+_PATIENCE: Final = 60.0
+"""Seconds that the database may take to give a process its lock."""
 LOOK: Final = 1.0
 """Seconds between two looks for workflows that ended, and for those that were taken but never begun."""
 _SEND: Final = """
@@ -140,6 +142,8 @@ class _Receiver:
         self._strays: set[str] = set()
         """Workflows that are ours by the last look, but were not begun."""
         self._left = threading.Event()
+        self._lives = threading.Event()
+        """The lock that says that this process lives is held."""
         self._destroying = threading.Thread(target=self._destroy, name=f"kairo drain {process}", daemon=True)
         self._keeping = threading.Thread(target=self._keep, name=f"kairo delivery {process}", daemon=True)
 
@@ -162,14 +166,17 @@ class _Receiver:
             )
             if self._executor != DBOS.executor_id:
                 raise Misuse("This process uses DBOS for itself: receive by 'procrastinate', or in another process")
+            self._keeping.start()
+            if not self._lives.wait(_PATIENCE):  # what was taken before would count as a dead process's
+                raise Misuse("The database does not answer: the process cannot show that it lives")
             DBOS.listen_queues(queues)
             DBOS.launch()
         except BaseException:
+            self._left.set()
             if self._executor == DBOS.executor_id:
                 DBOS.destroy()
             _occupied.release()
             raise
-        self._keeping.start()
 
     def _register(self, queues: Sequence[str]) -> None:
         """Make the queues. How much each process takes of a queue is one number for all: that of the largest."""
@@ -237,8 +244,11 @@ class _Receiver:
                 self._connected() as (connection, client),
             ):
                 held = False
-                while not self._left.wait(self._beats.poll if not held else LOOK):
+                while not self._left.is_set():
                     held = held or _hold(connection, self._executor)
+                    if held:
+                        self._lives.set()
+                    self._left.wait(LOOK if held else self._beats.poll)
                     self._give_back_strays(connection)
                     if ended := [name for (name,) in connection.execute(_ENDED).fetchall()]:
                         client.delete_workflows(ended)
