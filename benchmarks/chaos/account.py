@@ -173,6 +173,8 @@ LEFT: Final = {
     "rows of unit": "SELECT id, kind, state, fence, process FROM kairo.unit WHERE kind = 'attempt' OR state <> 'done'",
     "rows of message": "SELECT id, addressee, unit, kind FROM kairo.message",
     "rows of process": "SELECT id, kind, state FROM kairo.process WHERE state <> 'dead'",
-    "rows of batch": "SELECT * FROM kairo.batch",
+    "rows of batch": "SELECT * FROM kairo.batch WHERE NOT EXISTS (SELECT FROM kairo.process WHERE id = writer)",
 }
 """What is there once all processes have ended: none of these."""
+SWEPT: Final = ("rows of unit", "rows of message", "rows of batch")
+"""What is deleted by those who live."""

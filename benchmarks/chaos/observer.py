@@ -10,6 +10,8 @@ from typing import Any, Final, Self
 
 import psycopg
 
+from benchmarks.chaos.account import LEFT, SWEPT
+
 LONGEST: Final = 20.0
 """Seconds that a unit may be on nobody's way: three beats, a reap and an audit are two; the machine may be busy."""
 _UNITS: Final = """
@@ -31,6 +33,8 @@ class Observer:
         self.states: dict[str, str] = {}
         """By run: its state."""
         self.stuck: set[str] = set()
+        self.left = 0
+        """Rows that somebody has to delete yet."""
         self.longest = 0.0
         """Most seconds that a unit was on nobody's way."""
 
@@ -65,6 +69,7 @@ class Observer:
 
     def _look(self, connection: psycopg.Connection, passed: float) -> None:
         self.states = dict(connection.execute("SELECT run_id, state FROM kairo.run WHERE parent IS NULL").fetchall())
+        self.left = sum(len(connection.execute(LEFT[what].encode()).fetchall()) for what in SWEPT)
         rows = connection.execute(_UNITS.encode()).fetchall()
         sent = {(unit, fence) for unit, fence, state, _ in rows if state == "sent"}
         idle = sent - self._delivery.under_way(connection, sent) if sent else set[tuple[str, int]]()

@@ -146,9 +146,12 @@ class Stage:
         return [run_id for run_id in self.begun if self.observer.states.get(run_id) not in ENDED]
 
     async def drain(self) -> None:
-        """End all processes in order."""
+        """End all processes in order: coordinators when their runs have ended, then workers."""
+        with anyio.move_on_after(30):
+            while any(child.run_id and child.process.is_alive() for child in self.children) or self.observer.left:
+                await anyio.sleep(0.1)
         for child in self.children:
-            child.tell(signal.SIGTERM if child.run_id is None else signal.SIGKILL)
+            child.tell(signal.SIGTERM)
         with anyio.move_on_after(60):
             while any(child.process.is_alive() for child in self.children):
                 await anyio.sleep(0.1)

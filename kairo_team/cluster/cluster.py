@@ -18,10 +18,10 @@ from kairo_team.cluster.units import Unit
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.work_context import WorkContext
-from kairo_team.errors import JournalError, Misuse
+from kairo_team.errors import JournalError, KairoError, Misuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kairo_team.cluster.delivery import Delivery, EngineName
     from kairo_team.contracts import MemberContext
@@ -86,8 +86,8 @@ class Cluster:
         """Begin to beat, to read letters and to look after others; does nothing when that was done before."""
         with self._starting:
             if not self._started:
-                self._install()
-                self.journal.process.start()
+                self._insist(self._install)
+                self._insist(self.journal.process.start)
                 self.reaper.start()
                 self._started = True
 
@@ -99,8 +99,14 @@ class Cluster:
             found = connection.execute("SELECT value FROM about WHERE name = 'engine'").fetchone()[0]
         if found != self.engine:
             raise Misuse(f"{self.journal.place} is used with engine={found!r}: use that one, not {self.engine!r}")
+        self.delivery.install()
+
+    def _insist(self, make: Callable[[], object]) -> None:
+        """Make something of the engine or of this process ready, once the database can be reached."""
         try:
-            self.delivery.install()
+            self.journal.insist(make)
+        except KairoError:
+            raise
         except Exception as error:  # of PostgreSQL, or of what the engine reaches it with
             line = str(error).strip().partition("\n")[0]
             raise JournalError(self.journal.place, f"engine {self.engine!r} cannot be made ready: {line}") from error
@@ -146,7 +152,7 @@ class Cluster:
 
         Raises `RunExists` for an id that is recorded, and `Misuse` for a request that cannot be written down.
         """
-        self._install()
+        self._insist(self._install)
         digests = digests_of(team, templates or {})
         unit = Unit(f"run:{request.run_id}", "run", request.run_id, queue_of(version_of(team, digests), RUNS))
         self.journal.enqueue(request, team, digests, unit.sending(self.delivery, None))

@@ -81,7 +81,10 @@ class DBOSDelivery:
         with psycopg.connect(self._url, autocommit=True) as connection:
             while not _hold(connection, SCHEMA):  # who waits in a statement is in the way of an index that is made
                 time.sleep(self._beats.poll)
-            DBOS.migrate(self._url, schema=SCHEMA)
+            try:
+                DBOS.migrate(self._url, schema=SCHEMA)
+            except sqlalchemy.exc.DBAPIError as error:  # callers know the errors of psycopg
+                raise error.orig or error from None
             connection.execute(_LIVES)
 
     def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:

@@ -11,14 +11,33 @@ from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.units import COLUMNS, Unit
 from kairo_team.durable.database import execute
 from kairo_team.durable.processes import Observer
+from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.delivery import Delivery
+    from kairo_team.durable.postgres_database import PostgresConnection
 
 _logger = logging.getLogger("kairo_team")
 
 _LOCK: Final = 0x6B61_6972_0002
 """The advisory lock of whoever looks after the others."""
+_AT_ONCE: Final = 1000
+"""Most units that an audit looks at."""
+_SWEEP: Final = 5
+"""In every so many looks it deletes what is left over."""
+_REMEMBERED: Final = 3600.0
+"""Seconds that a dead process is kept for those who look for the reason."""
+_OVER: Final = f"""
+SELECT unit.id FROM unit LEFT JOIN run USING (run_id) WHERE run.run_id IS NULL
+ OR unit.kind = 'attempt' AND (run.epoch <> unit.epoch OR run.state IN ({", ".join("?" * len(ENDED))}))
+FOR UPDATE OF unit SKIP LOCKED"""
+_TO_NOBODY: Final = """
+DELETE FROM message WHERE CASE WHEN addressee LIKE 'unit:%'
+ THEN NOT EXISTS (SELECT FROM unit WHERE addressee = 'unit:' || unit.id)
+ ELSE NOT EXISTS (SELECT FROM process WHERE process.id = addressee AND process.state <> 'dead') END"""
 _GONE: Final = "the worker that had it is gone"
 
 
@@ -31,11 +50,23 @@ class Reaper:
         self._thread: threading.Thread | None = None
         self._missing: dict[tuple[str, int], int] = {}
         """Units without a delivery under way, and in how many audits in a row."""
+        self._audited = ""
+        """The last unit of the last audit: the next one begins behind it."""
+        self._looks = 0
+        self._dead: dict[str, float] = {}
+        """Dead processes, and since when this one knows."""
+        self._doing: Callable[[], Collection[tuple[str, int]]] | None = None
+        self._idle: set[tuple[str, int]] = set()
+        """Units that this process has, and did not work on when it looked last."""
 
     def start(self) -> None:
         """Begin to look."""
         self._thread = threading.Thread(target=self._serve, name="kairo-reaper", daemon=True)
         self._thread.start()
+
+    def watch(self, doing: Callable[[], Collection[tuple[str, int]]]) -> None:
+        """Give back what this process has and does not work on, by this list of units with their fences."""
+        self._doing = doing
 
     def close(self) -> None:
         """End the thread."""
@@ -48,6 +79,8 @@ class Reaper:
         while not self._ends.is_set():
             try:
                 with self._cluster.journal.connecting("reaper", own=True) as connection:
+                    # who is stopped, or has no network, has the lock no longer than that
+                    connection.execute(f"SET idle_session_timeout = {int(2000 * self._cluster.beat) + 1}")
                     observer = Observer(self._cluster.beat)
                     self._missing.clear()
                     while not self._ends.wait(self._cluster.beat):
@@ -57,38 +90,74 @@ class Reaper:
                 self._ends.wait(self._cluster.beat)
 
     def _look(self, connection: Any, observer: Observer) -> None:
+        self._give_back_idle(connection)
         locked = connection.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,)).fetchone()
         if not locked[0]:
             observer.forget()
             return
         for process in observer.late(connection):
             self._bury(connection, process)
+        self._take_from_the_dead(connection)
         self._take_up(connection)
         self._audit(connection)
+        self._looks += 1
+        if self._looks % _SWEEP == 0:
+            sweep(connection, self._cluster.delivery)
+            self._forget_the_dead(connection)
 
     # ------------------------------------------------------------------ the dead
 
     def _bury(self, connection: Any, process: str) -> None:
-        """Declare a process dead, and send what it had anew."""
-        with connection.transaction():
-            found = connection.execute(
-                "UPDATE process SET state = 'dead' WHERE id = ? AND state <> 'dead' RETURNING host, pid", (process,)
-            ).fetchone()
-            if found is None:
-                return
+        """Declare a process dead: what it records from now on is refused."""
+        found = connection.execute(
+            "UPDATE process SET state = 'dead' WHERE id = ? AND state <> 'dead' RETURNING host, pid", (process,)
+        ).fetchone()
+        if found is not None:
             _logger.warning("process %s on %s shows no sign of life: what it had is done anew", found[1], found[0])
-            connection.execute("DELETE FROM message WHERE addressee = ?", (process,))
-            sql = f"SELECT {COLUMNS} FROM unit WHERE process = ? AND state = 'taken' FOR UPDATE"
-            for row in connection.execute(sql, (process,)).fetchall():
+
+    def _take_from_the_dead(self, connection: Any) -> None:
+        """Send anew what processes had that were declared dead, by whomever, or that ended."""
+        sql = (
+            f"SELECT {COLUMNS} FROM unit WHERE state = 'taken' AND NOT EXISTS"
+            " (SELECT FROM process WHERE process.id = unit.process AND process.state <> 'dead')"
+            " FOR UPDATE SKIP LOCKED"
+        )
+        with connection.transaction():
+            for row in connection.execute(sql).fetchall():
                 self._fence_off(connection, Unit(*row), _GONE)
+
+    def _forget_the_dead(self, connection: Any) -> None:
+        """Delete the rows of processes that this one has known to be dead for an hour, by its own clock."""
+        now = time.monotonic()
+        found = connection.execute("SELECT id FROM process WHERE state = 'dead'").fetchall()
+        self._dead = {process: self._dead.get(process, now) for (process,) in found}
+        old = [process for process, since in self._dead.items() if now - since > _REMEMBERED]
+        if old:
+            connection.execute("DELETE FROM process WHERE id = ANY(?)", (old,))
+
+    def _give_back_idle(self, connection: Any) -> None:
+        """Give back what this process has by the database, but does not work on: the word of a change was lost."""
+        if self._doing is None:
+            return
+        sql = "SELECT id, fence FROM unit WHERE state = 'taken' AND process = ?"
+        has = {(unit, fence) for unit, fence in connection.execute(sql, (self._cluster.journal.process.id,)).fetchall()}
+        idle = has - {*self._doing()}
+        for unit, fence in idle & self._idle:
+            with connection.transaction():
+                self._give_back(connection, unit, fence, "its worker lost it")
+        self._idle = idle
 
     def give_back(self, unit: Unit, reason: str) -> None:
         """Let another process do a unit that this one has."""
-        with self._cluster.journal.connecting("give back") as connection, connection.transaction():
-            sql = f"SELECT {COLUMNS} FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR UPDATE"
-            row = connection.execute(sql, (unit.id, unit.fence)).fetchone()
-            if row is not None:
-                self._fence_off(connection, Unit(*row), reason, died=False)
+        self._cluster.journal.change(
+            "give back", lambda connection: self._give_back(connection, unit.id, unit.fence, reason)
+        )
+
+    def _give_back(self, connection: Any, unit: str, fence: int, reason: str) -> None:
+        sql = f"SELECT {COLUMNS} FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR UPDATE"
+        row = connection.execute(sql, (unit, fence)).fetchone()
+        if row is not None:
+            self._fence_off(connection, Unit(*row), reason, died=False)
 
     def _fence_off(self, connection: Any, unit: Unit, reason: str, *, died: bool = True) -> None:
         """Let the delivery count no more; a run is sent anew here, an attempt by its coordinator."""
@@ -133,19 +202,44 @@ class Reaper:
                 self._send_run(connection, Unit(*row).next())
 
     def _audit(self, connection: Any) -> None:
-        """Send again what was sent and has no delivery under way, in two audits in a row."""
-        sql = f"SELECT {COLUMNS} FROM unit WHERE state = 'sent' AND sent_at < ? ORDER BY sent_at LIMIT 1000"
-        rows = connection.execute(sql, (time.time() - 2 * self._cluster.beat,)).fetchall()
+        """Send again what was sent and has no delivery under way, in two audits in a row.
+
+        No time is compared: the clocks of machines differ. Of very many units each audit looks at a part.
+        """
+        sql = f"SELECT {COLUMNS} FROM unit WHERE state = 'sent' AND id > ? ORDER BY id LIMIT {_AT_ONCE}"
+        rows = connection.execute(sql, (self._audited,)).fetchall()
+        if not self._audited and len(rows) < _AT_ONCE:
+            self._missing = {key: audits for key, audits in self._missing.items() if key[0] in {row[0] for row in rows}}
+        self._audited = rows[-1][0] if len(rows) == _AT_ONCE else ""
         units = {(unit.id, unit.fence): unit for unit in (Unit(*row) for row in rows)}
-        if not units:
-            self._missing.clear()
-            return
-        there = self._cluster.delivery.under_way(connection.raw, list(units))
-        self._missing = {key: self._missing.get(key, 0) + 1 for key in units if key not in there}
-        for key, audits in list(self._missing.items()):
+        there = self._cluster.delivery.under_way(connection.raw, list(units)) if units else set[tuple[str, int]]()
+        for key, unit in units.items():
+            audits = 0 if key in there else self._missing.get(key, 0) + 1
+            self._missing.pop(key, None)
             if audits > 1:
-                unit = units[key]
-                with connection.transaction():
-                    self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
-                self._missing.pop(key)
-                _logger.warning("unit %s had no delivery under way: it is sent again", unit.id)
+                self._send_again(connection, unit)
+            elif audits:
+                self._missing[key] = audits
+
+    def _send_again(self, connection: Any, unit: Unit) -> None:
+        with connection.transaction():
+            sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'sent' FOR UPDATE"
+            if connection.execute(sql, (unit.id, unit.fence)).fetchone() is None:
+                return
+            self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
+        _logger.warning("unit %s had no delivery under way: it is sent again", unit.id)
+
+
+def sweep(connection: PostgresConnection, delivery: Delivery) -> None:
+    """Delete what nobody waits for any more: attempts of earlier sessions and of ended runs, and letters to nobody.
+
+    So is the number of the last transaction of a process that ended.
+    """
+    with connection.transaction():
+        found = connection.execute(_OVER, tuple(ENDED)).fetchall()
+        units = [row[0] for row in found]
+        if units:
+            delivery.forget(connection.raw, units)
+            connection.execute("DELETE FROM unit WHERE id = ANY(?)", (units,))
+        connection.execute(_TO_NOBODY)
+        connection.execute("DELETE FROM batch WHERE NOT EXISTS (SELECT FROM process WHERE process.id = writer)")

@@ -89,12 +89,15 @@ class Claimed(NamedTuple):
 
 
 def claim(connection: Connection, unit: str, fence: int, process: str) -> Claimed | None:
-    """Take a delivered unit; None where the delivery counts no more, or was taken before."""
+    """Take a delivered unit; None where the delivery counts no more, or another process has taken it.
+
+    It may be called again where the word of its commit was lost.
+    """
     sql = (
-        "UPDATE unit SET state = 'taken', process = ?, taken_at = ? WHERE id = ? AND fence = ? AND state = 'sent'"
-        f" RETURNING {COLUMNS}, body"
+        "UPDATE unit SET state = 'taken', process = ?, taken_at = ? WHERE id = ? AND fence = ?"
+        f" AND (state = 'sent' OR state = 'taken' AND process = ?) RETURNING {COLUMNS}, body"
     )
-    row = connection.execute(sql, (process, time.time(), unit, fence)).fetchone()
+    row = connection.execute(sql, (process, time.time(), unit, fence, process)).fetchone()
     if row is None:
         return None
     connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))

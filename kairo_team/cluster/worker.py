@@ -20,7 +20,7 @@ from kairo_team.cluster.run_host import RunHost, Unrecorded
 from kairo_team.cluster.units import Claimed, claim
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.runtime import Runtime
-from kairo_team.errors import known
+from kairo_team.errors import JournalError, known
 from kairo_team.gates import DeferGate
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Worker:
         self._queues: Sequence[str] = [queue_of(version, name) for name in self.serves]
         self._delivered: deque[tuple[str, int, Future[None]]] = deque()
         self._news = anyio.Event()
-        self._units = 0
+        self._doing: set[tuple[str, int]] = set()
+        """The deliveries, each a unit and its fence, that it works on."""
         self._hosts: set[RunHost] = set()
         self._group: anyio.abc.TaskGroup | None = None
         self._all_done = anyio.Event()
@@ -79,7 +80,7 @@ class Worker:
     @property
     def busy(self) -> int:
         """How many units it does now."""
-        return self._units
+        return len(self._doing)
 
     async def wait_ready(self) -> None:
         """Wait until it takes units for the first time."""
@@ -107,6 +108,7 @@ class Worker:
         members = None if self._members is None else json.dumps(self._members)
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
+        cluster.reaper.watch(self._doing.copy)
         receiving = cluster.delivery.receiving(process.id, self._queues, self._concurrency + _MOST_RUNS, take)
         receiver = await run_in_thread(receiving.__enter__)
         try:
@@ -137,7 +139,7 @@ class Worker:
             self._group.cancel_scope.cancel()
 
     async def _until_done(self) -> None:
-        while self._units:
+        while self._doing:
             self._all_done = anyio.Event()
             await self._all_done.wait()
 
@@ -170,25 +172,32 @@ class Worker:
 
     async def _do(self, unit: str, fence: int, done: Future[None]) -> None:
         """Claim a delivered unit and do it; however that ends, the delivery is over."""
-        self._units += 1
+        if (unit, fence) in self._doing:  # it was delivered twice
+            _settle(done, None)
+            return
+        self._doing.add((unit, fence))
         try:
             with self._cluster.mailbox.open(unit, "worker") as letters:  # before it is claimed: none is missed
                 claimed = await run_in_thread(self._claim, unit, fence)
                 if claimed is not None:
                     await self._work_on(claimed, letters, done)
+        except JournalError as error:  # nothing that it does could be recorded
+            _settle(done, error)
+            self._end_lost(str(error))
         except BaseException as error:
             _settle(done, error)
             raise
         finally:
             _settle(done, None)
-            self._units -= 1
-            if not self._units:
+            self._doing.discard((unit, fence))
+            if not self._doing:
                 self._all_done.set()
 
     def _claim(self, unit: str, fence: int) -> Claimed | None:
         journal = self._cluster.journal
-        with journal.connecting("claim") as connection, connection.transaction():
-            return claim(connection, unit, fence, journal.process.id)
+        if journal.problem is not None:
+            raise JournalError(journal.place, journal.problem)
+        return journal.change("claim", lambda connection: claim(connection, unit, fence, journal.process.id))
 
     async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
         unit = claimed.unit

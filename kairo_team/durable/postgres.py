@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kairo_team.team import Team, TeamExecutionRequest
 
 Kind = TypeVar("Kind")
+Found = TypeVar("Found")
 
 __all__ = ["AttemptRecords", "PostgresJournal", "connect_to"]
 
@@ -107,6 +108,7 @@ class PostgresJournal(SqlJournal):
         with self._making:
             if self._process is None:
                 self._process = Process(self._url, self._beat)
+                self._base.writer = self._process.id
                 self._process.on_dead(lambda: self.database.lose("this process was declared dead"))
             return self._process
 
@@ -151,6 +153,9 @@ class PostgresJournal(SqlJournal):
     def _owned(self) -> Generator[tuple[Connection, str]]:
         process = self._living()
         with self.database.writing() as connection:
+            alive = "SELECT 1 FROM process WHERE id = ? AND state <> 'dead'"
+            if connection.execute(alive, (process.id,)).fetchone() is None:
+                raise JournalError(self.place, "this process was declared dead")
             sql = "SELECT 1 FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR KEY SHARE"
             if self._unit is not None and connection.execute(sql, self._unit).fetchone() is None:
                 raise JournalError(self.place, "another process has the unit now")
@@ -161,7 +166,7 @@ class PostgresJournal(SqlJournal):
         process = self.process
         if process.dead:
             raise JournalError(self.place, "this process was declared dead")
-        process.start()
+        self._base.insist(process.start)
         return process
 
     def _is_alive(self, connection: Connection, owner: str) -> bool:
@@ -250,9 +255,22 @@ class PostgresJournal(SqlJournal):
 
     def end_unit(self, unit: str, fence: int, problem: str | None) -> None:
         """Record that a unit is done, or why it cannot be, if its delivery still counts."""
-        with self.connecting("unit") as connection:
-            sql = "UPDATE unit SET state = 'done', problem = ?, ended_at = ? WHERE id = ? AND fence = ?"
-            connection.execute(sql, (problem, time.time(), unit, fence))
+        sql = "UPDATE unit SET state = 'done', problem = ?, ended_at = ? WHERE id = ? AND fence = ?"
+        values = (problem, time.time(), unit, fence)
+        self._base.change("unit", lambda connection: connection.execute(sql, values))
+
+    def change(self, purpose: str, function: Callable[[PostgresConnection], Found]) -> Found:
+        """Call a function in a transaction of its own; again where the connection breaks, so twice must be as once."""
+        return self._base.change(purpose, function)
+
+    def insist(self, function: Callable[[], Found]) -> Found:
+        """Call a function that connects by itself; again where a connection breaks, while patience lasts."""
+        return self._base.insist(function)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing more can be written from here; None while all is well."""
+        return self._base.problem
 
     def __repr__(self) -> str:
         return f"PostgresJournal({self.place})"

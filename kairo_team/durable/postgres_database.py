@@ -37,6 +37,9 @@ _TRUSTED: Final = 1.0
 _LOCK: Final = 0x6B61_6972_0001
 """The advisory lock of transactions that change what other processes decide by."""
 
+_MOST_IDLE: Final = 5000
+"""Milliseconds after which the server ends a transaction of a process that was stopped within: others wait for it."""
+
 _TABLES: Final = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE process (
@@ -177,7 +180,7 @@ def connect_to(url: str, purpose: str) -> PostgresConnection:
         url,
         autocommit=True,
         application_name=f"kairo-team {purpose}",
-        options=f"-c search_path={SCHEMA}",
+        options=f"-c search_path={SCHEMA} -c idle_in_transaction_session_timeout={_MOST_IDLE}",
         connect_timeout=5,
         keepalives_idle=5,
         keepalives_interval=2,
@@ -232,7 +235,8 @@ class PostgresDatabase(Database):
         self._url = url
         self._patience = patience
         self._version = version
-        self._writer = uuid.uuid4().hex
+        self.writer = uuid.uuid4().hex
+        """What names the writer in the table `batch`: the id of its process."""
         self._batch = 0
         """The number of the transaction that is to be written; it tells whether that was done already."""
         self._idle: list[tuple[PostgresConnection, float]] = []
@@ -273,6 +277,24 @@ class PostgresDatabase(Database):
             yield
         except self.connection_errors as error:
             raise ConnectionBroke(self.place, f"its connection broke: {str(error).strip()}") from error
+
+    def insist(self, function: Callable[[], Result]) -> Result:
+        """Call a function that connects by itself; again where a connection breaks, while patience lasts."""
+
+        def once() -> Result:
+            with self._breakable():
+                return function()
+
+        return self.repeat(once)
+
+    def change(self, purpose: str, function: Callable[[PostgresConnection], Result]) -> Result:
+        """Call a function in a transaction of its own; again where the connection breaks, so twice must be as once."""
+
+        def once() -> Result:
+            with self.connecting(purpose) as connection, self._breakable(), connection.transaction():
+                return function(connection)
+
+        return self.repeat(once)
 
     def repeat(self, function: Callable[[], Result]) -> Result:
         """Call a function that reads or changes the database; again where its connection broke, while patience lasts.
@@ -407,7 +429,7 @@ class PostgresDatabase(Database):
             "INSERT INTO batch VALUES (?, ?) ON CONFLICT (writer) DO UPDATE SET number = excluded.number"
             " WHERE batch.number < excluded.number"
         )
-        if connection.execute(sql, (self._writer, self._batch)).rowcount:
+        if connection.execute(sql, (self.writer, self._batch)).rowcount:
             return True
         connection.execute("ROLLBACK")  # its commit was done, and only the word of it was lost
         return False
@@ -437,10 +459,10 @@ class PostgresDatabase(Database):
         while self._idle:
             self._idle.pop()[0].close()
         with suppress(Exception), self.connecting("close", own=True) as connection:
-            connection.execute("DELETE FROM batch WHERE writer = ?", (self._writer,))
+            connection.execute("DELETE FROM batch WHERE writer = ?", (self.writer,))
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:
     import psycopg
 
-    return (psycopg.OperationalError, psycopg.InterfaceError)
+    return (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)

@@ -194,18 +194,17 @@ def is_alive(connection: Connection, process: str) -> bool:
 
 def has_died(connection: Connection, process: str, beat: float) -> bool:
     """Return whether a process is dead, and declare it dead if it is; it may take a beat and a half to find out."""
-    for wait in (0.0, 1.5 * beat):
-        before = connection.execute("SELECT beats, lock, state FROM process WHERE id = ?", (process,)).fetchone()
-        if before is None or before[2] == "dead":
+    end, first = time.monotonic() + 1.5 * beat, None
+    while True:
+        row = connection.execute("SELECT beats, lock, state FROM process WHERE id = ?", (process,)).fetchone()
+        if row is None or row[2] == "dead":
             return True
-        if has_connection(connection, before[1]):
+        first = row[0] if first is None else first
+        if row[0] != first or has_connection(connection, row[1]):
             return False
-        if wait:
+        if time.monotonic() >= end:
             break
-        time.sleep(1.5 * beat)
-        now = connection.execute("SELECT beats FROM process WHERE id = ?", (process,)).fetchone()
-        if now is not None and now[0] != before[0]:
-            return False
+        time.sleep(min(0.5, beat / 4))
     connection.execute("UPDATE process SET state = 'dead' WHERE id = ?", (process,))
     return True
 
