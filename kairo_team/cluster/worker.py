@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_MOST_RUNS: Final = 100
-"""Most runs that one worker coordinates at once."""
 _INTERRUPTED: Final = 5.0
 """Seconds that a run has to end once it is interrupted."""
 
@@ -40,7 +38,7 @@ class Worker:
     """A process that makes attempts, and coordinates runs, of one team.
 
     At most `concurrency` attempts are made at once, of `members` alone if they are given. A worker of all members
-    coordinates runs too, at most 100 at once. Raises `ValueError` for a member that the team does not have.
+    coordinates runs too, beside them. Raises `ValueError` for a member that the team does not have.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class Worker:
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
         cluster.reaper.watch(self._doing.copy)
-        receiving = cluster.delivery.receiving(process.id, self._queues, self._concurrency + _MOST_RUNS, take)
+        receiving = cluster.delivery.receiving(process.id, self._queues, self._concurrency, take)
         receiver = await run_in_thread(receiving.__enter__)
         try:
             async with anyio.create_task_group() as self._group:

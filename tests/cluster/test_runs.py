@@ -220,6 +220,26 @@ async def test_a_submitted_run_is_coordinated_by_a_worker(engine: Any) -> None:
     assert (told[0], told[-1]) == ("team.started", "team.completed")
 
 
+async def test_a_worker_makes_no_more_attempts_at_once_than_its_concurrency() -> None:
+    running, most = [0], [0]
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await anyio.sleep(0.05)
+        running[0] -= 1
+        return "done"
+
+    team = team_of(work)
+    async with working(new_database("procrastinate"), team, concurrency=2) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        tasks = [kt.Task(f"t{n}", "do", member="m0") for n in range(8)]
+        with anyio.fail_after(60):
+            result = await kt.run(here, request_of(*tasks), runtime=runtime)
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert most[0] == 2
+
+
 async def test_a_member_of_some_workers_alone_is_done_there() -> None:
     where: list[str] = []
 
