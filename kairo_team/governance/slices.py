@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, picodollars
-from kairo_team.errors import KairoError
+from kairo_team.errors import HaltError, KairoError
 from kairo_team.governance import halts
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.holds import Waiter, holds_already, refusal, serve, wait
@@ -276,8 +276,10 @@ class Borrower:
         try:
             grant = await self._ask(Ask(self.governor.usage, self._held(), units, least, loops, waits), on_wait)
             self._take(grant)
-        except BaseException:
+        except BaseException as error:
             self._allowance = self._guaranteed()
+            if isinstance(error, HaltError):  # of the lender, or of what is above it
+                halts.repeat(self._node, error)
             raise
         finally:
             self._asking.set()
