@@ -91,8 +91,12 @@ class Lender:
         return self._spent
 
     def first(self) -> Grant:
-        """Return the slice that needs no hold: what is left of the guarantee."""
-        with self._node.tree.lock:
+        """Return the first slice: what is left of the guarantee, and the iteration with which the work begins."""
+        node = self._node
+        with node.tree.lock:
+            has_loop = node.guarantee[LOOPS] > node.cells[COMMITTED + LOOPS]
+            if not has_loop and not self._out[LOOPS] and node.claim(LOOPS, 1):
+                self._out[LOOPS] += 1
             return self._grant(NOTHING)
 
     def report(self, spent: Usage, holding: Units | None = NOTHING) -> None:
