@@ -180,7 +180,7 @@ class SqlRunJournal:
         """Record a question that was put off."""
         self._put(asking(question))
 
-    def closeasking(self, question_id: str) -> None:
+    def close_question(self, question_id: str) -> None:
         """Record that the answer to a question was taken."""
         self._put(("DELETE FROM question WHERE id = ?", (question_id,)))
 
