@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
-from kairo_team.budget import Usage, picodollars
 from kairo_team.durable import forks, recovery
-from kairo_team.durable.codec import NotRecordable, encode
+from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.requests import encode_request, readable
-from kairo_team.engine.records.journal import body_here
+from kairo_team.durable.run_journal import SqlRunJournal, question_row
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
 from kairo_team.human import HumanDecision, check_answer, check_same
@@ -27,18 +23,14 @@ from kairo_team.tasks import check_id
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from kairo_team.durable.database import Connection, Database, Statement
-    from kairo_team.errors import JournalError
+    from kairo_team.budget import Budget
+    from kairo_team.durable.database import Connection, Database
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest
     from kairo_team.recorded import Place, RecordedCall, RecoveredRun
     from kairo_team.results import TeamResult
     from kairo_team.tasks import TaskGraph
     from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
-
-_logger = logging.getLogger("kairo_team")
-
-_NOTHING: Final = Usage()
 
 
 class SqlJournal(ABC):
@@ -94,6 +86,22 @@ class SqlJournal(ABC):
 
     def _lock_run(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - not every kind needs it
         """Wait for the transactions that record something of a run, and let no other begin."""
+
+    def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:  # noqa: B027 - as above
+        """Set the budget of a run that begins aside in its account."""
+
+    def _set_aside_again(self, connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:  # noqa: B027
+        """Set aside again what a run that goes on may spend: of its recorded budget, or of this one."""
+
+    def _settle(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - as above
+        """Give back to its account what a run that ends here has not spent."""
+
+    def _charge_fork(self, connection: Connection, run_id: str, new_id: str) -> None:  # noqa: B027 - as above
+        """Charge what a fork spends to the account of the run it was made from."""
+
+    def _delete(self, connection: Connection, run_id: str) -> None:
+        """Delete a run with all that is inside it."""
+        recovery.delete_run(connection, run_id)
 
     # ------------------------------------------------------------------ what is recorded
 
@@ -155,9 +163,11 @@ class SqlJournal(ABC):
             connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (reason, run_id))
             if state != "running":
                 for one in (run_id, *recovery.runs_inside(connection, run_id)):
-                    sql = "UPDATE run SET state = 'cancelled', updated_at = ? WHERE run_id = ?"
+                    self._lock_run(connection, one)
+                    sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))
                     connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
+                self._settle(connection, run_id)
 
     def fork(
         self,
@@ -181,6 +191,7 @@ class SqlJournal(ABC):
             row = self._row(connection, run_id, whole=True)
             forks.check(connection, row, self._state(connection, row), new_id)
             forks.fork(connection, row, before, new_id, plan, config, self.database.decode)
+            self._charge_fork(connection, run_id, new_id)
         return new_id
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
@@ -201,7 +212,7 @@ class SqlJournal(ABC):
                 rows = connection.execute(sql, (time.time() - cast("float", older_than),)).fetchall()
                 chosen = [row["run_id"] for row in rows if self._state(connection, row) in ENDED]
             for one in chosen:
-                recovery.delete_run(connection, one)
+                self._delete(connection, one)
             self._delete_owners(connection)
         return len(chosen)
 
@@ -241,7 +252,7 @@ class SqlJournal(ABC):
         """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
         with self.database.writing() as connection:
             self._row(connection, question.run_id)
-            execute(connection, _question(question))
+            execute(connection, question_row(question))
             sql = "UPDATE question SET answered_by = NULL, answered_at = NULL WHERE id = ? AND decision IS NULL"
             connection.execute(sql, (question.id,))
 
@@ -277,6 +288,8 @@ class SqlJournal(ABC):
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?)",
                 (request.run_id, *within, *given, now, now),
             )
+            if place is None:
+                self._set_aside(connection, request)
         session = self._session(request.run_id, 1, within[0])
         return SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
 
@@ -286,11 +299,14 @@ class SqlJournal(ABC):
             found: dict[str, str] = json.loads(self._row(connection, run_id)["digests"])
         return found
 
-    def recover(self, run_id: str, *, take_over: bool = False) -> tuple[RecoveredRun, ...]:
+    def recover(
+        self, run_id: str, *, take_over: bool = False, budget: Budget | None = None
+    ) -> tuple[RecoveredRun, ...]:
         """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it.
 
         Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set:
-        that process can record and send nothing more.
+        that process can record and send nothing more. `budget` is what it goes on with, None the recorded one; raises
+        `InsufficientBudget`, and takes nothing, where the run's account does not have so much.
         """
         with self._owned() as (connection, owner):
             row = self._row(connection, run_id)
@@ -303,7 +319,9 @@ class SqlJournal(ABC):
             names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
             for one in names:
                 self._lock_run(connection, one)
-            return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
+            found = tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
+            self._set_aside_again(connection, found[0], budget)
+            return found
 
     def _take(self, connection: Connection, row: Any, owner: str) -> RecoveredRun:
         """Begin a session of a run, and return all that is recorded of it."""
@@ -332,182 +350,3 @@ class SqlJournal(ABC):
         if self._is_alive(connection, row["owner"]):
             return "running"
         return "interrupted" if row["cancelled"] is None else "cancelled"
-
-
-class SqlRunJournal:
-    """The recorded steps of one session of a run, kept on disk; fulfils `contracts.RunJournal`."""
-
-    durable: ClassVar[bool] = True
-
-    def __init__(self, database: Database, session: Writing, records: dict[str, object], *, keeps_events: bool) -> None:
-        self._database = database
-        self._session = session
-        self._records = records
-        session.events = deque() if keeps_events else None
-        self._sent = 0
-        self.in_doubt: Collection[str] = ()
-        """Keys of tool calls that an earlier session sent, and of which nobody saw the end."""
-
-    def serve(
-        self,
-        progress: Callable[[], tuple[float, int]],
-        on_cancel: Callable[[str], object],
-        on_lost: Callable[[JournalError], object],
-    ) -> Callable[[Event], object] | None:
-        """Serve the session that begins now, until its end; return what takes its events, None where none are kept."""
-        session = self._session
-        session.progress, session.on_cancel, session.on_lost = progress, on_cancel, on_lost
-        self._database.open(session)
-        return None if session.events is None else session.events.append
-
-    @property
-    def epoch(self) -> int:
-        """The number of the session."""
-        return self._session.epoch
-
-    def put_also(self, *statements: Statement) -> None:
-        """Have statements written in their order, with what is recorded."""
-        self._put(*statements)
-
-    def leave(self) -> None:
-        """Be served no longer: what was given is still written."""
-        self._database.leave(self._session)
-
-    @property
-    def interrupted(self) -> bool:
-        """It was asked to record nothing more: the run can go on."""
-        return self._session.interrupted
-
-    def interrupt(self, reason: str) -> None:
-        """Record nothing more, here and in the runs inside: the run goes on with `recover`. From any thread."""
-        self._put(("UPDATE run SET state = 'interrupted' WHERE run_id = ?", (self._session.run_id,)))
-        self._database.shut(self._session, reason)
-
-    @property
-    def records(self) -> Mapping[str, object]:
-        """A live, read-only view: key to value."""
-        return MappingProxyType(self._records)
-
-    def get(self, key: str, default: object, /) -> object:
-        """Return the value recorded under `key`, else `default`."""
-        return self._records.get(key, default)
-
-    def put(self, key: str, value: object, /) -> None:
-        """Record `value` under `key`; what cannot be written is kept for this session alone."""
-        self._put(*self._step(key, value))
-
-    def put_answer(self, key: str, value: object, number: int, usage: Usage) -> None:
-        """Record the answer of a call under a key, and in the same step the end of the call."""
-        self._put(*self._step(key, value), self._end(number, "answered", usage))
-
-    def _step(self, key: str, value: object) -> list[Statement]:
-        self._records[key] = value
-        if value is None and key.startswith("call:"):  # a call is about to be made: its own row says more
-            return []
-        try:
-            written = encode(value)
-        except NotRecordable as error:
-            _logger.warning("step %r of run %r is not recorded: %s", key, self._session.run_id, error)
-            return []
-        sql = (
-            "INSERT INTO step (run_id, key, value, epoch, seq, body) VALUES (?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (run_id, key) DO UPDATE"
-            " SET value = excluded.value, epoch = excluded.epoch, seq = excluded.seq"
-        )
-        seq = self._number(told=key.startswith(forks.AFTER_THEIR_EVENT))
-        body = body_here()
-        place = None if body is None else body.place
-        return [(sql, (self._session.run_id, key, written, self._session.epoch, seq, place))]
-
-    def _number(self, *, told: bool) -> int:
-        """Return the number of the event that tells of what is recorded now: the last one if that has, or the next."""
-        session = self._session
-        return self._database.last_event(session) + (not told or session.parent is not None)
-
-    async def sent(
-        self,
-        what: str,
-        name: str,
-        held: Usage,
-        *,
-        step: str,
-        key: str,
-        task_id: str | None,
-        member: str | None,
-        side_effect: str | None,
-        loops: int,
-    ) -> int:
-        """Record that a call is about to be sent, and wait until that is on disk; return its number.
-
-        `held` is what the call may use at most, `loops` the iterations of its attempt so far.
-        """
-        self._sent += 1
-        session, number = self._session, self._sent
-        picos = picodollars(held.dollars)
-        unit_columns, unit_marks = ("", "") if session.unit is None else (", unit, fence", ", ?, ?")
-        sql = (
-            "INSERT INTO call (run_id, number, epoch, step, key, what, name, task_id, member, side_effect, loops,"
-            f" held_tokens, held_picos, state, sent_at, seq{unit_columns})"
-            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?{unit_marks})"
-        )
-        values = (session.run_id, number, session.epoch, step, key, what, name, task_id, member, side_effect, loops)
-        more = (held.tokens, picos, time.time(), self._number(told=False), *(session.unit or ()))
-        self._put((sql, (*values, *more)), sync=True)
-        try:
-            await self.written()
-        except BaseException:
-            self.ended(number, "unsent", _NOTHING)
-            raise
-        return number
-
-    def ended(self, number: int, state: str, usage: Usage) -> None:
-        """Record how a call ended, and what is charged for it."""
-        self._put(self._end(number, state, usage))
-
-    def _end(self, number: int, state: str, usage: Usage) -> Statement:
-        sql = (
-            "UPDATE call SET state = ?, prompt = ?, completion = ?, picos = ?, ended_at = ?, ended_seq = ?"
-            " WHERE run_id = ? AND epoch = ? AND number = ?"
-        )
-        here: tuple[Any, ...] = (self._session.run_id, self._session.epoch, number)
-        if self._session.unit is None:
-            sql += self._database.own_calls
-        else:
-            sql, here = f"{sql} AND unit = ? AND fence = ?", (*here, *self._session.unit)
-        charged = (usage.prompt_tokens, usage.completion_tokens, picodollars(usage.dollars))
-        return (
-            sql,
-            (state, *charged, time.time(), self._number(told=True), *here),
-        )
-
-    async def written(self) -> None:
-        """Wait until all that was recorded is on disk; raises `JournalError` when it cannot be."""
-        await self._database.written(self._session)
-
-    def keep_open(self, question: HumanRequest) -> None:
-        """Record a question that was put off."""
-        self._put(_question(question))
-
-    def close_question(self, question_id: str) -> None:
-        """Record that the answer to a question was taken."""
-        self._put(("DELETE FROM question WHERE id = ?", (question_id,)))
-
-    def end(self, result: TeamResult) -> None:
-        """Record how the session ended."""
-        try:
-            written: str | None = encode(result)
-        except NotRecordable as error:
-            _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
-            written = None
-        sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"
-        self._put((sql, (result.status.value, encode(result.usage), written, self._session.run_id)), sync=True)
-        self._database.leave(self._session)
-
-    def _put(self, *statements: Statement, sync: bool = False) -> None:
-        if statements:
-            self._database.put(self._session, statements, sync=sync)
-
-
-def _question(question: HumanRequest) -> Statement:
-    sql = "INSERT INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
-    return sql, (question.id, question.run_id, question.digest, encode(question), time.time())
