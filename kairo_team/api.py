@@ -42,7 +42,8 @@ async def run(
     refused with one of them. `budget` replaces that of the request, or of `config`. `coordinator`: this one, as an
     object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them), else the team's, else the
     task board when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
-    Raises `RunExists` for a request that was run before in the same runtime.
+    Raises `RunExists` for a request that was run before in the same runtime, and before any work starts
+    `InsufficientBudget` where the account that the run is charged to does not have its budget.
     """
     request = make_request(team, request, budget, plan, config, run_id)
     chosen = pick_coordinator(team, request, coordinator)

@@ -704,6 +704,10 @@ class Journal(Protocol):
         earlier sessions too. Those that were taken, up to the number that `progress` returns, are recorded with the
         next record.
 
+    Optional: a journal with budgets over many runs has `accounts()`. Its `recover` takes `budget=`, what the run goes
+    on with, and its run journals have `set_aside(budget)`, called before a limit of the run is raised; both raise
+    `InsufficientBudget`, and change nothing, where the run's account does not have so much.
+
     The methods are called from any thread, and may wait.
     """
 

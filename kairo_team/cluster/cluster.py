@@ -41,8 +41,9 @@ class Cluster:
     database holds the truth: runs, calls, units, budgets. `engine` delivers units to workers: "dbos" or
     "procrastinate". A process shows every `beat` seconds that it lives; one that is three beats late is taken for dead,
     and what it had is done anew elsewhere, at most `max_deliveries` times. The database may be away for `patience`
-    seconds. `events` are kept in the database too. Raises `MissingExtra` without the extra `cluster`, `Misuse` for a
-    URL that is none, and `JournalError` for a database that cannot be used.
+    seconds. `events` are kept in the database too. What its runs may spend is set aside in `account` first, a budget
+    over runs of all machines, which `kairo budget` makes. Raises `MissingExtra` without the extra `cluster`, `Misuse`
+    for a URL that is none, and `JournalError` for a database that cannot be used.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Cluster:
         patience: float = 60.0,
         events: bool = True,
         source: Mapping[str, str] | None = None,
+        account: str | None = None,
     ) -> None:
         check_database_url(url)
         if not 0 < beat <= patience:
@@ -67,7 +69,7 @@ class Cluster:
         self.patience = patience
         self.engine: EngineName = engine
         self.delivery: Delivery = delivery_of(engine, url, beats=Beats(poll=beat / 5, again=beat, late=3 * beat))
-        self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience)
+        self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
         self._versions: dict[str, str] = {}
         self._starting = threading.Lock()
         self._started = False
@@ -147,15 +149,24 @@ class Cluster:
         )
         return await RemoteAttempt(self, unit, assignment, context, timeout).make()
 
-    def submit(self, team: Team, request: TeamExecutionRequest, templates: Mapping[str, str] | None = None) -> str:
+    def submit(
+        self,
+        team: Team,
+        request: TeamExecutionRequest,
+        templates: Mapping[str, str] | None = None,
+        *,
+        account: str | None = None,
+    ) -> str:
         """Record a run that any worker of the team coordinates, and return its id at once.
 
-        Raises `RunExists` for an id that is recorded, and `Misuse` for a request that cannot be written down.
+        It is charged to `account`, None to that of the cluster. Raises `RunExists` for an id that is recorded, `Misuse`
+        for a request that cannot be written down, and `InsufficientBudget` where the account does not have the run's
+        budget: then nothing is recorded.
         """
         self._insist(self._install)
         digests = digests_of(team, templates or {})
         unit = Unit(f"run:{request.run_id}", "run", request.run_id, queue_of(version_of(team, digests), RUNS))
-        self.journal.enqueue(request, team, digests, unit.sending(self.delivery, None))
+        self.journal.enqueue(request, team, digests, unit.sending(self.delivery, None), account)
         return request.run_id
 
     def __repr__(self) -> str:

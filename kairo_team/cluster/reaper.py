@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.units import COLUMNS, Unit
+from kairo_team.durable.accounts import settle_cancelled
 from kairo_team.durable.database import execute
 from kairo_team.durable.processes import Observer
 from kairo_team.recorded import ENDED
@@ -125,6 +126,7 @@ class Reaper:
         with connection.transaction():
             for row in connection.execute(sql).fetchall():
                 self._fence_off(connection, Unit(*row), _GONE)
+            settle_cancelled(connection)
 
     def _forget_the_dead(self, connection: Any) -> None:
         """Delete the rows of processes that this one has known to be dead for an hour, by its own clock."""

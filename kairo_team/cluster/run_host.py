@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kairo_team._util.threads import run_in_thread
-from kairo_team.errors import KairoError, Misuse, RunFinished, RunNotFound
+from kairo_team.errors import InsufficientBudget, KairoError, Misuse, RunFinished, RunNotFound
 from kairo_team.gates import DeferGate
 from kairo_team.recorded import ENDED
 
@@ -44,7 +44,7 @@ class RunHost:
             await self._runtime.resume(unit.run_id, self._team, take_over=True)
         except (RunFinished, RunNotFound) as error:
             _logger.info("run %s: %s", unit.run_id, error)
-        except Misuse as error:  # the team is not the one it was begun with
+        except (Misuse, InsufficientBudget) as error:  # another team than it began with; not enough in its account
             _logger.warning("run %s is refused: %s", unit.run_id, error)
             await run_in_thread(journal.end_unit, unit.id, unit.fence, str(error))
             return

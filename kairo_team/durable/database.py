@@ -23,6 +23,7 @@ from kairo_team.durable.codec import decode
 from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Budget
     from kairo_team.events import Event
 
 Statement = tuple[str, Sequence[Any]] | Callable[["Connection"], object]
@@ -232,6 +233,13 @@ class Database(ABC):
         self._give(_Entry(None, wake=done.set, post=poster()))
         await done.wait()
         self.check(session)
+
+    def settling(self, _session: Writing) -> Sequence[Statement]:
+        """Return the statements that settle a session's account, in the transaction that records its end."""
+        return ()
+
+    def set_aside(self, session: Writing, budget: Budget) -> None:  # noqa: B027 - only some databases have accounts
+        """Set a budget aside in the account of a session's run, if it has one."""
 
     def check(self, session: Writing) -> None:
         """Raise `JournalError` when nothing more of the session can be written."""

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kairo_team._util.database_url import shown_url
 from kairo_team._util.frozen import known_arguments
-from kairo_team.budget import Usage
-from kairo_team.durable import recovery
+from kairo_team.budget import Budget, Usage
+from kairo_team.durable import accounts, recovery
 from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase, connect_to
 from kairo_team.durable.processes import Process, has_died, is_alive
@@ -28,6 +28,7 @@ from kairo_team.errors import JournalError, RunExists
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from kairo_team.durable.accounts import Account
     from kairo_team.durable.database import Connection, Statement
     from kairo_team.durable.postgres_database import PostgresConnection
     from kairo_team.recorded import RecordedCall, RecoveredRun
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 Found = TypeVar("Found")
+
+_UNCHANGED: Final = Budget()
 
 __all__ = ["AttemptRecords", "PostgresJournal", "connect_to"]
 
@@ -74,14 +77,16 @@ def _repeated(*names: str) -> Callable[[type[Kind]], type[Kind]]:
     "runs", "show", "result", "calls", "in_doubt", "events_after", "cancel", "fork", "forget", "pending", "answer"
 )
 @_repeated("ask", "answer_to", "begin", "digests", "recover", "open_attempt", "charges", "enqueue")
+@_repeated("accounts", "set_account")
 @known_arguments
 class PostgresJournal(SqlJournal):
     """Records runs in a PostgreSQL database: `Runtime(journal=PostgresJournal("postgresql://..."))`.
 
     It keeps what `SqliteJournal` promises, for processes on any number of machines. A process shows every `beat`
     seconds that it lives. The database may be away for `patience` seconds. With `events` the events of runs are kept.
-    `source` is noted with every run that begins here. The URL is a secret: no error and no log shows it. Raises
-    `MissingExtra` without the extra `cluster`, and `JournalError` for a database that cannot be used.
+    `source` is noted with every run that begins here. What runs that begin here may spend is set aside in `account`
+    first, one that `set_account` has made. The URL is a secret: no error and no log shows it. Raises `MissingExtra`
+    without the extra `cluster`, and `JournalError` for a database that cannot be used.
     """
 
     def __init__(
@@ -92,10 +97,13 @@ class PostgresJournal(SqlJournal):
         source: Mapping[str, str] | None = None,
         beat: float = 2.0,
         patience: float = 60.0,
+        account: str | None = None,
     ) -> None:
         from importlib.metadata import version  # slow to import
 
         super().__init__(events=events, source=source)
+        self.account = account
+        """What runs that begin here are charged to; None: nothing but their own budgets limits them."""
         self._url = url
         self._beat = beat
         self._unit: tuple[str, int] | None = None
@@ -186,6 +194,42 @@ class PostgresJournal(SqlJournal):
     def _session(self, run_id: str, epoch: int, parent: str | None) -> Writing:
         return Writing(run_id, epoch, parent, unit=self._unit)
 
+    # ------------------------------------------------------------------ accounts
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Return the accounts as they stand, each before those under it."""
+        with self.database.reading() as connection:
+            return accounts.read(connection)
+
+    def set_account(self, name: str, limit: Budget = _UNCHANGED, *, parent: str | None = None) -> Account:
+        """Make an account, or change its limits; return it. What is None in `limit` stays as it is.
+
+        An account limits tokens and dollars of all runs that are charged to it, or to an account under it. `parent` is
+        the account that it is under, for good. Raises `ValueError` for another limit, and `Misuse` for a limit below
+        what is used and set aside, or that runs at work do not have, for no such parent and for another one.
+        """
+        with self.database.writing() as connection:
+            return accounts.change(connection, accounts.check_name(name), limit, parent)
+
+    def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:
+        if self.account is not None:
+            accounts.begin(connection, request, self.account, 1)
+
+    def _set_aside_again(self, connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:
+        accounts.go_on(connection, run, budget)
+
+    def _settle(self, connection: Connection, run_id: str) -> None:
+        accounts.settle(connection, run_id)
+
+    def _charge_fork(self, connection: Connection, run_id: str, new_id: str) -> None:
+        accounts.copy(connection, run_id, new_id)
+
+    def _delete(self, connection: Connection, run_id: str) -> None:
+        self._lock_run(connection, run_id)
+        accounts.settle(connection, run_id)
+        connection.execute("DELETE FROM charge WHERE run_id = ?", (run_id,))
+        super()._delete(connection, run_id)
+
     # ------------------------------------------------------------------ units
 
     def under(self, unit: str, fence: int) -> PostgresJournal:
@@ -237,9 +281,17 @@ class PostgresJournal(SqlJournal):
         return replace(total, seconds=0.0)
 
     def enqueue(
-        self, request: TeamExecutionRequest, team: Team, digests: Mapping[str, str], also: Sequence[Statement]
+        self,
+        request: TeamExecutionRequest,
+        team: Team,
+        digests: Mapping[str, str],
+        also: Sequence[Statement],
+        account: str | None = None,
     ) -> None:
-        """Record a run that some worker is to begin, and what sends it, in one transaction."""
+        """Record a run that some worker is to begin, and what sends it, in one transaction.
+
+        Its budget is set aside in `account`, None that of the journal, as that of a run that begins.
+        """
         written = encode_request(request, team)
         now = time.time()
         with self.database.writing() as connection:
@@ -251,6 +303,8 @@ class PostgresJournal(SqlJournal):
             )
             given = (*map(readable, (team.name, request.goal)), written, json.dumps(dict(digests)), self._source)
             connection.execute(sql, (request.run_id, *given, now, now))
+            if (charged := account or self.account) is not None:
+                accounts.begin(connection, request, charged, 0)
             for statement in also:
                 execute(connection, statement)
 

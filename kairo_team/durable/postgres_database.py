@@ -8,9 +8,10 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from kairo_team.durable import accounts
 from kairo_team.durable.codec import decode_loaded
 from kairo_team.durable.database import Database
 from kairo_team.durable.requests import readable
@@ -20,7 +21,8 @@ from kairo_team.errors import JournalError, MissingExtra
 if TYPE_CHECKING:
     import psycopg
 
-    from kairo_team.durable.database import Connection, Writing
+    from kairo_team.budget import Budget
+    from kairo_team.durable.database import Connection, Statement, Writing
 
 Result = TypeVar("Result")
 
@@ -89,7 +91,19 @@ CREATE TABLE message (
     fence INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL
 );
 CREATE INDEX message_by_addressee ON message (addressee, id);
-CREATE TABLE batch (writer TEXT PRIMARY KEY, number BIGINT NOT NULL)
+CREATE TABLE batch (writer TEXT PRIMARY KEY, number BIGINT NOT NULL);
+CREATE TABLE account (
+    name TEXT PRIMARY KEY, parent TEXT REFERENCES account (name), tokens NUMERIC, picos NUMERIC,
+    used_tokens NUMERIC NOT NULL DEFAULT 0, used_picos NUMERIC NOT NULL DEFAULT 0,
+    aside_tokens NUMERIC NOT NULL DEFAULT 0, aside_picos NUMERIC NOT NULL DEFAULT 0
+);
+CREATE TABLE charge (
+    run_id TEXT PRIMARY KEY, account TEXT NOT NULL REFERENCES account (name), epoch BIGINT,
+    used_tokens NUMERIC NOT NULL DEFAULT 0, used_picos NUMERIC NOT NULL DEFAULT 0,
+    aside_tokens NUMERIC DEFAULT 0, aside_picos NUMERIC DEFAULT 0,
+    copied_tokens NUMERIC NOT NULL DEFAULT 0, copied_picos NUMERIC NOT NULL DEFAULT 0
+);
+CREATE INDEX charge_by_account ON charge (account)
 """
 
 
@@ -457,6 +471,16 @@ class PostgresDatabase(Database):
     def decode(text: str) -> Any:
         """Return a recorded value, of a class that is imported already: who writes to a database may be anybody."""
         return decode_loaded(text)
+
+    def settling(self, session: Writing) -> Sequence[Statement]:
+        """Return the statements that settle a session's account, in the transaction that records its end."""
+        return () if session.parent is not None else (partial(accounts.settle_session, session),)
+
+    def set_aside(self, session: Writing, budget: Budget) -> None:
+        """Set a budget aside in the account of a session's run, if it has one."""
+        here = (session.run_id, session.epoch, budget)
+        if not self.change("account", lambda connection: accounts.set_aside(connection, *here)):
+            raise JournalError(self.place, "another process has taken the run over")
 
     def close(self) -> None:
         """Write what was given, and end the writer."""

@@ -23,6 +23,7 @@ from kairo_team.tasks import check_id
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from kairo_team.budget import Budget
     from kairo_team.durable.database import Connection, Database
     from kairo_team.events import Event
     from kairo_team.human import HumanRequest
@@ -86,6 +87,22 @@ class SqlJournal(ABC):
     def _lock_run(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - not every kind needs it
         """Wait for the transactions that record something of a run, and let no other begin."""
 
+    def _set_aside(self, connection: Connection, request: TeamExecutionRequest) -> None:  # noqa: B027 - as above
+        """Set the budget of a run that begins aside in its account."""
+
+    def _set_aside_again(self, connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:  # noqa: B027
+        """Set aside again what a run that goes on may spend: of its recorded budget, or of this one."""
+
+    def _settle(self, connection: Connection, run_id: str) -> None:  # noqa: B027 - as above
+        """Give back to its account what a run that ends here has not spent."""
+
+    def _charge_fork(self, connection: Connection, run_id: str, new_id: str) -> None:  # noqa: B027 - as above
+        """Charge what a fork spends to the account of the run it was made from."""
+
+    def _delete(self, connection: Connection, run_id: str) -> None:
+        """Delete a run with all that is inside it."""
+        recovery.delete_run(connection, run_id)
+
     # ------------------------------------------------------------------ what is recorded
 
     def runs(self, *, state: str | None = None, team: str | None = None) -> tuple[RecordedRun, ...]:
@@ -146,9 +163,11 @@ class SqlJournal(ABC):
             connection.execute("UPDATE run SET cancelled = ? WHERE run_id = ?", (reason, run_id))
             if state != "running":
                 for one in (run_id, *recovery.runs_inside(connection, run_id)):
-                    sql = "UPDATE run SET state = 'cancelled', updated_at = ? WHERE run_id = ?"
+                    self._lock_run(connection, one)
+                    sql = "UPDATE run SET state = 'cancelled', epoch = epoch + 1, updated_at = ? WHERE run_id = ?"
                     connection.execute(sql, (time.time(), one))
                     connection.execute("DELETE FROM question WHERE run_id = ?", (one,))
+                self._settle(connection, run_id)
 
     def fork(
         self,
@@ -172,6 +191,7 @@ class SqlJournal(ABC):
             row = self._row(connection, run_id, whole=True)
             forks.check(connection, row, self._state(connection, row), new_id)
             forks.fork(connection, row, before, new_id, plan, config, self.database.decode)
+            self._charge_fork(connection, run_id, new_id)
         return new_id
 
     def forget(self, run_id: str | None = None, *, older_than: float | None = None) -> int:
@@ -192,7 +212,7 @@ class SqlJournal(ABC):
                 rows = connection.execute(sql, (time.time() - cast("float", older_than),)).fetchall()
                 chosen = [row["run_id"] for row in rows if self._state(connection, row) in ENDED]
             for one in chosen:
-                recovery.delete_run(connection, one)
+                self._delete(connection, one)
             self._delete_owners(connection)
         return len(chosen)
 
@@ -268,6 +288,8 @@ class SqlJournal(ABC):
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?)",
                 (request.run_id, *within, *given, now, now),
             )
+            if place is None:
+                self._set_aside(connection, request)
         session = self._session(request.run_id, 1, within[0])
         return SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
 
@@ -277,11 +299,14 @@ class SqlJournal(ABC):
             found: dict[str, str] = json.loads(self._row(connection, run_id)["digests"])
         return found
 
-    def recover(self, run_id: str, *, take_over: bool = False) -> tuple[RecoveredRun, ...]:
+    def recover(
+        self, run_id: str, *, take_over: bool = False, budget: Budget | None = None
+    ) -> tuple[RecoveredRun, ...]:
         """Take a run that nobody runs, and return all that is recorded of it, and of each run inside it.
 
         Raises `RunNotFound`, `RunFinished`, and `Misuse` while a living process has it, unless `take_over` is set:
-        that process can record and send nothing more.
+        that process can record and send nothing more. `budget` is what it goes on with, None the recorded one; raises
+        `InsufficientBudget`, and takes nothing, where the run's account does not have so much.
         """
         with self._owned() as (connection, owner):
             row = self._row(connection, run_id)
@@ -294,7 +319,9 @@ class SqlJournal(ABC):
             names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
             for one in names:
                 self._lock_run(connection, one)
-            return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
+            found = tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
+            self._set_aside_again(connection, found[0], budget)
+            return found
 
     def _take(self, connection: Connection, row: Any, owner: str) -> RecoveredRun:
         """Begin a session of a run, and return all that is recorded of it."""

@@ -15,6 +15,7 @@ from kairo_team.durable.codec import NotRecordable, encode
 from kairo_team.engine.records.journal import body_here
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Budget
     from kairo_team.durable.database import Database, Statement, Writing
     from kairo_team.errors import JournalError
     from kairo_team.events import Event
@@ -192,12 +193,20 @@ class SqlRunJournal:
             _logger.warning("the result of run %r is not recorded: %s", self._session.run_id, error)
             written = None
         sql = "UPDATE run SET state = ?, usage = ?, result = ? WHERE run_id = ?"
-        self._put((sql, (result.status.value, encode(result.usage), written, self._session.run_id)), sync=True)
+        ended = (sql, (result.status.value, encode(result.usage), written, self._session.run_id))
+        self._put(ended, *self._database.settling(self._session), sync=True)
         self._database.leave(self._session)
 
     def _put(self, *statements: Statement, sync: bool = False) -> None:
         if statements:
             self._database.put(self._session, statements, sync=sync)
+
+    def set_aside(self, budget: Budget) -> None:
+        """Set a budget aside in the run's account, if it has one, before the run may spend it; waits for that.
+
+        Raises `InsufficientBudget`, and changes nothing, where the account does not have so much.
+        """
+        self._database.set_aside(self._session, budget)
 
 
 def asking(question: HumanRequest) -> Statement:

@@ -290,11 +290,14 @@ class Runtime:
         which then records and sends nothing more. `team` and `coordinator` are those it was begun with;
         `allow_changes` names what may have changed since, as `PlanMismatch` names it. `budget` replaces the run's, what
         was spent counts. Raises `RunNotFound` or `RunFinished` for a run that does not wait, `PlanMismatch` for what
-        has changed in the team, and `InsufficientBudget` or `HaltError` where the runtime's own budget does not cover
-        it: it goes on waiting.
+        has changed in the team, and `InsufficientBudget` or `HaltError` where the runtime's own budget, or the run's
+        account, does not cover it: it goes on waiting.
         """
         if self.store is not None and self.within is None:
-            await self._recover(self.store, run_id, team, take_over=take_over, allow_changes=allow_changes)
+            given: dict[str, Any] = {"take_over": take_over}
+            if budget is not None and hasattr(self.store, "accounts"):  # what is new of it is set aside first
+                given["budget"] = budget
+            await self._recover(self.store, run_id, team, given, allow_changes)
         run = self._known_run(run_id)
         earlier = self._suspension(run)
         if earlier.digests and self.within is None:  # what is inside was compared with the run around it
@@ -315,14 +318,19 @@ class Runtime:
         return result
 
     async def _recover(
-        self, journal: Journal, run_id: str, team: Team, *, take_over: bool, allow_changes: Collection[str]
+        self,
+        journal: Journal,
+        run_id: str,
+        team: Team,
+        given: Mapping[str, Any],
+        allow_changes: Collection[str],
     ) -> None:
         """Take a run from the journal, with the runs inside it; `PlanMismatch` for what has changed since it began."""
         if run_id in self.runs and (self.runs[run_id].live or self.runs[run_id].resuming):
             raise Misuse(f"run {run_id!r} is running: there is nothing to resume")
         digests = await run_in_thread(partial(journal.digests, run_id))
         check_unchanged(run_id, digests, digests_of(team, self.templates), allow_changes)
-        found = await run_in_thread(partial(journal.recover, run_id, take_over=take_over))
+        found = await run_in_thread(partial(journal.recover, run_id, **given))
         for suspension, within in suspensions_of(found):
             self.runs.recover(suspension, within)
 

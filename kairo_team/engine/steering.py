@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team import events
-from kairo_team.budget import Budget, to_picodollars
+from kairo_team.budget import Budget, to_dollars, to_picodollars
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.engine.task_run import PENDING, TaskState
 from kairo_team.errors import Misuse, RunFinished, known
@@ -32,6 +32,7 @@ class Steering:
         self._run_id = scope.request.run_id
         self._governor = scope.governor
         self._journal = scope.journal
+        self._kept = scope.kept
         self._emit = scope.emit
         self.on_directive: list[Callable[[str | None, str], object]] = []
         """Called with each directive: the task, or None for all of them, and what was asked for."""
@@ -89,6 +90,7 @@ class Steering:
         self._check_running()
         if not isinstance(budget, Budget):
             raise ValueError(f"top_up takes a Budget, such as kt.Budget(tokens=500), not {budget!r}")
+        self._set_aside(budget)
         self._governor.top_up(budget)
         self._journal.put(RAISED_BUDGET, self._governor.budget)
         picodollars = None if budget.dollars is None else to_picodollars(budget.dollars)
@@ -97,6 +99,19 @@ class Steering:
         if self.dispatcher is not None:
             self.dispatcher.budget_came_back()
             self.dispatcher.wake()
+
+    def _set_aside(self, more: Budget) -> None:
+        """Set the raised limit aside in the run's account, where the journal has accounts, before anything is spent."""
+        set_aside = getattr(self._kept, "set_aside", None)
+        if set_aside is None:
+            return
+        whole = self._governor.budget
+        tokens, dollars = whole.tokens, whole.dollars
+        if tokens is not None:
+            tokens += more.tokens or 0
+        if dollars is not None:
+            dollars = to_dollars(to_picodollars(dollars) + to_picodollars(more.dollars or 0))
+        set_aside(Budget(tokens, dollars))
 
     def warn_of_budget(self) -> None:
         """Warn once for each limit that is nearly spent, and again after the limit was raised."""

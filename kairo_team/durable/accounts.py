@@ -1,0 +1,323 @@
+"""Accounts: budgets over runs of any number of machines. Each is a row that grows only where its limit allows it.
+
+An account may be under another: what is charged to it is charged to every account above it too. In each of them, in
+tokens and in dollars,
+
+    used + set aside <= limit
+
+What a run may still spend is set aside before it may spend it, in the transaction that begins it, takes it up again or
+raises its limit. What it has spent takes its place in the transaction that records its end. Only usage that is reported
+above its hold can pass a limit.
+
+Whoever changes a run's charge holds its row first, then the accounts from the root on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+
+from kairo_team.budget import Budget, Usage, picodollars, to_dollars
+from kairo_team.durable.recovery import runs_inside, usage_of
+from kairo_team.engine.records.replay import RAISED_BUDGET
+from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused, known
+
+if TYPE_CHECKING:
+    from kairo_team.durable.database import Connection, Writing
+    from kairo_team.recorded import RecoveredRun
+    from kairo_team.team import TeamExecutionRequest
+
+_DIMENSIONS: Final = ("tokens", "dollars")
+_EXAMPLES: Final = {"tokens": "tokens=20_000", "dollars": 'dollars="0.50"'}
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 100
+
+_CHAIN: Final = """
+WITH RECURSIVE chain(name, parent, depth) AS
+ (SELECT name, parent, 0 FROM account WHERE name = ? UNION ALL
+  SELECT account.name, account.parent, depth + 1 FROM account JOIN chain ON account.name = chain.parent)
+SELECT name FROM chain ORDER BY depth DESC
+"""
+_UNDER: Final = """
+WITH RECURSIVE under(name) AS
+ (SELECT CAST(? AS TEXT) UNION SELECT account.name FROM account JOIN under ON account.parent = under.name)
+SELECT name FROM under
+"""
+_CLAIM: Final = """
+UPDATE account SET aside_tokens = aside_tokens + ?, aside_picos = aside_picos + ? WHERE name = ?
+ AND (tokens IS NULL OR used_tokens + aside_tokens + CAST(? AS NUMERIC) <= tokens)
+ AND (picos IS NULL OR used_picos + aside_picos + CAST(? AS NUMERIC) <= picos)
+"""
+"""A NULL is no limit of the run: it fits only where the account has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A budget over runs, as it stands."""
+
+    name: str
+    parent: str | None
+    """The account that it is under."""
+    limit: Budget
+    """Tokens and dollars; None is no limit."""
+    used: Usage
+    """What its runs have spent, as far as they have ended or are suspended; tokens as prompt tokens."""
+    set_aside: Usage
+    """What its other runs may spend, what they have spent already included; tokens as prompt tokens."""
+    runs: int
+    """How many runs have something set aside in it, or in accounts under it."""
+    left: Budget
+    """What a run could set aside now, here and in every account above; a run takes it as `budget=`."""
+
+
+class _Amounts(NamedTuple):
+    """Tokens and picodollars; None: no limit, or none was asked for."""
+
+    tokens: int | None
+    picos: int | None
+
+
+def _amounts(budget: Budget) -> _Amounts:
+    return _Amounts(budget.tokens, None if budget.dollars is None else picodollars(budget.dollars))
+
+
+def _budget(amounts: Iterable[int | None]) -> Budget:
+    tokens, picos = amounts
+    return Budget(None if tokens is None else int(tokens), None if picos is None else to_dollars(int(picos)))
+
+
+def _usage(tokens: int, picos: int) -> Usage:
+    return Usage(int(tokens), dollars=to_dollars(int(picos)))
+
+
+def _row(row: Any, kind: str) -> tuple[int, int]:
+    """Return amounts of a row; none counts as 0."""
+    return int(row[f"{kind}_tokens"] or 0), int(row[f"{kind}_picos"] or 0)
+
+
+def _limits(row: Any) -> _Amounts:
+    return _Amounts(row["tokens"], row["picos"])
+
+
+# ------------------------------------------------------------------ what runs set aside
+
+
+def begin(connection: Connection, request: TeamExecutionRequest, account: str, epoch: int) -> None:
+    """Charge a new run to an account, and set its budget aside there.
+
+    Raises `Misuse` for no such account, and else as `set_aside`.
+    """
+    _check_there(connection, account)
+    sql = "INSERT INTO charge (run_id, account, epoch) VALUES (?, ?, ?)"
+    connection.execute(sql, (request.run_id, account, epoch))
+    set_aside(connection, request.run_id, epoch, request.config.budget)
+
+
+def go_on(connection: Connection, run: RecoveredRun, budget: Budget | None) -> None:
+    """Set aside what a run that was taken up may still spend: of its recorded budget, or of this one."""
+    run_id, epoch = run.request.run_id, cast("Any", run.journal).epoch
+    recorded = cast("Budget", run.steps.get(RAISED_BUDGET, run.request.config.budget))
+    connection.execute("UPDATE charge SET epoch = ? WHERE run_id = ?", (epoch, run_id))
+    set_aside(connection, run_id, epoch, recorded if budget is None else budget)
+
+
+def copy(connection: Connection, run_id: str, new_id: str) -> None:
+    """Charge a fork to the account of the run it was made from; what was copied is paid there already."""
+    spent = usage_of(connection, new_id)
+    sql = (
+        "INSERT INTO charge (run_id, account, copied_tokens, copied_picos)"
+        " SELECT ?, account, ?, ? FROM charge WHERE run_id = ?"
+    )
+    connection.execute(sql, (new_id, spent.tokens, picodollars(spent.dollars), run_id))
+
+
+def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -> bool:
+    """Set what a session of a run may spend of a budget aside in its account and every one above, or nothing at all.
+
+    What was set aside before stays. Returns False where another session has the run. Raises `InsufficientBudget` where
+    an account does not have so much, and `PlanRefused` for a budget without a limit that an account has.
+    """
+    charge = connection.execute("SELECT * FROM charge WHERE run_id = ? FOR UPDATE", (run_id,)).fetchone()
+    if charge is None:
+        return True
+    if charge["epoch"] != epoch:
+        return False
+    before = _row(charge, "aside")
+    paid = map(sum, zip(_row(charge, "used"), _row(charge, "copied"), strict=True))
+    asked = [
+        None if whole is None else max(whole - spent, aside)
+        for whole, spent, aside in zip(_amounts(budget), paid, before, strict=True)
+    ]
+    more = [(now or 0) - aside for now, aside in zip(asked, before, strict=True)]
+    needed = [None if now is None else much for now, much in zip(asked, more, strict=True)]
+    for name in _chain(connection, charge["account"]) if any(more) or None in asked else ():
+        if not connection.execute(_CLAIM, (*more, name, *needed)).rowcount:
+            _refuse(connection, name, needed)
+    sql = "UPDATE charge SET aside_tokens = ?, aside_picos = ? WHERE run_id = ?"
+    connection.execute(sql, (*asked, run_id))
+    return True
+
+
+def _refuse(connection: Connection, name: str, asked: Sequence[int | None]) -> NoReturn:
+    """Raise why so much cannot be set aside in an account."""
+    row = connection.execute("SELECT * FROM account WHERE name = ?", (name,)).fetchone()
+    taken = map(sum, zip(_row(row, "used"), _row(row, "aside"), strict=True))
+    rest = [None if limit is None else limit - much for limit, much in zip(_limits(row), taken, strict=True)]
+    unlimited = [_DIMENSIONS[n] for n, left in enumerate(rest) if left is not None and asked[n] is None]
+    if unlimited:
+        example = ", ".join(_EXAMPLES[one] for one in unlimited)
+        problem = (
+            f"account {name!r} limits {' and '.join(unlimited)}, and the run has no such limit: give it one, such as "
+            f"budget=kt.Budget({example}); journal.accounts() says what is left"
+        )
+        raise PlanRefused([problem])
+    lacking = next(n for n, left in enumerate(rest) if left is not None and left < (asked[n] or 0))
+    most = _budget(None if left is None else max(left, 0) for left in rest)
+    dimension = _DIMENSIONS[lacking]
+    raise InsufficientBudget(dimension, getattr(_budget(asked), dimension), getattr(most, dimension), name)
+
+
+# ------------------------------------------------------------------ what they have spent
+
+
+def settle_session(session: Writing, connection: Connection) -> None:
+    """Settle a run whose session has just recorded its end."""
+    settle(connection, session.run_id, session.epoch)
+
+
+def settle(connection: Connection, run_id: str, epoch: int | None = None) -> None:
+    """Charge a run's account, and every one above, what the run has really spent, and give back what else it has.
+
+    Calls without a known end are charged their hold. Nothing happens where that was done, or where another session
+    than that of `epoch` has the run.
+    """
+    charge = connection.execute("SELECT * FROM charge WHERE run_id = ? FOR UPDATE", (run_id,)).fetchone()
+    if charge is None or charge["epoch"] is None or epoch not in (None, charge["epoch"]):
+        return
+    spent = usage_of(connection, run_id)
+    whole = (spent.tokens, picodollars(spent.dollars))
+    used = [much - copied for much, copied in zip(whole, _row(charge, "copied"), strict=True)]
+    more = [much - before for much, before in zip(used, _row(charge, "used"), strict=True)]
+    for name in _chain(connection, charge["account"]):
+        sql = (
+            "UPDATE account SET used_tokens = used_tokens + ?, used_picos = used_picos + ?,"
+            " aside_tokens = aside_tokens - ?, aside_picos = aside_picos - ? WHERE name = ?"
+        )
+        connection.execute(sql, (*more, *_row(charge, "aside"), name))
+    sql = (
+        "UPDATE charge SET used_tokens = ?, used_picos = ?, aside_tokens = 0, aside_picos = 0, epoch = NULL"
+        " WHERE run_id = ?"
+    )
+    connection.execute(sql, (*used, run_id))
+
+
+def settle_cancelled(connection: Connection) -> None:
+    """End and settle the runs that were cancelled while a process had them that is dead now."""
+    sql = (
+        "SELECT run_id FROM run WHERE state = 'running' AND cancelled IS NOT NULL AND parent IS NULL AND NOT EXISTS"
+        " (SELECT FROM process WHERE process.id = run.owner AND process.state <> 'dead')"
+    )
+    for row in connection.execute(sql).fetchall():
+        for one in (row["run_id"], *runs_inside(connection, row["run_id"])):
+            connection.execute("SELECT FROM run WHERE run_id = ? FOR UPDATE", (one,))
+            connection.execute("UPDATE run SET state = 'cancelled', epoch = epoch + 1 WHERE run_id = ?", (one,))
+        settle(connection, row["run_id"])
+
+
+# ------------------------------------------------------------------ accounts
+
+
+def check_name(name: str) -> str:
+    """Return the name of an account; `ValueError` for one that is blank, or too long."""
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or not name.isprintable():
+        raise ValueError(f"an account has a name of 1 to {_LONGEST} printable characters, not {name!r:.120}")
+    return name
+
+
+def read(connection: Connection) -> tuple[Account, ...]:
+    """Return all accounts, each before those under it."""
+    rows = {row["name"]: row for row in connection.execute("SELECT * FROM account ORDER BY name").fetchall()}
+    sql = "SELECT account, count(*) FROM charge WHERE epoch IS NOT NULL GROUP BY account"
+    runs = dict.fromkeys(rows, 0)
+    for account, number in connection.execute(sql).fetchall():
+        for name in _path(rows, account):
+            runs[name] += number
+    ordered = sorted(rows, key=lambda name: _path(rows, name))
+    return tuple(_account(rows, name, runs[name]) for name in ordered)
+
+
+def _path(rows: Any, name: str) -> list[str]:
+    """Return the names of an account and those above it, the root first."""
+    parent = rows[name]["parent"]
+    return [name] if parent is None else [*_path(rows, parent), name]
+
+
+def _account(rows: Any, name: str, runs: int) -> Account:
+    row = rows[name]
+    rests: list[list[int]] = [[], []]
+    for above in (rows[one] for one in _path(rows, name)):
+        for n, limit in enumerate(_limits(above)):
+            if limit is not None:
+                rests[n].append(max(0, int(limit) - _row(above, "used")[n] - _row(above, "aside")[n]))
+    left = _budget(min(rest, default=None) for rest in rests)
+    used, aside = _usage(*_row(row, "used")), _usage(*_row(row, "aside"))
+    return Account(name, row["parent"], _budget(_limits(row)), used, aside, runs, left)
+
+
+def change(connection: Connection, name: str, limit: Budget, parent: str | None) -> Account:
+    """Make an account, or change its limits."""
+    other = next((one.name for one in fields(limit) if one.name not in _DIMENSIONS and getattr(limit, one.name)), None)
+    if other is not None:
+        raise ValueError(f"an account limits tokens and dollars, not {other}: those are limits of single runs")
+    row = connection.execute("SELECT * FROM account WHERE name = ? FOR UPDATE", (name,)).fetchone()
+    if row is None:
+        if parent is not None:
+            _check_there(connection, parent)
+        sql = "INSERT INTO account (name, parent, tokens, picos) VALUES (?, ?, ?, ?)"
+        connection.execute(sql, (name, parent, *_amounts(limit)))
+    else:
+        _check_same(row, parent)
+        _change_limits(connection, row, limit)
+    return next(one for one in read(connection) if one.name == name)
+
+
+def _check_same(row: Any, parent: str | None) -> None:
+    if parent not in (None, row["parent"]):
+        where = "under no other" if row["parent"] is None else f"under {row['parent']!r}"
+        raise Misuse(f"account {row['name']!r} is {where}, and stays there: make another account under {parent!r}")
+
+
+def _change_limits(connection: Connection, row: Any, limit: Budget) -> None:
+    name, now = row["name"], _amounts(limit)
+    names = [one["name"] for one in connection.execute(_UNDER, (name,))]
+    for n, kind in enumerate(("tokens", "picos")):
+        taken = _row(row, "used")[n] + _row(row, "aside")[n]
+        wanted = now[n]
+        if wanted is None:
+            continue
+        if wanted < taken:
+            used, aside = _usage(*_row(row, "used")), _usage(*_row(row, "aside"))
+            raise Misuse(
+                f"account {name!r} has used {used} and set aside {aside}: its limit of {_DIMENSIONS[n]} is at least "
+                f"the sum of both, not {getattr(limit, _DIMENSIONS[n])}; runs give back what is set aside when they end"
+            )
+        sql = f"SELECT run_id FROM charge WHERE epoch IS NOT NULL AND aside_{kind} IS NULL AND account = ANY(?)"
+        free = [one["run_id"] for one in connection.execute(f"{sql} ORDER BY run_id", (names,))]
+        if free:
+            raise Misuse(
+                f"account {name!r} cannot limit {_DIMENSIONS[n]} yet: runs at work have no such limit, "
+                f"{known(free[:_MOST_NAMED])}{' and more' if len(free) > _MOST_NAMED else ''}; cancel them or wait"
+            )
+        connection.execute(f"UPDATE account SET {kind} = ? WHERE name = ?", (wanted, name))
+
+
+def _check_there(connection: Connection, name: str) -> None:
+    if not _chain(connection, name):
+        names = [row["name"] for row in connection.execute("SELECT name FROM account").fetchall()]
+        raise Misuse(f"there is no account {name!r}, only {known(names)}: journal.set_account({name!r}, ...) makes it")
+
+
+def _chain(connection: Connection, name: str) -> list[str]:
+    """Return the names of the accounts that a charge to an account counts in, the root first."""
+    return [row["name"] for row in connection.execute(_CHAIN, (name,)).fetchall()]

@@ -1,0 +1,476 @@
+"""Accounts: budgets over runs of several machines, as their users meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+import kairo_team as kt
+from kairo_team.cluster.cluster import Cluster
+from kairo_team.durable.accounts import Account
+from kairo_team.durable.postgres import PostgresJournal
+from kairo_team.errors import InsufficientBudget, JournalError, Misuse, PlanRefused
+from kairo_team.testing import FunctionModel
+from tests.cluster.stage import BEAT, new_database, working
+
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
+
+Open = Callable[..., PostgresJournal]
+
+
+@pytest.fixture
+def opened(database: str) -> Generator[Open]:
+    """Makes the journals of several processes on one database, in which there is an account with 1,000 tokens."""
+    journals: list[PostgresJournal] = []
+
+    def make(account: str | None = "desk", url: str = database) -> PostgresJournal:
+        journals.append(PostgresJournal(url, beat=BEAT, account=account))
+        return journals[-1]
+
+    make(None).set_account("desk", kt.Budget(tokens=1_000))
+    yield make
+    for journal in journals:
+        journal.close()
+
+
+def standing(journal: PostgresJournal, name: str = "desk") -> tuple[int, int, int]:
+    """Return the tokens that an account has used and set aside, and its runs."""
+    found = account(journal, name)
+    return found.used.tokens, found.set_aside.tokens, found.runs
+
+
+def account(journal: PostgresJournal, name: str = "desk") -> Account:
+    return next(one for one in journal.accounts() if one.name == name)
+
+
+async def ask(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    prompt = kt.Message.user(assignment.task.id)
+    return (await context.model("m:x").complete(kt.ModelRequest([prompt], max_tokens=20))).text
+
+
+def answering() -> FunctionModel:
+    return FunctionModel(lambda request: f"answer to {request.messages[-1].text}", name="test:m")
+
+
+def team_of(act: Any = ask, **more: Any) -> kt.Team:
+    return kt.Team("desk", [kt.Member("m0", act)], **more)
+
+
+def request_of(run_id: str, tokens: int | None = 400, tasks: int = 2, **config: Any) -> kt.TeamExecutionRequest:
+    plan = kt.TaskGraph([kt.Task(f"t{n}", "do", member="m0") for n in range(tasks)])
+    return kt.TeamExecutionRequest(
+        "Go.", plan=plan, config=kt.TeamConfig(budget=kt.Budget(tokens=tokens), **config), run_id=run_id
+    )
+
+
+def runtime_on(journal: PostgresJournal, **more: Any) -> kt.Runtime:
+    return kt.Runtime(journal=journal, models={"m:x": answering()}, **more)
+
+
+# ------------------------------------------------------------------ a run's life
+
+
+async def test_a_run_sets_its_budget_aside_when_it_begins_and_gives_back_the_rest_when_it_ends(opened: Open) -> None:
+    journal = opened()
+    seen: list[tuple[int, int, int]] = []
+
+    async def look(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        seen.append(await to_thread.run_sync(standing, journal))
+        return await ask(assignment, context)
+
+    result = await kt.run(team_of(look), request_of("r"), runtime=runtime_on(journal))
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert seen == [(0, 400, 1)] * 2
+    assert result.usage.tokens == sum(call.usage.tokens for call in journal.calls("r")) > 0
+    assert standing(journal) == (result.usage.tokens, 0, 0)
+
+
+async def test_a_run_that_does_not_fit_is_refused_before_it_begins(opened: Open) -> None:
+    journal = opened()
+    await to_thread.run_sync(partial(journal.set_account, "pages", kt.Budget(tokens=5_000), parent="desk"))
+    with pytest.raises(InsufficientBudget) as refused:
+        await kt.run(team_of(), request_of("r", 1_001), runtime=runtime_on(opened("pages")))
+    assert (refused.value.origin, refused.value.asked, refused.value.left) == ("desk", 1_001, 1_000)
+    assert refused.value.dimension == "tokens"
+    assert journal.runs() == ()
+    assert standing(journal) == standing(journal, "pages") == (0, 0, 0)
+    fits = await kt.run(team_of(), request_of("r", 1_000), runtime=runtime_on(opened("pages")))
+    assert fits.status is kt.TeamStatus.COMPLETED
+
+
+async def test_dollars_are_limited_to_the_picodollar(opened: Open) -> None:
+    journal = opened("cents")
+    await to_thread.run_sync(journal.set_account, "cents", kt.Budget(dollars="0.10"))
+    over = replace(request_of("r"), config=kt.TeamConfig(budget=kt.Budget(dollars=Decimal("0.100000000001"))))
+    with pytest.raises(InsufficientBudget, match=r"'cents' has 0.1 dollars left, 0.100000000001 asked"):
+        await kt.run(team_of(), over, runtime=runtime_on(journal))
+    fits = replace(over, config=kt.TeamConfig(budget=kt.Budget(dollars="0.1")))
+    await kt.run(team_of(), fits, runtime=runtime_on(journal))
+    assert account(journal, "cents").left == kt.Budget(dollars="0.1")
+
+
+async def test_a_run_without_a_limit_that_its_account_has_is_refused(opened: Open) -> None:
+    journal = opened()
+    with pytest.raises(PlanRefused, match=r"account 'desk' limits tokens.*budget=kt.Budget\(tokens=20_000\)"):
+        await kt.run(team_of(), request_of("r", None), runtime=runtime_on(journal))
+    assert journal.runs() == ()
+    result = await kt.run(team_of(), "Go.", plan=request_of("r").plan, budget=account(journal).left,
+                          runtime=runtime_on(journal))  # fmt: skip
+    assert result.status is kt.TeamStatus.COMPLETED
+
+
+async def test_an_account_that_is_not_there_is_named_with_those_that_are(opened: Open) -> None:
+    with pytest.raises(Misuse, match=r"no account 'dusk', only 'desk'"):
+        await kt.run(team_of(), request_of("r"), runtime=runtime_on(opened("dusk")))
+
+
+async def test_runs_inside_a_run_are_part_of_what_it_set_aside(opened: Open) -> None:
+    from kairo_team.agents import TeamAgent
+
+    journal, inner = opened(), kt.Team("inner", [kt.Member("hand", ask)])
+    agent = TeamAgent(inner, plan=kt.TaskGraph([kt.Task("x", "do"), kt.Task("y", "do")]))
+    result = await kt.run(team_of(agent), request_of("r", tasks=1), runtime=runtime_on(journal))
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert len(journal.calls("r")) == 2
+    assert standing(journal) == (sum(call.usage.tokens for call in journal.calls("r")), 0, 0)
+
+
+async def test_a_call_in_doubt_is_charged_its_hold(opened: Open) -> None:
+    journal = opened()
+
+    async def answer(request: kt.ModelRequest) -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    runtime = kt.Runtime(journal=journal, models={"m:x": FunctionModel(answer, name="test:m")})
+    async with runtime:
+        run = await runtime.start(team_of(), request_of("r", tasks=1))
+        with anyio.fail_after(60):
+            while not await to_thread.run_sync(journal.calls, "r"):
+                await anyio.sleep(0.02)
+        run.cancel()
+        await run.result()
+    (call,) = journal.calls("r")
+    assert standing(journal) == (call.usage.tokens, 0, 0)
+    assert call.usage.tokens >= 20
+
+
+# ------------------------------------------------------------------ waiting, dying, going on
+
+
+class Boss:
+    """Leaves everything to a person."""
+
+    async def evaluate(self, context: kt.EvaluationContext) -> kt.EvaluationVerdict:
+        return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "ask")
+
+
+OFFICE = team_of(evaluators={"boss": Boss()})
+"""A team whose runs wait for a person after their first task."""
+
+
+async def suspend(journal: PostgresJournal, run_id: str = "r", tokens: int = 400) -> int:
+    """Let a run of the office begin and wait; return what it has spent."""
+    tasks = [kt.Task("a", "do", evaluator="boss"), kt.Task("b", "do", depends_on=["a"])]
+    request = replace(request_of(run_id, tokens), plan=kt.TaskGraph(tasks))
+    result = await kt.run(OFFICE, request, runtime=runtime_on(journal, gate=kt.DeferGate()))
+    assert result.status is kt.TeamStatus.SUSPENDED
+    return result.usage.tokens
+
+
+def approve(journal: PostgresJournal, run_id: str = "r") -> None:
+    journal.answer(journal.pending(run_id)[0].id, kt.HumanDecision.approve())
+
+
+def die(journal: PostgresJournal) -> None:
+    """End a journal's threads and connections, as SIGKILL does: nothing more is written."""
+    journal.database.problem = "its process has died"
+    process, journal._process = journal._process, None
+    if process is not None and process._thread is not None:
+        process._ends.set()
+        process._thread.join()
+
+
+async def test_a_suspended_run_keeps_what_it_has_spent_and_sets_the_rest_aside_when_it_goes_on(opened: Open) -> None:
+    journal = opened()
+    spent = await suspend(journal)
+    assert spent > 0
+    assert standing(journal) == (spent, 0, 0)
+    await to_thread.run_sync(partial(journal.set_account, "desk", kt.Budget(tokens=400)))
+    await kt.run(team_of(), request_of("other", 400 - spent), runtime=runtime_on(journal))
+    approve(journal)
+    others = standing(journal)[0] - spent
+    with pytest.raises(InsufficientBudget, match=rf"'desk' has {400 - spent - others} tokens left, {400 - spent}"):
+        await runtime_on(opened()).resume("r", OFFICE)
+    assert journal.show("r").state == "suspended", "it goes on waiting"
+    assert standing(journal) == (spent + others, 0, 0)
+    await to_thread.run_sync(partial(journal.set_account, "desk", kt.Budget(tokens=400 + others)))
+    result = await runtime_on(opened()).resume("r", OFFICE)
+    assert result.status is kt.TeamStatus.COMPLETED
+    assert standing(journal) == (result.usage.tokens + others, 0, 0)
+
+
+async def test_a_run_that_goes_on_with_a_larger_budget_sets_that_aside_first(opened: Open) -> None:
+    journal = opened()
+    spent = await suspend(journal)
+    approve(journal)
+    with pytest.raises(InsufficientBudget, match=rf"{1_000 - spent} tokens left, {1_001 - spent} asked"):
+        await runtime_on(journal).resume("r", OFFICE, budget=kt.Budget(tokens=1_001))
+    with pytest.raises(PlanRefused, match="limits tokens"):
+        await runtime_on(journal).resume("r", OFFICE, budget=kt.Budget())
+    assert (journal.show("r").state, standing(journal)) == ("suspended", (spent, 0, 0))
+    result = await runtime_on(journal).resume("r", OFFICE, budget=kt.Budget(tokens=1_000))
+    assert result.status is kt.TeamStatus.COMPLETED
+
+
+async def test_a_top_up_sets_more_aside_first(opened: Open) -> None:
+    journal, begun, go = opened(), anyio.Event(), anyio.Event()
+
+    async def wait(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        begun.set()
+        await go.wait()
+        return await ask(assignment, context)
+
+    runtime = runtime_on(journal)
+    async with runtime:
+        run = await runtime.start(team_of(wait), request_of("r", tasks=1))
+        await begun.wait()
+        run.top_up(kt.Budget(tokens=600, dollars="1", loops=3))
+        assert standing(journal) == (0, 1_000, 1)
+        with pytest.raises(InsufficientBudget, match="'desk' has 0 tokens left, 1 asked"):
+            run.top_up(kt.Budget(tokens=1))
+        go.set()
+        result = await run.result()
+    assert result.budget is not None
+    assert result.budget.budget.tokens == 1_000
+    assert standing(journal) == (result.usage.tokens, 0, 0)
+
+
+@pytest.mark.parametrize("way", ["resume", "cancel", "forget"])
+async def test_a_run_whose_process_died_stays_set_aside_until_somebody_has_it(opened: Open, way: str) -> None:
+    dead, journal = opened(), opened()
+
+    async def answer(request: kt.ModelRequest) -> str:
+        await to_thread.run_sync(die, dead)
+        return "lost"
+
+    runtime = kt.Runtime(journal=dead, models={"m:x": FunctionModel(answer, name="test:m")})
+    await kt.run(team_of(), request_of("r", tasks=1), runtime=runtime)
+    await anyio.sleep(2 * BEAT)
+    spent = journal.show("r").usage.tokens
+    assert journal.show("r").state == "interrupted"
+    assert standing(journal) == (0, 400, 1)
+    if way == "resume":
+        result = await runtime_on(journal).resume("r", team_of())
+        assert result.usage.tokens > spent > 0
+        spent = result.usage.tokens
+    else:
+        await to_thread.run_sync(getattr(journal, way), "r")
+    assert standing(journal) == (spent, 0, 0)
+
+
+async def test_a_run_that_was_taken_over_settles_once(opened: Open) -> None:
+    first, second = opened(), opened()
+    begun, go = anyio.Event(), anyio.Event()
+
+    async def wait(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        if not begun.is_set():
+            begun.set()
+            await go.wait()
+        return await ask(assignment, context)
+
+    async with runtime_on(first) as runtime:
+        run = await runtime.start(team_of(wait), request_of("r", tasks=1))
+        await begun.wait()
+        result = await runtime_on(second).resume("r", team_of(wait), take_over=True)
+        assert standing(second) == (result.usage.tokens, 0, 0)
+        with pytest.raises(JournalError, match="taken the run over"):
+            await to_thread.run_sync(runtime.runs["r"].top_up, kt.Budget(tokens=10))
+        go.set()
+        await run.result()
+    assert standing(second) == (result.usage.tokens, 0, 0)
+
+
+async def test_what_a_cancelled_run_could_still_write_counts_no_more(opened: Open) -> None:
+    """Its process was taken for dead, and its account was settled: no call leaves after that."""
+    first, second = opened(), opened()
+    asked = 0
+
+    async def answer(request: kt.ModelRequest) -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            with second.connecting("test") as connection:
+                connection.execute("UPDATE process SET state = 'dead' WHERE id = ?", (first.process.id,))
+            await to_thread.run_sync(second.cancel, "r")
+        return "said"
+
+    runtime = kt.Runtime(journal=first, models={"m:x": FunctionModel(answer, name="test:m")})
+    await kt.run(team_of(), request_of("r", max_parallel_tasks=1), runtime=runtime)
+    assert asked == 1
+    assert [call.state for call in second.calls("r")] == ["sent"]
+    assert standing(second) == (second.calls("r")[0].usage.tokens, 0, 0)
+
+
+async def test_a_fork_is_charged_to_the_same_account_and_only_what_it_spends_itself(opened: Open) -> None:
+    journal = opened()
+    first = await kt.run(team_of(), request_of("r", max_parallel_tasks=1), runtime=runtime_on(journal))
+    one = journal.calls("r")[0].usage.tokens
+    new = await to_thread.run_sync(partial(journal.fork, "r", before="t1", new_id="f"))
+    await to_thread.run_sync(partial(journal.set_account, "desk", kt.Budget(tokens=first.usage.tokens + 400 - one - 1)))
+    other = opened(None)
+    with pytest.raises(InsufficientBudget, match=rf"{399 - one} tokens left, {400 - one} asked"):
+        await runtime_on(other).resume(new, team_of())
+    await to_thread.run_sync(partial(journal.set_account, "desk", kt.Budget(tokens=first.usage.tokens + 400 - one)))
+    second = await runtime_on(other).resume(new, team_of())
+    assert standing(journal) == (first.usage.tokens + second.usage.tokens - one, 0, 0)
+    await to_thread.run_sync(partial(journal.forget, older_than=-1.0))
+    assert standing(journal) == (first.usage.tokens + second.usage.tokens - one, 0, 0)
+
+
+# ------------------------------------------------------------------ workers
+
+
+async def test_a_submitted_run_is_charged_from_its_submission_to_its_end() -> None:
+    url = new_database("procrastinate")
+    runtime = kt.Runtime(models={"m:x": answering()})
+    team, here = team_of(runtime=runtime), team_of()
+    cluster = Cluster(url, engine="procrastinate", beat=BEAT, account="desk")
+    try:
+        journal = cluster.journal
+        await to_thread.run_sync(journal.set_account, "desk", kt.Budget(tokens=700))
+        await to_thread.run_sync(partial(journal.set_account, "small", kt.Budget(tokens=200), parent="desk"))
+        await to_thread.run_sync(cluster.submit, here, request_of("a"))
+        with pytest.raises(InsufficientBudget, match="'desk' has 300 tokens left, 400 asked"):
+            await to_thread.run_sync(cluster.submit, here, request_of("b"))
+        with pytest.raises(InsufficientBudget, match="'small' has 200 tokens left, 201 asked"):
+            await to_thread.run_sync(partial(cluster.submit, here, request_of("b", 201), account="small"))
+        await to_thread.run_sync(partial(cluster.submit, here, request_of("c", 200), account="small"))
+        assert [run.run_id for run in journal.runs()] == ["c", "a"]
+        assert (standing(journal), standing(journal, "small")) == ((0, 600, 2), (0, 200, 1))
+        await to_thread.run_sync(journal.cancel, "c")
+        assert (standing(journal), standing(journal, "small")) == ((0, 400, 1), (0, 0, 0))
+        async with working(url, team):
+            with anyio.fail_after(60):
+                while (await to_thread.run_sync(journal.show, "a")).state != "completed":
+                    await anyio.sleep(0.05)
+        assert standing(journal) == (sum(call.usage.tokens for call in journal.calls("a")), 0, 0)
+    finally:
+        await to_thread.run_sync(cluster.close)
+
+
+async def test_a_submitted_run_that_cannot_be_taken_up_waits_and_says_why() -> None:
+    url = new_database("procrastinate")
+    team = replace(OFFICE, runtime=kt.Runtime(models={"m:x": answering()}))
+    request = replace(request_of("r"), plan=kt.TaskGraph([kt.Task("a", "do", evaluator="boss")]))
+    async with working(url, team) as cluster:
+        journal = cluster.journal
+        await to_thread.run_sync(journal.set_account, "desk", kt.Budget(tokens=400))
+        await to_thread.run_sync(partial(cluster.submit, OFFICE, request, account="desk"))
+        with anyio.fail_after(60):
+            while (await to_thread.run_sync(journal.show, "r")).state != "suspended":
+                await anyio.sleep(0.05)
+        await to_thread.run_sync(cluster.submit, OFFICE, replace(request, run_id="other", config=kt.TeamConfig()))
+        spent = standing(journal)[0]
+        await to_thread.run_sync(partial(take_all, journal, 400 - spent))
+        await to_thread.run_sync(approve, journal)
+        problem = None
+        with anyio.fail_after(60):
+            while problem is None:
+                await anyio.sleep(0.05)
+                with journal.connecting("test") as connection:
+                    problem = connection.execute("SELECT problem FROM unit WHERE run_id = 'r'").fetchone()[0]
+    assert problem == f"'desk' has 0 tokens left, {400 - spent} asked"
+    assert journal.show("r").state == "suspended"
+
+
+def take_all(journal: PostgresJournal, tokens: int) -> None:
+    """Let another run set aside what is left."""
+    other = PostgresJournal(journal._url, beat=BEAT, account="desk")
+    other.begin(request_of("rest", tokens), team_of(), {}, None)
+    other.close()
+
+
+async def test_what_a_run_had_that_was_cancelled_before_its_process_died_comes_back() -> None:
+    url = new_database("procrastinate")
+    first = PostgresJournal(url, beat=BEAT, account="desk")
+    await to_thread.run_sync(first.set_account, "desk", kt.Budget(tokens=400))
+    await to_thread.run_sync(first.begin, request_of("r"), team_of(), {}, None)
+    await to_thread.run_sync(first.cancel, "r")
+    await to_thread.run_sync(die, first)
+    cluster = Cluster(url, engine="procrastinate", beat=BEAT)
+    try:
+        assert standing(cluster.journal) == (0, 400, 1)
+        await to_thread.run_sync(cluster.start)
+        with anyio.fail_after(60):
+            while (await to_thread.run_sync(standing, cluster.journal)) != (0, 0, 0):
+                await anyio.sleep(0.05)
+        assert cluster.journal.show("r").state == "cancelled"
+    finally:
+        await to_thread.run_sync(cluster.close)
+
+
+# ------------------------------------------------------------------ accounts
+
+
+def test_an_account_shows_what_is_left_of_it_and_of_those_above(opened: Open) -> None:
+    journal = opened()
+    journal.set_account("pages", kt.Budget(tokens=2_000, dollars="3"), parent="desk")
+    journal.set_account("notes", parent="pages")
+    assert [(one.name, one.parent) for one in journal.accounts()] == [
+        ("desk", None), ("pages", "desk"), ("notes", "pages"),
+    ]  # fmt: skip
+    assert account(journal, "notes").limit == kt.Budget()
+    assert account(journal, "notes").left == kt.Budget(tokens=1_000, dollars="3")
+    assert journal.set_account("pages", kt.Budget(tokens=500)).limit == kt.Budget(tokens=500, dollars="3")
+    assert account(journal, "notes").left == kt.Budget(tokens=500, dollars="3")
+
+
+def test_a_limit_never_goes_below_what_is_used_and_set_aside(opened: Open) -> None:
+    journal = opened()
+    journal.begin(request_of("r"), team_of(), {}, None)
+    with pytest.raises(Misuse, match=r"has used 0 tokens and set aside 400 tokens: its limit of tokens is at least"):
+        journal.set_account("desk", kt.Budget(tokens=399))
+    assert journal.set_account("desk", kt.Budget(tokens=400)).left == kt.Budget(tokens=0)
+
+
+def test_a_new_limit_waits_for_the_runs_that_do_not_have_it(opened: Open) -> None:
+    journal = opened("pages")
+    journal.set_account("pages", parent="desk")
+    journal.begin(request_of("r"), team_of(), {}, None)
+    with pytest.raises(Misuse, match=r"'desk' cannot limit dollars yet: runs at work have no such limit, 'r'"):
+        journal.set_account("desk", kt.Budget(dollars="1"))
+    journal.close()
+    journal.forget("r")
+    assert journal.set_account("desk", kt.Budget(dollars="1")).limit == kt.Budget(tokens=1_000, dollars="1")
+
+
+def test_an_account_stays_where_it_was_made(opened: Open) -> None:
+    journal = opened()
+    journal.set_account("pages", parent="desk")
+    journal.set_account("pages", parent="desk")
+    journal.set_account("other")
+    with pytest.raises(Misuse, match="'pages' is under 'desk', and stays there"):
+        journal.set_account("pages", parent="other")
+    with pytest.raises(Misuse, match="'desk' is under no other, and stays there"):
+        journal.set_account("desk", parent="other")
+    with pytest.raises(Misuse, match="no account 'nobody', only 'desk', 'other', 'pages'"):
+        journal.set_account("new", parent="nobody")
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 101])
+def test_an_account_has_a_name_that_can_be_printed(opened: Open, name: str) -> None:
+    with pytest.raises(ValueError, match="an account has a name of 1 to 100 printable characters"):
+        opened().set_account(name)
+
+
+def test_an_account_limits_tokens_and_dollars_alone(opened: Open) -> None:
+    with pytest.raises(ValueError, match="limits tokens and dollars, not loops"):
+        opened().set_account("desk", kt.Budget(loops=3))
