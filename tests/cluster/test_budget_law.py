@@ -1,4 +1,4 @@
-"""The law of budgets over workers: never overspent, usage is what the calls cost, and the end is that of one process."""
+"""The law of budgets over workers: never overspent, usage is what calls cost, and the end is that of one process."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ import pytest
 from anyio import to_thread
 
 import kairo_team as kt
-from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.cluster import Cluster, version_of
 from kairo_team.cluster.worker import Worker
 from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.coordinators import ExpertTeamCoordinator, HandoffCoordinator, TaskDispatchCoordinator
+from kairo_team.engine.digests import digests_of
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.cluster.stage import BEAT, new_database
 
@@ -27,7 +28,7 @@ class Workers:
         self._url = url
         self._group = group
         self.clusters = [Cluster(url, engine="procrastinate", beat=BEAT)]
-        self._served: dict[str, Worker] = {}
+        self._served: set[str] = set()
 
     @property
     def journal(self) -> Any:
@@ -38,10 +39,11 @@ class Workers:
         self, team: kt.Team, assignment: kt.Assignment, context: kt.MemberContext, number: int, timeout: float | None
     ) -> Any:
         """Have a worker make it."""
-        worker = Worker(Cluster(self._url, engine="procrastinate", beat=BEAT), team, concurrency=50)
-        if self._served.setdefault(worker.version, worker) is worker:
-            self.clusters.append(worker._cluster)
-            self._group.start_soon(worker.run)
+        version = version_of(team, digests_of(team, {}))
+        if version not in self._served:
+            self._served.add(version)
+            self.clusters.append(Cluster(self._url, engine="procrastinate", beat=BEAT))
+            self._group.start_soon(Worker(self.clusters[-1], team, concurrency=50).run)
         return await self.clusters[0].attempt(team, assignment, context, number, timeout)
 
 
@@ -65,7 +67,6 @@ class OverWorkers(TeamCoordinatorTCK):
     __test__ = False
 
     virtual_time = False
-    backends = ("asyncio",)
     engine: ClassVar[Workers]
 
     @classmethod
