@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import psycopg
@@ -16,14 +16,15 @@ from anyio import to_thread
 import kairo_team as kt
 from kairo_team.cluster import reaper
 from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.mailbox import Letter
+from kairo_team.cluster.remote_attempt import RemoteAttempt
 from kairo_team.cluster.units import claim
 from kairo_team.cluster.worker import Worker
-from kairo_team.durable.processes import Observer, Process, has_died
 from kairo_team.durable.postgres_database import connect_to
+from kairo_team.durable.processes import Observer, Process, has_died
 from kairo_team.errors import JournalError
 from kairo_team.tck.journal_stage import request_of, team_of
 from kairo_team.testing import FunctionModel
-from tests.cluster.server import server
 from tests.cluster.stage import BEAT, new_database, working
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -58,7 +59,9 @@ def add_unit(url: str, unit: str, state: str, process: str | None = None, kind: 
 
 
 def add_process(url: str, process: str, state: str = "live") -> None:
-    execute(url, "INSERT INTO process VALUES (%s, 'worker', 'h', 1, 1, NULL, NULL, NULL, NULL, %s, 0, 0)", process, state)
+    execute(
+        url, "INSERT INTO process VALUES (%s, 'worker', 'h', 1, 1, NULL, NULL, NULL, NULL, %s, 0, 0)", process, state
+    )
 
 
 def record_run(url: str, state: str = "running", epoch: int = 1) -> None:
@@ -207,13 +210,17 @@ def test_who_asks_whether_a_process_died_keeps_its_transaction_awake() -> None:
     assert execute(url, "SELECT state FROM process") == [("dead",)]
 
 
-def test_a_transaction_in_which_a_process_was_stopped_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_in_which_a_process_was_stopped_ends() -> None:
     url = new_database("procrastinate")
-    with cluster_on(url, started=False) as stopped, cluster_on(url) as other, pytest.raises(JournalError):
-        with stopped.journal.database.writing() as connection:
-            connection.execute("SELECT 1")
-            assert other.journal.begin(request_of("r"), team_of(), {}, None) is not None
-            connection.execute("SELECT 1")
+    with (
+        cluster_on(url, started=False) as stopped,
+        cluster_on(url) as other,
+        pytest.raises(JournalError),
+        stopped.journal.database.writing() as connection,
+    ):
+        connection.execute("SELECT 1")
+        assert other.journal.begin(request_of("r"), team_of(), {}, None) is not None
+        connection.execute("SELECT 1")
 
 
 def test_a_process_whose_connection_hangs_hears_that_it_cannot_reach_the_database(
@@ -260,7 +267,7 @@ async def test_a_worker_that_can_record_nothing_ends_and_takes_nothing() -> None
             with anyio.fail_after(60):
                 while worker.lost is None:
                     await anyio.sleep(BEAT / 4)
-        assert worker.lost.endswith("it cannot be written: no space")
+        assert str(worker.lost).endswith("it cannot be written: no space")
     assert execute(url, "SELECT state FROM unit") == [("sent",)]
 
 
@@ -295,14 +302,28 @@ async def test_a_call_of_the_coordinator_ends_no_call_of_an_attempt_with_its_num
     assert used == [2, 12]
 
 
+async def test_once_an_attempt_is_recalled_nothing_that_it_asks_is_answered() -> None:
+    recalled = object.__new__(RemoteAttempt)
+
+    class Letters:
+        async def next(self) -> Letter:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(recalled._serve, cast("Any", Letters()), cast("Any", None))
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
+    assert recalled._take(Letter("u", 1, "ask", (1, None))) == (None, None)
+
+
 def test_a_look_after_a_long_time_counts_for_nobody() -> None:
     url = new_database("procrastinate")
     add_process(url, "silent")
     now = [0.0]
     observer = Observer(1.0, lambda: now[0])
     with connect_to(url, "test") as connection:
-        found = []
+        found: list[list[str]] = []
         for now[0] in (0.0, 1.0, 10.0, 11.0, 12.0):
             found.append(observer.late(connection))
     assert found == [[], [], [], [], ["silent"]]
-    assert server() is not None
