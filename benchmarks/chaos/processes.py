@@ -20,6 +20,8 @@ from kairo_team.cluster.service import WorkerService
 from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.recorded import ENDED
 
+_logger = logging.getLogger("chaos")
+
 MOST_DELIVERIES: Final = 1000
 """None is given up: so many deaths of one unit are no accident elsewhere, but they are here."""
 
@@ -55,7 +57,7 @@ def work(place: Place) -> None:
 
 
 async def _work(place: Place) -> None:
-    service = WorkerService(place.cluster, desk.team(place.provider), concurrency=4, drain=20, tell=logging.info)
+    service = WorkerService(place.cluster, desk.team(place.provider), concurrency=4, drain=20, tell=_logger.info)
 
     async def wait_for_the_end() -> None:
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:
@@ -68,7 +70,7 @@ async def _work(place: Place) -> None:
             await service.run()
             group.cancel_scope.cancel()
     except Exception:
-        logging.exception("THE WORKER RAISED")
+        _logger.exception("THE WORKER RAISED")
         raise
 
 
@@ -89,7 +91,7 @@ async def _coordinate(place: Place, run_id: str) -> None:
         except RunFinished:
             return
         except Exception:
-            logging.exception("THE COORDINATOR RAISED")
+            _logger.exception("THE COORDINATOR RAISED")
         finally:
             if cluster is not None:
                 with anyio.CancelScope(shield=True):
@@ -107,4 +109,4 @@ async def _session(cluster: Cluster, place: Place, run_id: str) -> None:
             result = await kt.run(team, desk.request(run_id), runtime=runtime)
         else:
             result = await runtime.resume(run_id, team)
-        logging.info("THE RUN is %s: %s", result.status, result.error)
+        _logger.info("THE RUN is %s: %s", result.status, result.error)

@@ -110,7 +110,8 @@ class Worker:
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
         cluster.reaper.watch(self._doing.copy)
-        receiving, receiver = await run_in_thread(cluster.journal.insist, partial(self._receive, take))
+        begin = partial(self._receive, take)
+        receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin))
         try:
             async with anyio.create_task_group() as self._group:
                 self._group.start_soon(self._serve)
