@@ -387,8 +387,8 @@ async def test_a_submitted_run_that_cannot_be_taken_up_waits_and_says_why() -> N
                 await anyio.sleep(0.05)
                 with journal.connecting("test") as connection:
                     problem = connection.execute("SELECT problem FROM unit WHERE run_id = 'r'").fetchone()[0]
-    assert problem == f"'desk' has 0 tokens left, {400 - spent} asked"
-    assert journal.show("r").state == "suspended"
+        assert problem == f"'desk' has 0 tokens left, {400 - spent} asked"
+        assert journal.show("r").state == "suspended"
 
 
 def take_all(journal: PostgresJournal, tokens: int) -> None:
@@ -415,6 +415,7 @@ async def test_what_a_run_had_that_was_cancelled_before_its_process_died_comes_b
         assert cluster.journal.show("r").state == "cancelled"
     finally:
         await to_thread.run_sync(cluster.close)
+        await to_thread.run_sync(first.close)
 
 
 # ------------------------------------------------------------------ accounts
