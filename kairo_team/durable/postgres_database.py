@@ -474,7 +474,7 @@ class PostgresDatabase(Database):
 
     def settling(self, session: Writing) -> Sequence[Statement]:
         """Return the statements that settle a session's account, in the transaction that records its end."""
-        return () if session.parent is not None else (partial(accounts.settle_session, session),)
+        return (partial(accounts.settle_session, session),)
 
     def set_aside(self, session: Writing, budget: Budget) -> None:
         """Set a budget aside in the account of a session's run, if it has one."""

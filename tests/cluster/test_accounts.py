@@ -14,6 +14,7 @@ from anyio import to_thread
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster
+from kairo_team.durable import accounts
 from kairo_team.durable.accounts import Account
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.errors import InsufficientBudget, JournalError, Misuse, PlanRefused
@@ -276,6 +277,18 @@ async def test_a_run_whose_process_died_stays_set_aside_until_somebody_has_it(op
     assert standing(journal) == (spent, 0, 0)
 
 
+def test_a_session_that_lost_its_run_settles_nothing(opened: Open) -> None:
+    """It neither ends the run's charge nor raises it, whatever it may still write."""
+    journal = opened()
+    lost: Any = journal.begin(request_of("r"), team_of(), {}, None)
+    journal.recover("r", take_over=True)
+    with journal.database.writing() as connection:
+        accounts.settle_session(lost._session, connection)
+    with pytest.raises(JournalError, match="another process has taken the run over"):
+        lost.set_aside(kt.Budget(tokens=900))
+    assert standing(journal) == (0, 400, 1)
+
+
 async def test_a_run_that_was_taken_over_settles_once(opened: Open) -> None:
     first, second = opened(), opened()
     begun, go = anyio.Event(), anyio.Event()
@@ -387,8 +400,8 @@ async def test_a_submitted_run_that_cannot_be_taken_up_waits_and_says_why() -> N
                 await anyio.sleep(0.05)
                 with journal.connecting("test") as connection:
                     problem = connection.execute("SELECT problem FROM unit WHERE run_id = 'r'").fetchone()[0]
-    assert problem == f"'desk' has 0 tokens left, {400 - spent} asked"
-    assert journal.show("r").state == "suspended"
+        assert problem == f"'desk' has 0 tokens left, {400 - spent} asked"
+        assert journal.show("r").state == "suspended"
 
 
 def take_all(journal: PostgresJournal, tokens: int) -> None:
@@ -415,6 +428,7 @@ async def test_what_a_run_had_that_was_cancelled_before_its_process_died_comes_b
         assert cluster.journal.show("r").state == "cancelled"
     finally:
         await to_thread.run_sync(cluster.close)
+        await to_thread.run_sync(first.close)
 
 
 # ------------------------------------------------------------------ accounts
