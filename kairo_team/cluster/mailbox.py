@@ -97,7 +97,8 @@ class Mailbox:
         """Receive the letters of a unit while the block runs, as its coordinator or as its worker."""
         letters = Letters()
         self._start()
-        key, put = (unit, side), letters.put
+        key: tuple[str, Side] = (unit, side)
+        put = letters.put
         with self._changing:
             self._readers[key] = [*self._readers.get(key, ()), put]
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import anyio
@@ -38,14 +39,15 @@ class Tight:
 @st.composite
 def budgets(draw: st.DrawFn, share: int = 1) -> kt.Budget:
     """Limits of some dimensions, some of which a few calls reach."""
-    of = {
+    of: dict[str, st.SearchStrategy[Any]] = {
         "tokens": st.integers(0, 240 // share),
         "dollars": st.integers(0, 400 // share).map(lambda micros: f"{micros / 1_000_000:.6f}"),
         "loops": st.integers(0, 8 // share),
         "tool_calls": st.integers(0, 3),
     }
     limited = draw(st.sets(st.sampled_from(DIMENSIONS), max_size=2))
-    return kt.Budget(**{name: draw(of[name]) for name in sorted(limited)})
+    drawn: dict[str, Any] = {name: draw(of[name]) for name in sorted(limited)}
+    return kt.Budget(**drawn)
 
 
 @st.composite
@@ -147,4 +149,4 @@ async def _compare(run: Tight) -> None:
 def test_the_law_finds_what_is_overspent() -> None:
     spent = kt.Usage(3, 4, loops=2)
     assert exceeded(spent, kt.Budget(tokens=6, loops=2)) == ["tokens"]
-    assert exceeded(replace(spent, dollars=1), kt.Budget(dollars="0.5")) == ["dollars"]
+    assert exceeded(replace(spent, dollars=Decimal(1)), kt.Budget(dollars="0.5")) == ["dollars"]

@@ -48,15 +48,13 @@ class Workers:
 
 
 @pytest.fixture(autouse=True)
-async def over_workers(request: pytest.FixtureRequest) -> AsyncGenerator[None]:
+async def over_workers() -> AsyncGenerator[None]:
     """Let the runs of a test be made over workers."""
     async with anyio.create_task_group() as group:
         workers = Workers(new_database("procrastinate"), group)
-        request.cls.engine = workers
-        try:
-            yield
-        finally:
-            group.cancel_scope.cancel()
+        OverWorkers.engine = workers
+        yield
+        group.cancel_scope.cancel()
     for cluster in workers.clusters:
         await to_thread.run_sync(cluster.close)
 

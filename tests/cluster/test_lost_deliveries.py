@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -93,7 +93,7 @@ async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
 
 def still(cluster: Cluster) -> None:
     """Let a worker hear nothing: neither that it is dead, nor that it cannot reach the database."""
-    cluster.journal.process._beat = lambda _connection: None  # type: ignore[method-assign]  # it hears nothing
+    cluster.journal.process._beat = lambda _connection: None  # type: ignore[method-assign, assignment]  # it hears nothing
 
 
 async def test_what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed() -> None:
@@ -160,12 +160,10 @@ async def test_a_worker_that_was_fenced_off_records_nothing_and_starts_no_call()
 
 
 async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> None:
-    taken: list[Callable[[], None]] = []
-    news = anyio.Event()
+    taken: list[str] = []
 
     async def hang(assignment: kt.Assignment, context: kt.MemberContext) -> str:
-        taken.append(lambda: None)
-        news.set()
+        taken.append(assignment.task.id)
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -175,14 +173,13 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
         async with runtime:
             run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
             for number in (1, 2):
-                news = anyio.Event()
                 lost = cast.add_worker(team)
                 with anyio.fail_after(60):
                     while len(taken) < number:
                         await anyio.sleep(0.01)
                     still(lost)
                     await cast.bury(lost)
-                    while lost.journal.process.id and number == 1 and await self_lost(cast, number):
+                    while number == 1 and await is_there(cast, number):
                         await anyio.sleep(0.01)
             with anyio.fail_after(60):
                 result = await run.result()
@@ -190,7 +187,7 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
     assert "given up after 2 deliveries: each worker that took it died or lost its database" in result["a"].error
 
 
-async def self_lost(cast: Stage, fence: int) -> bool:
+async def is_there(cast: Stage, fence: int) -> bool:
     """Whether the unit still has this fence."""
 
     def look() -> bool:
@@ -225,7 +222,7 @@ async def test_a_worker_that_cannot_reach_its_database_ends_itself(caplog: pytes
                 def unreachable(_connection: Any) -> None:
                     raise JournalError("database", "it cannot be reached")
 
-                lost.journal.process._beat = unreachable  # type: ignore[method-assign]  # it is cut off
+                lost.journal.process._beat = unreachable  # type: ignore[method-assign, assignment]  # it is cut off
                 while not ended:
                     await anyio.sleep(0.01)
                 run.cancel("enough")

@@ -26,7 +26,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module that can be imported and was not; a text that names a class of it."""
     source = "import dataclasses\n@dataclasses.dataclass\nclass Letter:\n    text: str = ''\n"
     (tmp_path / f"{PLANTED}.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, PLANTED, raising=False)
     return f'{{"~":"{PLANTED}:Letter","v":{{}}}}'
 

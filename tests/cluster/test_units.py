@@ -408,6 +408,15 @@ async def test_a_process_that_was_declared_dead_records_nothing_more(desk: Desk)
     assert desk.rows("SELECT key FROM step") == [("before",)]
 
 
+def test_a_process_that_was_declared_dead_and_does_not_know_it_begins_no_run(desk: Desk) -> None:
+    journal = desk.cluster.journal
+    journal.begin(request_of("r"), team_of(), {}, None)
+    journal.process._beat = lambda _connection: None  # type: ignore[method-assign, assignment]  # it hears nothing
+    desk.rows("UPDATE process SET state = 'dead'")
+    with pytest.raises(JournalError, match="declared dead"):
+        journal.begin(request_of("r2"), team_of(), {}, None)
+
+
 # ---------------------------------------------------------------------- versions
 
 

@@ -253,3 +253,88 @@ def _check(team: Governor) -> None:
 def _committed(governor: Governor) -> Units:
     tokens, picos, loops, tool_calls = governor._node.cells[COMMITTED : COMMITTED + 4]
     return (tokens, picos, loops, tool_calls)
+
+
+async def test_who_asks_has_given_back_what_it_does_not_hold() -> None:
+    """While it waits it has nothing: what it had serves others."""
+    team = Governor(Budget(tokens=100))
+    waiting, other = (Lent(team.carve(name)) for name in ("a", "b"))
+    with await waiting.local.hold(tokens=30) as first:
+        assert team.remaining.tokens == 70
+        first.settle(10)
+    with await other.local.hold(tokens=60) as held:
+        async with anyio.create_task_group() as group:
+            group.start_soon(spend, waiting.local, 50, 50)
+            await anyio.wait_all_tasks_blocked()
+            assert team.remaining.tokens == 30
+            held.settle(0)
+    waiting.end()
+    other.end()
+    assert team.usage.tokens == 60
+
+
+async def test_calls_of_one_slice_ask_one_after_the_other_and_each_gives_back_what_is_left() -> None:
+    team = Governor(Budget(tokens=100))
+    lent = Lent(team.carve("task"))
+    asked: list[Ask] = []
+    lend = lent.lender.lend
+
+    async def noting(ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
+        asked.append(ask)
+        return await lend(ask, on_wait)
+
+    lent.lender.lend = noting  # type: ignore[method-assign]  # what was asked is looked at
+    with await lent.local.hold(tokens=40) as first, await lent.local.hold(tokens=20) as second:
+        assert [one.holding[0] for one in asked] == [0, 40]
+        first.settle(5)
+        second.settle(5)
+    assert team.remaining.tokens == 90
+
+
+async def test_a_slice_begins_with_an_iteration() -> None:
+    """An attempt begins with one that nobody can ask for: guards do not wait."""
+    team = Governor(Budget(loops=2))
+    task = team.carve("task")
+    lent = Lent(task)
+    assert team.remaining.loops == 1
+    lent.local.pre_step()
+    lent.end()
+    task.close()
+    assert (team.usage.loops, team.remaining.loops) == (1, 1)
+
+
+async def test_a_slice_is_halted_where_its_lender_is() -> None:
+    """Guards of governors inside it refuse with the same error, as in one tree."""
+    team = Governor(Budget(tokens=100), name="team")
+    lent = Lent(team.carve("task"))
+    inside = lent.local.carve("inside")
+    with pytest.raises(HaltError) as raised:
+        await inside.hold(tokens=500, minimum=Budget(tokens=200))
+    with pytest.raises(HaltError) as again:
+        lent.local.can_proceed()
+    assert str(again.value) == str(raised.value)
+    assert (again.value.origin, lent.local.halted) == ("team", HaltReason.TOKEN_BUDGET_EXCEEDED)
+
+
+async def test_what_a_lost_borrower_is_charged_is_booked() -> None:
+    """Also what it had not reported."""
+    team = Governor(Budget(tokens=1000))
+    lent = Lent(team.carve("task", guarantee=Budget(tokens=500)))
+    await spend(lent.local, 200, 50)
+    lent.lender.lose(Usage(200))
+    assert team.usage.tokens == 200
+
+
+async def test_tool_calls_are_lent_one_by_one_and_never_more_than_there_are() -> None:
+    team = Governor(Budget(tool_calls=2))
+    first, second = (Lent(team.carve(name)) for name in ("a", "b"))
+    await cover_tool_call(first.local)
+    held = first.local.reserve(tool_calls=1)
+    await cover_tool_call(second.local)
+    also = second.local.reserve(tool_calls=1)
+    for lent in (first, second):
+        with pytest.raises(InsufficientBudget):
+            await cover_tool_call(lent.local)
+    held.settle(tool_calls=1)
+    also.settle(tool_calls=1)
+    assert team.usage.tool_calls <= 2

@@ -1,0 +1,538 @@
+"""Ways in which the cluster can be wrong, one edit each, and the tests that notice: `MUTANTS`.
+
+`tests/mutants/cluster_table.py` writes them down for readers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """One edit of the source, which takes away what keeps a sentence: `old`, found once in `file`, becomes `new`."""
+
+    sentence: str
+    """What is promised."""
+    wrong: str
+    """What goes wrong with the edit, in one line; it is the mutant's name."""
+    file: str
+    """A file below `kairo_team/`."""
+    old: str
+    new: str
+    killed_by: tuple[str, ...]
+    """Tests below `tests/`, each of which fails with the edit."""
+
+
+UNITS = "cluster/units.py"
+REAPER = "cluster/reaper.py"
+REMOTE = "cluster/remote_attempt.py"
+HOST = "cluster/attempt_host.py"
+WORKER = "cluster/worker.py"
+CLUSTER = "cluster/cluster.py"
+MAILBOX = "cluster/mailbox.py"
+JOURNAL = "durable/postgres.py"
+DATABASE = "durable/postgres_database.py"
+PROCESSES = "durable/processes.py"
+CLASSES = "durable/value_classes.py"
+SLICES = "governance/slices.py"
+
+_UNITS = "cluster/test_units.py::test_"
+_LOST = "cluster/test_lost_deliveries.py::test_"
+_RUNS = "cluster/test_runs.py::test_"
+_JOURNAL = "cluster/test_postgres_journal.py::test_"
+_SAFETY = "cluster/test_safety.py::test_"
+_SLICES = "governance/test_slices.py::test_"
+
+DELIVERED = "deliver `(unit, fence)` at least once to some live worker, sent in our transaction"
+FENCED = "each delivery has a fence; every write says its fence"
+NO_WRITE = "a worker that was asleep, partitioned or declared dead writes nothing and starts no call after it"
+ENDS_ITSELF = "a worker that cannot reach the database ends itself before it can be declared dead"
+LATENESS = "lateness is measured by each observer's monotonic clock against the counter"
+AWAY = "a database that was away makes nobody late"
+ORPHANS = "whoever holds the lock sends orphaned units anew, with the next fence"
+IN_DOUBT = "calls in flight become in-doubt: charged and listed"
+AUDITED = "an auditor finds units that are sent and have no delivery under way"
+GIVEN_UP = "after `max_deliveries` a unit that kills its workers fails with that sentence"
+SLICED = (
+    "a worker gets a slice and holds inside it; what does not fit is asked for: it gives back what is left, and waits"
+)
+NEVER_MORE = "never more out than the tree allows: overspend 0, whoever dies"
+COORDINATED = "the coordinator of a run is itself a unit: any worker can take it over"
+REACHED = "kill, deadline, cancel_task, steer, top-up, human questions reach attempts on other machines within a beat"
+VERSIONS = "a worker whose team digests differ from the run's refuses its units"
+NO_IMPORT = "nothing that comes from the database is imported"
+SECRET = "a database URL is a secret"
+
+MUTANTS = [
+    # -- deliveries ---------------------------------------------------------------------------
+    Mutant(
+        DELIVERED,
+        "a unit is recorded, and nobody is told to deliver it",
+        UNITS,
+        "return [(insert, (*row, encode(body), time.time())), partial(self._deliver, delivery)]",
+        "return [(insert, (*row, encode(body), time.time()))]",
+        (_UNITS + "what_is_sent_is_delivered_in_the_same_transaction",),
+    ),
+    Mutant(
+        DELIVERED,
+        "an attempt that a worker has is sent to another one",
+        UNITS,
+        " sent_at = excluded.sent_at WHERE unit.state = 'lost' AND unit.fence = excluded.fence",
+        " sent_at = excluded.sent_at, fence = excluded.fence",
+        (_UNITS + "an_attempt_is_sent_anew_only_where_its_delivery_was_lost",),
+    ),
+    # -- claims and fences --------------------------------------------------------------------
+    Mutant(
+        FENCED,
+        "two processes claim one delivery",
+        UNITS,
+        " AND (state = 'sent' OR state = 'taken' AND process = ?) RETURNING",
+        " AND (state = 'sent' OR state = 'taken' AND ? <> '') RETURNING",
+        (_UNITS + "a_delivery_is_claimed_by_one_process",),
+    ),
+    Mutant(
+        FENCED,
+        "a delivery of an earlier fence is claimed",
+        UNITS,
+        "taken_at = ? WHERE id = ? AND fence = ?",
+        "taken_at = ? WHERE id = ? AND fence >= ?",
+        (_UNITS + "a_delivery_with_an_earlier_fence_claims_nothing",),
+    ),
+    Mutant(
+        FENCED,
+        "who claims again what it has, because the word of its commit was lost, does not get it",
+        UNITS,
+        "(state = 'sent' OR state = 'taken' AND process = ?)",
+        "(state = 'sent' OR process = ? AND false)",
+        (_UNITS + "who_claims_again_what_it_has_gets_it",),
+    ),
+    Mutant(
+        FENCED,
+        "a letter for an earlier delivery is given to who has the unit now",
+        UNITS,
+        "SELECT {_ADDRESS}, id, fence, ?, ? FROM unit WHERE id = ? AND fence = ?",
+        "SELECT {_ADDRESS}, id, fence, ?, ? FROM unit WHERE id = ? AND ? > 0",
+        (_UNITS + "a_letter_to_an_earlier_delivery_is_not_sent",),
+    ),
+    Mutant(
+        FENCED,
+        "an earlier delivery of a run ends the unit",
+        JOURNAL,
+        "problem = ?, ended_at = ? WHERE id = ? AND fence = ?",
+        "problem = ?, ended_at = ? WHERE id = ? AND fence >= ?",
+        (_UNITS + "only_the_delivery_that_counts_ends_its_unit",),
+    ),
+    Mutant(
+        FENCED,
+        "a process gives back what another one has",
+        REAPER,
+        "FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR UPDATE",
+        "FROM unit WHERE id = ? AND ? > 0 AND state = 'taken' FOR UPDATE",
+        (_UNITS + "only_who_has_a_unit_gives_it_back",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "records of an attempt are written by a delivery that counts no more",
+        DATABASE,
+        "WHERE run.run_id = ? AND unit.id = ? AND unit.fence = ?",
+        "WHERE run.run_id = ? AND unit.id = ? AND unit.fence >= ?",
+        (_JOURNAL + "a_fence_is_not_raised_while_a_delivery_writes_and_stops_it_afterwards",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "records of an attempt are written after its unit was given up",
+        DATABASE,
+        "                \" AND unit.state = 'taken' FOR",
+        '                " FOR',
+        (_JOURNAL + "a_fence_is_not_raised_while_a_delivery_writes_and_stops_it_afterwards",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "the fence is raised between the comparison and the write",
+        DATABASE,
+        "FOR KEY SHARE OF run FOR SHARE OF unit",
+        "FOR KEY SHARE OF run",
+        (_JOURNAL + "a_fence_is_not_raised_while_a_delivery_writes_and_stops_it_afterwards",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "a run is taken over between the comparison and the write",
+        DATABASE,
+        'sql = "SELECT epoch FROM run WHERE run_id = ? FOR KEY SHARE"',
+        'sql = "SELECT epoch FROM run WHERE run_id = ?"',
+        (_JOURNAL + "a_take_over_waits_for_a_transaction_that_has_compared_its_epoch",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "runs inside an attempt go on recording when its delivery counts no more",
+        JOURNAL,
+        "return Writing(run_id, epoch, parent, unit=self._unit)",
+        "return Writing(run_id, epoch, parent)",
+        (_JOURNAL + "runs_inside_an_attempt_end_with_its_delivery",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "a run begins inside an attempt whose delivery counts no more",
+        JOURNAL,
+        "if self._unit is not None and connection.execute(sql, self._unit).fetchone() is None:",
+        "if self._unit is not None and connection.execute(sql, self._unit).fetchone() is False:",
+        (_JOURNAL + "runs_inside_an_attempt_end_with_its_delivery",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "a call is sent before its intent is on disk",
+        "durable/sql_run_journal.py",
+        "        try:\n            await self.written()\n        except BaseException:\n            self.ended(",
+        "        try:\n            pass\n        except BaseException:\n            self.ended(",
+        (_LOST + "a_worker_that_was_fenced_off_records_nothing_and_starts_no_call",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "a process that was declared dead goes on recording",
+        JOURNAL,
+        'self._process.on_dead(lambda: self.database.lose("this process was declared dead"))',
+        "self._process.on_dead(lambda: None)",
+        (_UNITS + "a_process_that_was_declared_dead_records_nothing_more",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "a process that was declared dead begins runs",
+        JOURNAL,
+        "            if connection.execute(alive, (process.id,)).fetchone() is None:",
+        "            if connection.execute(alive, (process.id,)).fetchone() is False:",
+        (_UNITS + "a_process_that_was_declared_dead_and_does_not_know_it_begins_no_run",),
+    ),
+    Mutant(
+        NO_WRITE,
+        "a dead process is alive again by its next beat",
+        PROCESSES,
+        "state = CASE WHEN state = 'dead' THEN state ELSE ? END",
+        "state = ?",
+        (_UNITS + "a_dead_process_is_not_alive_again_by_its_beat",),
+    ),
+    Mutant(
+        ENDS_ITSELF,
+        "a worker without its database goes on working",
+        WORKER,
+        "process.on_unreachable(partial(_post_quietly, post, unreachable))",
+        "process.on_unreachable(lambda: None)",
+        (_LOST + "a_worker_that_cannot_reach_its_database_ends_itself",),
+    ),
+    Mutant(
+        ENDS_ITSELF,
+        "a process does not notice that it cannot reach the database",
+        PROCESSES,
+        "            if silent and not told:\n",
+        "            if silent and told:\n",
+        (_LOST + "a_worker_that_cannot_reach_its_database_ends_itself",),
+    ),
+    # -- who lives ----------------------------------------------------------------------------
+    Mutant(
+        LATENESS,
+        "a process that beats is late all the same",
+        PROCESSES,
+        "process: before if (before := seen[process]) is not None and before[0] == beats else (beats, now)",
+        "process: before if (before := seen[process]) is not None else (beats, now)",
+        (
+            _UNITS + "a_process_is_late_by_its_counter_after_three_beats",
+            _UNITS + "clocks_of_machines_are_not_compared",
+        ),
+    ),
+    Mutant(
+        LATENESS,
+        "nobody is late while the connection stands, however long the counter does",
+        PROCESSES,
+        "        if since >= LATE * self._beat:\n            return True\n",
+        "",
+        (_UNITS + "a_process_is_late_by_its_counter_after_three_beats",),
+    ),
+    Mutant(
+        LATENESS,
+        "a process without its connection is waited for as long as any other",
+        PROCESSES,
+        "return since >= 1.5 * self._beat and not has_connection(connection, lock)",
+        "return False",
+        (_UNITS + "one_whose_connection_is_gone_is_late_sooner",),
+    ),
+    Mutant(
+        AWAY,
+        "time in which the observer did not look counts",
+        PROCESSES,
+        "if self._looked is not None and now - self._looked > 2 * self._beat:",
+        "if self._looked is None:",
+        (_UNITS + "time_in_which_nobody_could_look_makes_nobody_late",),
+    ),
+    Mutant(
+        COORDINATED,
+        "a run is taken from an owner that lives",
+        PROCESSES,
+        "        if row[0] != first or has_connection(connection, row[1]):\n            return False\n",
+        "",
+        (_UNITS + "who_takes_a_run_over_waits_for_a_beat_of_its_owner",),
+    ),
+    # -- the reaper ---------------------------------------------------------------------------
+    Mutant(
+        ORPHANS,
+        "every process reaps at once",
+        REAPER,
+        "        if not locked[0]:\n            observer.forget()\n            return\n",
+        "",
+        (_UNITS + "only_who_holds_the_lock_looks_after_others",),
+    ),
+    Mutant(
+        ORPHANS,
+        "who gets the lock counts time in which it did not watch",
+        REAPER,
+        "            observer.forget()\n            return\n",
+        "            return\n",
+        (_UNITS + "who_watches_again_begins_with_what_it_sees",),
+    ),
+    Mutant(
+        ORPHANS,
+        "what dead processes had stays with them",
+        REAPER,
+        "        self._take_from_the_dead(connection)\n",
+        "",
+        (_UNITS + "what_a_dead_process_had_is_taken_from_it",),
+    ),
+    Mutant(
+        ORPHANS,
+        "units are taken from who lives",
+        REAPER,
+        "WHERE process.id = unit.process AND process.state <> 'dead')\"\n            \" FOR UPDATE",
+        'WHERE process.id = unit.process AND false)"\n            " FOR UPDATE',
+        (_UNITS + "what_a_living_process_has_stays_with_it",),
+    ),
+    Mutant(
+        ORPHANS,
+        "an attempt is lost, and its coordinator is not told",
+        REAPER,
+        "            if unit.sender is not None:\n                for statement",
+        "            if unit.sender is None:\n                for statement",
+        (_UNITS + "what_a_dead_process_had_is_taken_from_it", _UNITS + "only_who_has_a_unit_gives_it_back"),
+    ),
+    Mutant(
+        ORPHANS,
+        "an orphaned unit keeps its fence",
+        REAPER,
+        "        following = unit.next()\n",
+        "        following = unit\n",
+        (_UNITS + "what_a_dead_process_had_is_taken_from_it",),
+    ),
+    Mutant(
+        ORPHANS,
+        "a process keeps what it has by the database and does not work on",
+        REAPER,
+        "        self._give_back_idle(connection)\n",
+        "",
+        (_UNITS + "a_process_gives_back_what_it_has_and_does_not_work_on",),
+    ),
+    Mutant(
+        AUDITED,
+        "a unit whose delivery was lost is sent by nobody",
+        REAPER,
+        "        self._audit(connection)\n",
+        "",
+        (_UNITS + "what_was_sent_and_has_no_delivery_under_way_is_sent_again",),
+    ),
+    Mutant(
+        AUDITED,
+        "a unit is sent again that was seen without a delivery once",
+        REAPER,
+        "            if audits > 1:\n",
+        "            if audits > 0:\n",
+        (_UNITS + "what_was_sent_and_has_no_delivery_under_way_is_sent_again",),
+    ),
+    Mutant(
+        AUDITED,
+        "a unit whose delivery is under way is sent again",
+        REAPER,
+        "audits = 0 if key in there else self._missing.get(key, 0) + 1",
+        "audits = self._missing.get(key, 0) + 1",
+        (_UNITS + "what_was_sent_and_has_no_delivery_under_way_is_sent_again",),
+    ),
+    Mutant(
+        GIVEN_UP,
+        "a run that ends every worker ends all of them",
+        REAPER,
+        "elif died and unit.fence >= self._cluster.max_deliveries:",
+        "elif died and unit.fence < 0:",
+        (_UNITS + "a_run_that_ends_every_process_is_given_up_with_a_sentence",),
+    ),
+    Mutant(
+        GIVEN_UP,
+        "a run is given up because workers were stopped in order",
+        REAPER,
+        "elif died and unit.fence >= self._cluster.max_deliveries:",
+        "elif unit.fence >= self._cluster.max_deliveries:",
+        (_UNITS + "a_run_that_was_only_given_back_counts_no_death",),
+    ),
+    Mutant(
+        GIVEN_UP,
+        "an attempt that ends every worker is sent for ever",
+        REMOTE,
+        "if unit.fence >= most:",
+        "if unit.fence >= most + 1000:",
+        (_LOST + "an_attempt_that_loses_every_worker_fails_with_that_sentence",),
+    ),
+    Mutant(
+        IN_DOUBT,
+        "what a lost delivery spent is booked by nobody",
+        REMOTE,
+        "                    await self._charge_lost()\n",
+        "",
+        (_LOST + "what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed",),
+    ),
+    Mutant(
+        IN_DOUBT,
+        "a call whose worker is gone counts as in flight",
+        DATABASE,
+        "        \"(call.epoch != run.epoch OR call.unit != '' AND NOT EXISTS (SELECT FROM unit\"\n"
+        "        \" WHERE unit.id = call.unit AND unit.fence = call.fence AND unit.state = 'taken'))\"",
+        '        "call.epoch != run.epoch"',
+        (_JOURNAL + "deliveries_of_an_attempt_go_on_from_what_the_last_one_recorded",),
+    ),
+    Mutant(
+        IN_DOUBT,
+        "what earlier deliveries paid for is paid again",
+        HOST,
+        "            services.earlier_calls = EarlierCalls(run_id, records.steps, records.calls)\n",
+        "            pass\n",
+        (_LOST + "what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed",),
+    ),
+    # -- slices -------------------------------------------------------------------------------
+    Mutant(
+        SLICED,
+        "who asks for more keeps what is left of its slice",
+        SLICES,
+        "        self._allowance = self._used()\n        loops",
+        "        loops",
+        (_SLICES + "who_asks_has_given_back_what_it_does_not_hold",),
+    ),
+    Mutant(
+        SLICED,
+        "what was asked for beyond the guarantee is kept when the call has ended",
+        SLICES,
+        "            self._give_back(self.governor.usage, (tokens, picos, max(0, ahead), tool_calls))\n",
+        "            pass\n",
+        (_SLICES + "what_goes_beyond_the_guarantee_is_asked_for_and_given_back_when_the_call_ends",),
+    ),
+    Mutant(
+        SLICED,
+        "a slice has no iteration to begin with",
+        SLICES,
+        "            if not has_loop and not self._out[LOOPS] and node.claim(LOOPS, 1):\n"
+        "                self._out[LOOPS] += 1\n",
+        "",
+        (_SLICES + "a_slice_begins_with_an_iteration",),
+    ),
+    Mutant(
+        SLICED,
+        "what is inside a slice goes on when its lender is halted",
+        SLICES,
+        "                halts.repeat(self._node, error)\n",
+        "                pass\n",
+        (_SLICES + "a_slice_is_halted_where_its_lender_is",),
+    ),
+    Mutant(
+        NEVER_MORE,
+        "what a lost borrower was charged is not booked",
+        SLICES,
+        "        self.end(_with_loops(charged, loops))\n        if loops",
+        "        self.end(self._spent)\n        if loops",
+        (_SLICES + "what_a_lost_borrower_is_charged_is_booked",),
+    ),
+    Mutant(
+        NEVER_MORE,
+        "a slice is lent more than the path has",
+        SLICES,
+        "        elif node.book(ask.units):\n            waiter.granted = ask.units\n",
+        "        elif node.book(ask.units) or True:\n            waiter.granted = ask.units\n",
+        (_SLICES + "tool_calls_are_lent_one_by_one_and_never_more_than_there_are",),
+    ),
+    # -- what comes from outside --------------------------------------------------------------
+    Mutant(
+        REACHED,
+        "a cancel stays with the coordinator",
+        REMOTE,
+        '            self._tell("cancel", str(context.interrupted or "the run has ended"))\n',
+        "",
+        (_RUNS + "a_cancel_reaches_the_worker_and_partial_work_comes_back",),
+    ),
+    Mutant(
+        REACHED,
+        "a directive stays with the coordinator",
+        REMOTE,
+        '            self._tell("directive", directive)\n',
+        "            pass\n",
+        (_RUNS + "a_directive_reaches_the_member_at_its_next_turn",),
+    ),
+    Mutant(
+        REACHED,
+        "the question of a worker's tool is answered by nobody",
+        REMOTE,
+        "return None if questions.gate is None else await questions.gate.decide(question.request)",
+        "return None",
+        (_RUNS + "a_person_is_asked_by_the_coordinator_about_a_workers_tool",),
+    ),
+    Mutant(
+        REACHED,
+        "letters to a unit that waits are lost when it is taken",
+        UNITS,
+        '    connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))\n',
+        "",
+        (_UNITS + "a_letter_to_a_unit_that_nobody_has_waits_for_who_takes_it",),
+    ),
+    Mutant(
+        COORDINATED,
+        "a process that coordinates and makes an attempt reads only the letters of one",
+        MAILBOX,
+        'readers = self._readers.get((unit, "worker" if kind in _TO_WORKERS else "coordinator"))',
+        'readers = self._readers.get((unit, "worker"))',
+        (_RUNS + "a_submitted_run_is_coordinated_by_a_worker",),
+    ),
+    # -- versions and safety ------------------------------------------------------------------
+    Mutant(
+        VERSIONS,
+        "workers of any version get the units of a run",
+        CLUSTER,
+        "    written = json.dumps([team.name, sorted(digests.items())])\n",
+        "    written = json.dumps([team.name])\n",
+        (_UNITS + "workers_of_another_version_serve_other_queues",),
+    ),
+    Mutant(
+        NO_IMPORT,
+        "a record in the database decides what is imported",
+        CLASSES,
+        "    if module not in sys.modules:\n",
+        "    if not module:\n",
+        (
+            _SAFETY + "a_text_names_only_classes_that_are_imported_already",
+            _SAFETY + "a_database_decides_nothing_about_what_is_imported",
+        ),
+    ),
+    Mutant(
+        NO_IMPORT,
+        "what the journal reads from PostgreSQL is read like a file of one's own",
+        DATABASE,
+        "        return decode_loaded(text)\n",
+        "        return Database.decode(text)\n",
+        (_SAFETY + "a_database_decides_nothing_about_what_is_imported",),
+    ),
+    Mutant(
+        SECRET,
+        "a mistake in the URL shows it",
+        DATABASE,
+        '        raise ValueError(f"this is no database URL: it is written {_LIKE!r}") from None\n',
+        '        raise ValueError(f"this is no database URL: {url}") from None\n',
+        (_JOURNAL + "what_is_no_url_is_refused",),
+    ),
+    Mutant(
+        SECRET,
+        "the URL stands in the errors of the journal",
+        DATABASE,
+        "        super().__init__(place_of_url(url))\n",
+        "        super().__init__(url)\n",
+        (_JOURNAL + "no_error_and_no_log_shows_the_password",),
+    ),
+]
