@@ -25,6 +25,8 @@ _logger = logging.getLogger("kairo_team")
 
 _LOCK: Final = 0x6B61_6972_0002
 """The advisory lock of whoever looks after the others."""
+_LEAST_IDLE: Final = 5000
+"""Milliseconds without a look after which it loses its lock, at least: a busy machine is not stopped."""
 _AT_ONCE: Final = 1000
 """Most units that an audit looks at."""
 _SWEEP: Final = 5
@@ -81,7 +83,7 @@ class Reaper:
             try:
                 with self._cluster.journal.connecting("reaper", own=True) as connection:
                     # who is stopped, or has no network, has the lock no longer than that
-                    connection.execute(f"SET idle_session_timeout = {int(2000 * self._cluster.beat) + 1}")
+                    connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._cluster.beat))}")
                     observer = Observer(self._cluster.beat)
                     self._missing.clear()
                     while not self._ends.wait(self._cluster.beat):
