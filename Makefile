@@ -14,7 +14,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage browser check format bench docs docs-site shape build constraints clean
+.PHONY: help demo machines test test-all coverage browser check format bench docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -23,6 +23,9 @@ help: ## this list
 
 demo: $(VENV)/.demo ## a team on the embedded model in five scenes, from nothing, offline once installed
 	@$(BIN)/kairo demo $(ARGS)
+
+machines: $(VENV)/.dev ## a run of 200 tasks on four workers over PostgreSQL, two of which are killed
+	@$(BIN)/python -m kairo_team.examples.many_machines $(ARGS)
 
 test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minutes on two cores
 	@$(SUITE) -m "not exhaustive and not bench and not browser" $(ARGS)

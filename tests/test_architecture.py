@@ -40,7 +40,7 @@ NEVER = {
     "examples": {"tck"},
 }
 MODULES = {
-    "_util": """bad_values child_processes child_watch clock frozen lazy_imports masking plugin_shapes
+    "_util": """bad_values child_processes child_watch clock database_url frozen lazy_imports masking plugin_shapes
         terminal threads""",
     "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
@@ -61,9 +61,9 @@ MODULES = {
         mini openai_agents openai_models openai_run openai_tools openai_views pydantic_ai pydantic_ai_hooks
         pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec database forks journal memory owners postgres postgres_database processes recovery
-        requests run_journal sql_journal sqlite_file value_classes""",
-    "cluster": """attempt_host cluster dbos_delivery delivery mailbox procrastinate_delivery reaper remote_attempt
-        run_host units wire worker""",
+        requests sql_journal sql_run_journal sqlite_file value_classes""",
+    "cluster": """attempt_host cluster dbos_delivery delivery health mailbox procrastinate_delivery reaper
+        remote_attempt run_host service standing units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion data_files
         data_mistakes fingerprint installed_evaluators judge_controls judge_injection judge_question
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
@@ -82,10 +82,10 @@ MODULES = {
     "web_console": "access address app console live_runs open_questions pages run_page run_view serving sources",
     "team_data": "hints loading named reading rubrics shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
-    "cli": """app budget_table budgets commands console_command demo_command demo_scenes desk document eval_command
-        exits graph init_command interrupts job journal_commands journals judge judge_attack judge_compare judge_inputs
-        judge_report judge_try loading options plugins_command refusal report report_command run_commands run_table
-        schema_command sources streams""",
+    "cli": """account_commands app budget_table budgets cluster_commands commands console_command databases demo_command demo_scenes
+        desk document eval_command exits graph init_command interrupts job journal_commands journals judge
+        judge_attack judge_compare judge_inputs judge_report judge_try loading options plugins_command refusal
+        report report_command run_commands run_table schema_command secret_arguments sources streams""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""

@@ -20,7 +20,8 @@ from kairo_team.errors import ModelCallError
 from kairo_team.evaluators import Criterion, Rubric, checks
 from kairo_team.governance import Timeout
 from kairo_team.governance.guardrails import GuardrailContext, GuardrailDecision
-from kairo_team.testing import EventRecorder, FunctionModel, ScriptedAgent, ScriptedModel
+from kairo_team.results import Attempt
+from kairo_team.testing import EventRecorder, FunctionModel, MemoryJournal, ScriptedAgent, ScriptedModel
 from tests.settings_doubles import Reject, Slow, Unsure, bad, good, nap, spend
 
 SHOWN: dict[type, set[str]] = {}
@@ -566,6 +567,31 @@ async def test_a_failed_model_call_is_tried_again_as_often_as_it_says(retries: i
 def test_secrets_are_a_list_of_strings(secrets: Any) -> None:
     with pytest.raises(ValueError, match="secrets"):
         kt.Runtime(secrets=secrets)
+
+
+@shows(kt.Runtime, "engine")
+async def test_an_engine_makes_the_attempts_and_has_the_journal() -> None:
+    class Elsewhere:
+        journal = MemoryJournal()
+
+        async def attempt(
+            self,
+            team: kt.Team,
+            assignment: kt.Assignment,
+            context: kt.MemberContext,
+            number: int,
+            timeout: float | None,
+        ) -> Attempt:
+            return Attempt(assignment.task.id, number, "m", kt.AgentOutput(kt.Artifact(f"made for {team.name}")))
+
+    team = kt.Team("team", [kt.Member("m", lambda _: "made here")])
+    engine = Elsewhere()
+    plan = kt.TaskGraph([kt.Task("a", "do")])
+    result = await kt.run(team, "Do.", plan=plan, runtime=kt.Runtime(engine=engine), run_id="r")
+    assert result.output == "made for team"
+    assert engine.journal.result("r") is not None
+    with pytest.raises(ValueError, match="journal of its own"):
+        kt.Runtime(engine=engine, journal=MemoryJournal())
 
 
 @shows(kt.Runtime, "budget")

@@ -24,7 +24,8 @@ async def listen(handler: Any, group: anyio.abc.TaskGroup) -> int:
     """Serve connections on a free port of this machine, and return it."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     group.start_soon(listener.serve, handler)
-    port: int = listener.extra(anyio.abc.SocketAttribute.local_port)
+    host_and_port: Any = listener.listeners[0].extra(anyio.abc.SocketAttribute.local_address)  # noqa: S610 - no Django
+    port: int = host_and_port[1]
     return port
 
 

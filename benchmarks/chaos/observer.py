@@ -15,7 +15,8 @@ from benchmarks.chaos.account import LEFT, SWEPT
 LONGEST: Final = 20.0
 """Seconds that a unit may be on nobody's way: three beats, a reap and an audit are two; the machine may be busy."""
 _UNITS: Final = """
-SELECT unit.id, unit.fence, unit.state, process.state FROM kairo.unit LEFT JOIN kairo.process ON process.id = unit.process
+SELECT unit.id, unit.fence, unit.state, process.state
+FROM kairo.unit LEFT JOIN kairo.process ON process.id = unit.process
 WHERE unit.state IN ('sent', 'taken', 'lost')
     AND (unit.kind = 'run' OR EXISTS (SELECT FROM kairo.process WHERE id = unit.sender AND state <> 'dead'))"""
 

@@ -16,9 +16,11 @@ import kairo_team as kt
 from benchmarks.chaos import desk
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.delivery import EngineName
-from kairo_team.cluster.worker import Worker
+from kairo_team.cluster.service import WorkerService
 from kairo_team.errors import RunFinished, RunNotFound
 from kairo_team.recorded import ENDED
+
+_logger = logging.getLogger("chaos")
 
 MOST_DELIVERIES: Final = 1000
 """None is given up: so many deaths of one unit are no accident elsewhere, but they are here."""
@@ -49,40 +51,27 @@ class Place:
 
 
 def work(place: Place) -> None:
-    """Be a worker until SIGTERM; one that was declared dead begins anew."""
+    """Be a worker until SIGTERM, as `kairo worker` is."""
     place.prepare()
     anyio.run(_work, place)
 
 
 async def _work(place: Place) -> None:
-    ends = anyio.Event()
-    current: list[Worker] = []
+    service = WorkerService(place.cluster, desk.team(place.provider), concurrency=4, drain=20, tell=_logger.info)
 
     async def wait_for_the_end() -> None:
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:
             async for _ in signals:
-                ends.set()
-                for worker in current:
-                    worker.stop()
+                service.stop()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(wait_for_the_end)
-        while not ends.is_set():
-            cluster: Cluster | None = None
-            try:
-                cluster = await run_sync(place.cluster)
-                current[:] = [Worker(cluster, desk.team(place.provider), concurrency=4)]
-                if not ends.is_set():
-                    await current[0].run(drain=20)
-            except Exception:
-                logging.exception("THE WORKER RAISED")
-                await anyio.sleep(place.beat)
-            finally:
-                current.clear()
-                if cluster is not None:
-                    with anyio.CancelScope(shield=True):
-                        await run_sync(cluster.close)
-        group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait_for_the_end)
+            await service.run()
+            group.cancel_scope.cancel()
+    except Exception:
+        _logger.exception("THE WORKER RAISED")
+        raise
 
 
 def coordinate(place: Place, run_id: str) -> None:
@@ -102,7 +91,7 @@ async def _coordinate(place: Place, run_id: str) -> None:
         except RunFinished:
             return
         except Exception:
-            logging.exception("THE COORDINATOR RAISED")
+            _logger.exception("THE COORDINATOR RAISED")
         finally:
             if cluster is not None:
                 with anyio.CancelScope(shield=True):
@@ -120,4 +109,4 @@ async def _session(cluster: Cluster, place: Place, run_id: str) -> None:
             result = await kt.run(team, desk.request(run_id), runtime=runtime)
         else:
             result = await runtime.resume(run_id, team)
-        logging.info("THE RUN is %s: %s", result.status, result.error)
+        _logger.info("THE RUN is %s: %s", result.status, result.error)

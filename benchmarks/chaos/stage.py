@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import anyio.from_thread
 import psycopg
 
 from benchmarks.chaos import desk, processes
@@ -67,6 +67,21 @@ class Child:
         """Send a signal, if it lives."""
         if self.process.is_alive():
             os.kill(self.process.pid or 0, what)
+
+
+def living(children: list[Child]) -> bool:
+    """Return whether one of them lives."""
+    return any(child.process.is_alive() for child in children)
+
+
+async def until(is_so: Callable[[], bool], most: float) -> bool:
+    """Wait until something is so, at most so many seconds; return whether it is."""
+    end = time.monotonic() + most
+    while not is_so():
+        if time.monotonic() > end:
+            return False
+        await anyio.sleep(0.1)
+    return True
 
 
 @dataclass
@@ -137,9 +152,7 @@ class Stage:
     async def wait_for_the_end(self) -> None:
         """Begin no more runs, and wait for those that were."""
         self.ending = True
-        with anyio.move_on_after(ENDING):
-            while self.left():
-                await anyio.sleep(0.3)
+        await until(lambda: not self.left(), ENDING)
 
     def left(self) -> list[str]:
         """Return the runs that have not ended."""
@@ -147,18 +160,14 @@ class Stage:
 
     async def drain(self) -> None:
         """End all processes in order: coordinators when their runs have ended, then workers."""
-        with anyio.move_on_after(30):
-            while any(child.run_id and child.process.is_alive() for child in self.children) or self.observer.left:
-                await anyio.sleep(0.1)
+        coordinators = [child for child in self.children if child.run_id is not None]
+        await until(lambda: not self.observer.left and not living(coordinators), 30)
         for child in self.children:
             child.tell(signal.SIGTERM)
-        with anyio.move_on_after(60):
-            while any(child.process.is_alive() for child in self.children):
-                await anyio.sleep(0.1)
-            return
-        self.problems.append("a worker did not end within 60 seconds")
-        for child in self.children:
-            child.tell(signal.SIGKILL)
+        if not await until(lambda: not living(self.children), 60):
+            self.problems.append("a worker did not end within 60 seconds")
+            for child in self.children:
+                child.tell(signal.SIGKILL)
 
     # ------------------------------------------------------------------ processes
 

@@ -33,6 +33,7 @@ from kairo_team.cli.options import (
 from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_table import show_commands
 from kairo_team.cli.sources import file_source, loaded, with_id
+from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import InsufficientBudget, JournalError, MissingExtra, Misuse, RunExists
 from kairo_team.recorded import ENDED
 
@@ -200,9 +201,9 @@ def _send(cluster: Cluster, job: Job, account: str | None) -> None:
     found = check(job)
     if not found.ok:
         raise Refusal(f"nothing was submitted: {'; '.join(found.problems)}")
-    templates = job.team.runtime.templates if job.team.runtime is not None else {}
+    runtime: Runtime = job.team.runtime or Runtime()
     try:
-        cluster.submit(job.team, job.request, templates, account=account)
+        cluster.submit(job.team, job.request, runtime.templates, account=account)
     except RunExists as error:
         there = command("show", quoted(error.run_id), journal=cluster.journal)
         raise Refusal(f"run {error.run_id!r} is recorded already: give --run-id another id; {there} shows it") from None

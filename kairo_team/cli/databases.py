@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kairo_team._util.database_url import has_password, shown_url
 from kairo_team.cli.refusal import Refusal, explain
@@ -122,11 +122,13 @@ def clustered(
         raise Refusal(explain(error)) from error
 
 
-def connect(place: DatabaseUrl, engine: EngineName | None, **more: Any) -> Cluster:
-    """Make a cluster with an engine, or with the one that the database is used with; the arguments are a cluster's."""
+def connect(
+    place: DatabaseUrl, engine: EngineName | None, *, source: Mapping[str, str] | None = None, beat: float = BEAT
+) -> Cluster:
+    """Make a cluster with an engine, or with the one that the database is used with; `beat` is in seconds."""
     from kairo_team.cluster.cluster import Cluster
 
-    return Cluster(place.url, engine=engine or _used_engine(place) or _DEFAULT, **{"beat": BEAT, **more})
+    return Cluster(place.url, engine=engine or _used_engine(place) or _DEFAULT, beat=beat, source=source)
 
 
 def _used_engine(place: DatabaseUrl) -> EngineName | None:

@@ -13,8 +13,8 @@ from kairo_team.engine.runtime import ContentMode
 TeamFile = Annotated[
     str,
     typer.Argument(
-        metavar="FILE[:TEAM]|MODULE:TEAM",
-        help="A Python file or module that builds a kt.Team, or a team as data in .yaml, .toml or .json.",
+        metavar="FILE[:TEAM]",
+        help="A Python file, or MODULE:TEAM, that builds a kt.Team, or a team as data in .yaml, .toml or .json.",
     ),
 ]
 Goal = Annotated[

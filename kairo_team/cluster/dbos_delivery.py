@@ -81,10 +81,8 @@ class DBOSDelivery:
         with psycopg.connect(self._url, autocommit=True) as connection:
             while not _hold(connection, SCHEMA):  # who waits in a statement is in the way of an index that is made
                 time.sleep(self._beats.poll)
-            try:
+            with _errors_of_psycopg():
                 DBOS.migrate(self._url, schema=SCHEMA)
-            except sqlalchemy.exc.DBAPIError as error:  # callers know the errors of psycopg
-                raise error.orig or error from None
             connection.execute(_LIVES)
 
     def send(self, connection: psycopg.Connection, queue: str, unit: str, fence: int, *, delay: float = 0.0) -> None:
@@ -96,7 +94,8 @@ class DBOSDelivery:
     def receiving(self, process: str, queues: Sequence[str], concurrency: int, take: Take) -> Generator[Receiver]:
         """Launch DBOS for these queues. Raises `Misuse` where it runs in this process already."""
         receiver = _Receiver(self, self._url, self._beats, process, take, concurrency)
-        receiver.start([queue_key(queue) for queue in queues])
+        with _errors_of_psycopg():
+            receiver.start([queue_key(queue) for queue in queues])
         try:
             yield receiver
         finally:
@@ -109,6 +108,15 @@ class DBOSDelivery:
     def forget(self, connection: psycopg.Connection, units: Collection[str]) -> None:
         """Cancel the workflows that wait, and those without a lock; a receiver deletes them soon."""
         connection.execute(_FORGET, (list(units),))
+
+
+@contextmanager
+def _errors_of_psycopg() -> Generator[None]:
+    """Raise psycopg's own errors, which callers know, where SQLAlchemy wraps them."""
+    try:
+        yield
+    except sqlalchemy.exc.DBAPIError as error:
+        raise error.orig or error from None
 
 
 def _client(url: str) -> DBOSClient:

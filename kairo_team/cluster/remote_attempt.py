@@ -168,13 +168,15 @@ class RemoteAttempt:
     async def _serve(self, letters: Letters, unit: Unit) -> WorkEnd:
         end: WorkEnd | None = None
         lost: _Lost | None = None
-        async with anyio.create_task_group() as self._group:
-            while end is None and lost is None:
-                letter = await letters.next()
-                if letter.fence == unit.fence:
-                    end, lost = self._take(letter)
-            self._group.cancel_scope.cancel()
-        self._group = None
+        try:
+            async with anyio.create_task_group() as self._group:
+                while end is None and lost is None:
+                    letter = await letters.next()
+                    if letter.fence == unit.fence:
+                        end, lost = self._take(letter)
+                self._group.cancel_scope.cancel()
+        finally:
+            self._group = None  # nothing that is asked from now on is answered
         if lost is not None:
             raise lost
         assert end is not None

@@ -24,7 +24,10 @@ from kairo_team.errors import JournalError, known
 from kairo_team.gates import DeferGate
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from kairo_team.cluster.cluster import Cluster
+    from kairo_team.cluster.delivery import Receiver, Take
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.team import Team
 
@@ -107,8 +110,8 @@ class Worker:
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
         cluster.reaper.watch(self._doing.copy)
-        receiving = cluster.delivery.receiving(process.id, self._queues, self._concurrency, take)
-        receiver = await run_in_thread(receiving.__enter__)
+        begin = partial(self._receive, take)
+        receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin))
         try:
             async with anyio.create_task_group() as self._group:
                 self._group.start_soon(self._serve)
@@ -125,6 +128,12 @@ class Worker:
             self._group = None
             with anyio.CancelScope(shield=True):
                 await run_in_thread(receiving.__exit__, None, None, None)
+
+    def _receive(self, take: Take) -> tuple[AbstractContextManager[Receiver], Receiver]:
+        """Begin to receive; return what ends it too."""
+        process = self._cluster.journal.process
+        receiving = self._cluster.delivery.receiving(process.id, self._queues, self._concurrency, take)
+        return receiving, receiving.__enter__()
 
     async def _hand_over(self) -> None:
         """End what is not done, so that others go on with it: no run is recorded as cancelled."""

@@ -77,10 +77,7 @@ def decode_loaded(text: str) -> Any:
 
 
 def outline(text: str) -> Any:
-    """Return the value like `decode`, but with the name of its class in the place of each value of a user's class.
-
-    It imports nothing: for looking at a run where its team's modules are not there.
-    """
+    """Return the value like `decode`, with the name of its class for each value of a user's class; import nothing."""
     return _decoded(text, _OUTLINER)
 
 
@@ -300,13 +297,10 @@ def _moment(value: Any) -> Any:
     An unnamed zone is in the text, unless it has parts of a second: `fromisoformat` loses some of those.
     """
     zone: Any = value.tzinfo
-    if not value.fold and (zone is None or (type(zone) is timezone and _is_unnamed_and_whole(*_arguments(zone)))):
+    offset, *name = _arguments(zone) if type(zone) is timezone else (timedelta(), "")
+    if not value.fold and (zone is None or not (name or offset.microseconds)):
         return value.isoformat()
     return [value.replace(tzinfo=None, fold=0).isoformat(), value.fold, _within("tzinfo", zone)]
-
-
-def _is_unnamed_and_whole(offset: timedelta, *name: str) -> bool:
-    return not name and not offset.microseconds
 
 
 def _arguments(zone: Any) -> tuple[Any, ...]:

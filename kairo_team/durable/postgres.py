@@ -20,8 +20,8 @@ from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase, connect_to
 from kairo_team.durable.processes import Process, has_died, is_alive
 from kairo_team.durable.requests import encode_request, readable
-from kairo_team.durable.run_journal import SqlRunJournal
 from kairo_team.durable.sql_journal import SqlJournal
+from kairo_team.durable.sql_run_journal import SqlRunJournal
 from kairo_team.engine.recovery import RunAccount
 from kairo_team.errors import JournalError, RunExists
 

@@ -257,10 +257,15 @@ class PostgresDatabase(Database):
         """Connections for the next blocks, and when each was used last."""
         super().__init__(place_of_url(url))
         self.connection_errors = _connection_errors()
-        self._prepare()
+        self.repeat(self._prepare)
 
     def _prepare(self) -> None:
-        with self.connecting("set-up") as connection, self._named("it cannot be opened"), connection.transaction():
+        with (
+            self.connecting("set-up") as connection,
+            self._named("it cannot be opened"),
+            self._breakable(),
+            connection.transaction(),
+        ):
             connection.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
             found = connection.execute("SELECT to_regclass('kairo.about')").fetchone()
             if found[0] is None:  # else the right to make a schema is not needed

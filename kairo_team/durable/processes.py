@@ -66,6 +66,7 @@ class Process:
                 self._register(connection)
             self._thread = threading.Thread(target=self._serve, name="kairo-beat", daemon=True)
             self._thread.start()
+            threading.Thread(target=self._watch, name="kairo-beat-watch", daemon=True).start()
         self._registered.wait(4 * self.beat)
 
     def close(self) -> None:
@@ -102,7 +103,6 @@ class Process:
     # ------------------------------------------------------------------ the thread
 
     def _serve(self) -> None:
-        told = False
         while not self._ends.is_set() and not self.dead:
             try:
                 with connect_to(self._url, "beat") as connection:
@@ -111,14 +111,20 @@ class Process:
                     while not self._ends.is_set() and not self.dead:
                         self._beat(connection)
                         self._registered.set()
-                        self._reached, told = time.monotonic(), False
+                        self._reached = time.monotonic()
                         self._ends.wait(self.beat / 2)
             except Exception as error:  # noqa: BLE001 - whatever it is, it tries again
                 _logger.debug("a process cannot beat: %s", type(error).__name__)
-                if not told and self.silence > _UNREACHABLE * self.beat:
-                    told = True
-                    _call_all(self._on_unreachable)
                 self._ends.wait(self.beat / 10)
+
+    def _watch(self) -> None:
+        """Tell once when the database is out of reach for too long: a connection that hangs raises nothing."""
+        told = False
+        while not self._ends.wait(self.beat / 4) and not self.dead:
+            silent = self.silence > _UNREACHABLE * self.beat
+            if silent and not told:
+                _call_all(self._on_unreachable)
+            told = silent
 
     def _beat(self, connection: Connection) -> None:
         about = self._about

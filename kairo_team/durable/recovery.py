@@ -14,7 +14,7 @@ from kairo_team.recorded import Place, RecordedCall, RecordedQuestion, RecordedR
 
 if TYPE_CHECKING:
     from kairo_team.durable.database import Connection
-    from kairo_team.durable.run_journal import SqlRunJournal
+    from kairo_team.durable.sql_run_journal import SqlRunJournal
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import TeamExecutionRequest
 

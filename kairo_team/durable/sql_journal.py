@@ -13,7 +13,7 @@ from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import encode
 from kairo_team.durable.database import Writing, execute
 from kairo_team.durable.requests import encode_request, readable
-from kairo_team.durable.run_journal import SqlRunJournal, question_row
+from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
 from kairo_team.events import event_from_json
 from kairo_team.human import HumanDecision, check_answer, check_same
@@ -252,7 +252,7 @@ class SqlJournal(ABC):
         """Keep a question for `pending` and `answer` while its run lives; raises `RunNotFound`."""
         with self.database.writing() as connection:
             self._row(connection, question.run_id)
-            execute(connection, question_row(question))
+            execute(connection, asking(question))
             sql = "UPDATE question SET answered_by = NULL, answered_at = NULL WHERE id = ? AND decision IS NULL"
             connection.execute(sql, (question.id,))
 

@@ -236,7 +236,8 @@ class TeamRun:
         return everybody
 
     def _begin(self) -> Around:
-        resumed = self._history[0] == RunState.SUSPENDED and self.bus.seq > 0  # else it was recorded to be begun here
+        recorded = self.bus.seq > 0 or bool(self.journal.records)  # else it was recorded to be begun here
+        resumed = self._history[0] == RunState.SUSPENDED and recorded
         self._move(RunState.PLANNING)
         limits = self.governor.budget
         paid = None if limits.dollars is None else to_picodollars(limits.dollars)

@@ -151,6 +151,18 @@ class Halt:
         return HaltError(self.reason, self.node.usage(), self.node.name, lacking=self.lacking)
 
 
+class _Told(Halt):
+    """The halt of a node in the tree that this one is a slice of."""
+
+    __slots__ = ("told",)
+
+    told: HaltError
+
+    def error(self) -> HaltError:
+        """Return the error that a guard there raised."""
+        return HaltError(self.reason, self.told.usage, self.told.origin, lacking=self.told.lacking)
+
+
 def in_force(node: Node, *, stopped: bool = False) -> Halt | None:
     """Return the node's own halt, else its nearest halted ancestor's; with `stopped`, only a halt that interrupts."""
     halts = node.tree.halts
@@ -170,6 +182,15 @@ def exhaust(node: Node, dim: int, lacking: InsufficientBudget | None = None) -> 
     if first is halt:
         wake_waiters(node)
     return first
+
+
+def repeat(node: Node, error: HaltError) -> None:
+    """Halt a node because what lends it its budget is halted: guards here refuse with that error."""
+    dim = REASONS.index(error.reason) if error.reason in REASONS else FINAL
+    halt = _Told(node, error.reason, dim, stopped=False)
+    halt.told = error
+    if node.tree.halts.setdefault(node, halt) is halt:
+        wake_waiters(node)
 
 
 def stop(node: Node, reason: HaltReason, dim: int = FINAL) -> Halt:

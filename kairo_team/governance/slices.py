@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, picodollars
-from kairo_team.errors import KairoError
+from kairo_team.errors import HaltError, KairoError
 from kairo_team.governance import halts
 from kairo_team.governance.governor import Governor
 from kairo_team.governance.holds import Waiter, holds_already, refusal, serve, wait
@@ -91,8 +91,12 @@ class Lender:
         return self._spent
 
     def first(self) -> Grant:
-        """Return the slice that needs no hold: what is left of the guarantee."""
-        with self._node.tree.lock:
+        """Return the first slice: what is left of the guarantee, and the iteration with which the work begins."""
+        node = self._node
+        with node.tree.lock:
+            has_loop = node.guarantee[LOOPS] > node.cells[COMMITTED + LOOPS]
+            if not has_loop and not self._out[LOOPS] and node.claim(LOOPS, 1):
+                self._out[LOOPS] += 1
             return self._grant(NOTHING)
 
     def report(self, spent: Usage, holding: Units | None = NOTHING) -> None:
@@ -276,8 +280,10 @@ class Borrower:
         try:
             grant = await self._ask(Ask(self.governor.usage, self._held(), units, least, loops, waits), on_wait)
             self._take(grant)
-        except BaseException:
+        except BaseException as error:
             self._allowance = self._guaranteed()
+            if isinstance(error, HaltError):  # of the lender, or of what is above it
+                halts.repeat(self._node, error)
             raise
         finally:
             self._asking.set()

@@ -103,7 +103,7 @@ def test_a_mistake_in_a_file_beside_it_is_found_there(kairo: Any, team_file: Tea
         (["run", "{newsroom}", "--budget", "dollars=few"], "Budget.dollars must be an amount of money such as '0.05'"),
         (["run", "{newsroom}", "--budget", "loops=0"], "the budget allows 0 loops"),
         (["run", "{newsroom}", "--colour"], "No such option: --colour; kairo --help and kairo COMMAND --help"),
-        (["run"], "Missing argument 'FILE[:TEAM]'; kairo --help"),
+        (["run"], "Missing argument 'FILE[:TEAM]|MODULE:TEAM'; kairo --help"),
         (["fly"], "No such command 'fly'; kairo --help"),
         (["demo", "--repo", "{newsroom}"], "is not a directory: give the path of a git repository"),
     ],

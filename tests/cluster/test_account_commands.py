@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kairo_team.durable.postgres import PostgresJournal
-from tests.cli.conftest import Kairo, forget_team_files, kairo, team_file
+from tests.cli.conftest import Kairo, SaidJson, forget_team_files, kairo, kairo_json, team_file
 from tests.cluster.test_commands import DESK, url
 
-__all__ = ["forget_team_files", "kairo", "team_file", "url"]  # fixtures
+__all__ = ["forget_team_files", "kairo", "kairo_json", "team_file", "url"]  # fixtures
 
 pytestmark = pytest.mark.real_time
 TeamFile = Callable[..., Path]
@@ -45,23 +44,26 @@ def test_a_submitted_run_is_charged_and_one_that_does_not_fit_is_refused(
     assert unlimited.code == 2
     assert "account 'research' limits tokens, and the run has no such limit" in unlimited.err
     assert "there is no account 'nobody'" in kairo("submit", file, "--account", "nobody").err
-    assert json.loads(kairo("budget", "research", "--json").out) == {
+    assert "set aside 600 tokens" in kairo("budget", "research", "--tokens", 500).err
+    kairo("cancel", "one")
+    assert kairo(*send, "--budget", "tokens=600", "--run-id", "two").code == 0
+
+
+def test_a_budget_is_shown_as_json(url: str, kairo_json: Callable[..., SaidJson]) -> None:
+    assert kairo_json("budget", "research", "--tokens", 1_000, "--dollars", "0.25").document == {
         "accounts": [
             {
                 "name": "research",
                 "parent": None,
-                "runs": 1,
-                "limit": {"tokens": 1_000, "dollars": None},
+                "runs": 0,
+                "limit": {"tokens": 1_000, "dollars": "0.25"},
                 "used": {"tokens": 0, "dollars": "0"},
-                "set_aside": {"tokens": 600, "dollars": "0"},
-                "left": {"tokens": 400, "dollars": None},
+                "set_aside": {"tokens": 0, "dollars": "0"},
+                "left": {"tokens": 1_000, "dollars": "0.25"},
             }
         ],
         "exit_code": 0,
     }
-    assert "set aside 600 tokens" in kairo("budget", "research", "--tokens", 500).err
-    kairo("cancel", "one")
-    assert kairo(*send, "--budget", "tokens=600", "--run-id", "two").code == 0
 
 
 @pytest.mark.parametrize(

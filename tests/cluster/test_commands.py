@@ -217,12 +217,10 @@ def test_a_worker_of_another_version_takes_nothing_and_the_run_says_so(
     old = team_file(DESK)
     new = team_file(DESK.replace('"clerk"', 'kt.Role("clerk", "Be brief.")'), "team_new.py")
     with working(new) as worker:
-        worker.line("ready")
+        version = worker.line("ready: process").partition("version ")[2].partition(";")[0]
         kairo("submit", old, "--run-id", "old-1", "--engine", "procrastinate")
-        shown = kairo("show", "old-1").out
-        version = worker.lines[-1].partition("version ")[2].partition(";")[0]
-        assert "it waits: no live worker serves version " in shown
-        assert f"; '{version}' of team 'desk' is served" in shown
+        assert "it waits: no live worker serves version " in kairo("show", "old-1").out
+        until(lambda: f"; '{version}' of team 'desk' is served" in kairo("show", "old-1").out)  # at its next beat
     assert begun(old) == []
 
 
@@ -231,7 +229,7 @@ def test_workers_of_some_members_leave_runs_to_others(kairo: Kairo, team_file: T
     with working(file, "--members", "clerk") as worker:
         assert worker.line("ready").endswith("8 attempts at once, of clerk")
         kairo("submit", file, "--run-id", "alone", "--engine", "procrastinate")
-        assert "one without --members coordinates runs" in kairo("show", "alone").out
+        until(lambda: "one without --members coordinates runs" in kairo("show", "alone").out)
 
 
 # ---------------------------------------------------------------- how a worker ends

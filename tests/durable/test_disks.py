@@ -198,7 +198,7 @@ async def test_a_process_that_was_only_asleep_sends_nothing_after_a_take_over(tm
 
 
 def test_a_folder_or_a_text_is_no_journal(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="cannot be opened"):
+    with pytest.raises(JournalError, match="it is a directory"):
         kt.SqliteJournal(tmp_path)
     text = tmp_path / "notes.txt"
     text.write_text("notes " * 300)

@@ -11,7 +11,7 @@ import pytest
 
 import kairo_team as kt
 from kairo_team.durable import database
-from kairo_team.durable.sql_journal import SqlRunJournal
+from kairo_team.durable.sql_run_journal import SqlRunJournal
 from kairo_team.errors import JournalError
 
 pytestmark = pytest.mark.real_time

@@ -1,4 +1,4 @@
-"""One session of a run, recorded in a database."""
+"""What one session of a run records in a database, and what it can ask of earlier ones."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class SqlRunJournal:
 
     def keep_open(self, question: HumanRequest) -> None:
         """Record a question that was put off."""
-        self._put(question_row(question))
+        self._put(asking(question))
 
     def close_question(self, question_id: str) -> None:
         """Record that the answer to a question was taken."""
@@ -197,6 +197,10 @@ class SqlRunJournal:
         self._put(ended, *self._database.settling(self._session), sync=True)
         self._database.leave(self._session)
 
+    def _put(self, *statements: Statement, sync: bool = False) -> None:
+        if statements:
+            self._database.put(self._session, statements, sync=sync)
+
     def set_aside(self, budget: Budget) -> None:
         """Set a budget aside in the run's account, if it has one, before the run may spend it; waits for that.
 
@@ -204,12 +208,8 @@ class SqlRunJournal:
         """
         self._database.set_aside(self._session, budget)
 
-    def _put(self, *statements: Statement, sync: bool = False) -> None:
-        if statements:
-            self._database.put(self._session, statements, sync=sync)
 
-
-def question_row(question: HumanRequest) -> Statement:
-    """Return the statement that records a question, once."""
+def asking(question: HumanRequest) -> Statement:
+    """Return the statement that keeps a question."""
     sql = "INSERT INTO question (id, run_id, digest, body, asked_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
     return sql, (question.id, question.run_id, question.digest, encode(question), time.time())

@@ -1,0 +1,233 @@
+"""Workers that are lost in the middle of an attempt: it is made anew, nothing is paid twice, and nothing unseen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+from anyio import to_thread
+
+import kairo_team as kt
+from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.worker import Worker
+from kairo_team.errors import JournalError
+from kairo_team.testing import FunctionModel
+from tests.cluster.stage import BEAT, new_database
+from tests.cluster.test_runs import elsewhere, request_of, team_of
+
+pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
+
+
+class Stage:
+    """Workers that the test ends as if they had died."""
+
+    def __init__(self, max_deliveries: int) -> None:
+        self.url = new_database("procrastinate")
+        self.here = Cluster(self.url, engine="procrastinate", beat=BEAT, max_deliveries=max_deliveries)
+        self.clusters = [self.here]
+        self.group: anyio.abc.TaskGroup
+
+    def add_worker(self, team: kt.Team) -> Cluster:
+        cluster = Cluster(self.url, engine="procrastinate", beat=BEAT)
+        self.clusters.append(cluster)
+        self.group.start_soon(Worker(cluster, team).run)
+        return cluster
+
+    async def bury(self, cluster: Cluster) -> None:
+        """Declare a worker dead, which goes on without knowing."""
+        sql = b"UPDATE process SET state = 'dead' WHERE id = %s"
+        process = cluster.journal.process
+        await to_thread.run_sync(self._execute, sql, process.id)
+
+    def _execute(self, sql: bytes, *values: Any) -> None:
+        with psycopg.connect(self.url, options="-c search_path=kairo", autocommit=True) as connection:
+            connection.execute(sql, values)
+
+
+@asynccontextmanager
+async def stage(max_deliveries: int = 5) -> AsyncGenerator[Stage]:
+    made = Stage(max_deliveries)
+    try:
+        async with anyio.create_task_group() as made.group:
+            yield made
+            made.group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            for cluster in made.clusters:
+                await to_thread.run_sync(cluster.close)
+
+
+async def ask(context: kt.MemberContext, text: str) -> str:
+    prompt = kt.Message.user(text)
+    return (await context.model("m:x").complete(kt.ModelRequest([prompt], max_tokens=20))).text
+
+
+class Provider:
+    """Answers all but the questions that it is told to hang on."""
+
+    def __init__(self, hang_on: str = "") -> None:
+        self.asked: list[str] = []
+        self.hang_on = hang_on
+        self.hangs = anyio.Event()
+        self.model = FunctionModel(self.answer, name="test:m")
+
+    async def answer(self, request: kt.ModelRequest) -> str:
+        text = request.messages[-1].text
+        self.asked.append(text)
+        if text == self.hang_on:
+            self.hangs.set()
+            self.hang_on = ""
+            await anyio.sleep_forever()
+        return f"answer to {text}"
+
+
+async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+    first = await ask(context, "first")
+    return f"{first}, {await ask(context, 'second')}"
+
+
+def still(cluster: Cluster) -> None:
+    """Let a worker hear nothing: neither that it is dead, nor that it cannot reach the database."""
+    cluster.journal.process._beat = lambda _connection: None  # type: ignore[method-assign]  # it hears nothing
+
+
+async def test_what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed() -> None:
+    provider = Provider(hang_on="second")
+    team = team_of(work, model=provider.model)
+    async with stage() as cast:
+        lost = cast.add_worker(team)
+        here, runtime = elsewhere(team, cast.here)
+        async with runtime:
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            with anyio.fail_after(60):
+                await provider.hangs.wait()
+                still(lost)
+                cast.add_worker(team)
+                await cast.bury(lost)
+                result = await run.result()
+        calls = cast.here.journal.calls("r")
+        doubt = cast.here.journal.in_doubt("r")
+    assert result.output == "answer to first, answer to second"
+    assert provider.asked == ["first", "second", "second"]
+    assert [call.state for call in calls] == ["answered", "sent", "answered"]
+    assert [call.key for call in doubt] == [calls[1].key]
+    assert result.usage.tokens == sum(call.usage.tokens for call in calls)
+    assert result.usage.loops == 1
+
+
+async def test_a_worker_that_was_fenced_off_records_nothing_and_starts_no_call() -> None:
+    provider = Provider()
+    begun, may_ask, refused = anyio.Event(), anyio.Event(), list[BaseException]()
+    deliveries: list[int] = []
+
+    async def slow(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        deliveries.append(len(deliveries))
+        if deliveries[-1]:
+            return await ask(context, "by the second")
+        begun.set()
+        with anyio.CancelScope(shield=True):
+            await may_ask.wait()
+        try:
+            return await ask(context, "by a zombie")
+        except BaseException as error:
+            refused.append(error)
+            raise
+
+    team = team_of(slow, model=provider.model)
+    async with stage() as cast:
+        lost = cast.add_worker(team)
+        here, runtime = elsewhere(team, cast.here)
+        async with runtime:
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            with anyio.fail_after(60):
+                await begun.wait()
+                still(lost)
+                cast.add_worker(team)
+                await cast.bury(lost)
+                result = await run.result()
+                may_ask.set()
+                while not refused:
+                    await anyio.sleep(0.01)
+        calls = cast.here.journal.calls("r")
+    assert result.output == "answer to by the second"
+    assert provider.asked == ["by the second"]
+    assert len(calls) == 1
+
+
+async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> None:
+    taken: list[Callable[[], None]] = []
+    news = anyio.Event()
+
+    async def hang(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        taken.append(lambda: None)
+        news.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    team = team_of(hang)
+    async with stage(max_deliveries=2) as cast:
+        here, runtime = elsewhere(team, cast.here)
+        async with runtime:
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            for number in (1, 2):
+                news = anyio.Event()
+                lost = cast.add_worker(team)
+                with anyio.fail_after(60):
+                    while len(taken) < number:
+                        await anyio.sleep(0.01)
+                    still(lost)
+                    await cast.bury(lost)
+                    while lost.journal.process.id and number == 1 and await self_lost(cast, number):
+                        await anyio.sleep(0.01)
+            with anyio.fail_after(60):
+                result = await run.result()
+    assert result["a"].error is not None
+    assert "given up after 2 deliveries: each worker that took it died or lost its database" in result["a"].error
+
+
+async def self_lost(cast: Stage, fence: int) -> bool:
+    """Whether the unit still has this fence."""
+
+    def look() -> bool:
+        with psycopg.connect(cast.url, options="-c search_path=kairo", autocommit=True) as connection:
+            return connection.execute("SELECT 1 FROM unit WHERE fence = %s", (fence,)).fetchone() is not None
+
+    return await to_thread.run_sync(look)
+
+
+async def test_a_worker_that_cannot_reach_its_database_ends_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """Before others may take it for dead: after two and a half beats of three."""
+    caplog.set_level(logging.INFO)
+    begun, ended = anyio.Event(), list[str]()
+
+    async def hang(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(assignment.task.id)
+        raise AssertionError
+
+    team = team_of(hang)
+    async with stage() as cast:
+        lost = cast.add_worker(team)
+        here, runtime = elsewhere(team, cast.here)
+        async with runtime:
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            with anyio.fail_after(60):
+                await begun.wait()
+
+                def unreachable(_connection: Any) -> None:
+                    raise JournalError("database", "it cannot be reached")
+
+                lost.journal.process._beat = unreachable  # type: ignore[method-assign]  # it is cut off
+                while not ended:
+                    await anyio.sleep(0.01)
+                run.cancel("enough")
+                await run.result()
+    assert ended == ["a"]
