@@ -3,4 +3,6 @@
 GRANT USAGE ON SCHEMA kairo TO kairo_clerk, kairo_reader;
 GRANT SELECT ON ALL TABLES IN SCHEMA kairo TO kairo_clerk, kairo_reader;
 GRANT UPDATE (decision, answered_by, answered_at), DELETE ON kairo.question TO kairo_clerk;
-GRANT UPDATE (state, cancelled, updated_at) ON kairo.run TO kairo_clerk;
+GRANT UPDATE (state, cancelled, epoch, updated_at) ON kairo.run TO kairo_clerk;
+GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos) ON kairo.account TO kairo_clerk;
+GRANT UPDATE (used_tokens, used_picos, aside_tokens, aside_picos, epoch) ON kairo.charge TO kairo_clerk;

@@ -34,7 +34,7 @@ from kairo_team.cli.refusal import Refusal, explain
 from kairo_team.cli.run_table import show_commands
 from kairo_team.cli.sources import file_source, loaded, with_id
 from kairo_team.engine.runtime import Runtime
-from kairo_team.errors import JournalError, MissingExtra, Misuse, RunExists
+from kairo_team.errors import InsufficientBudget, JournalError, MissingExtra, Misuse, RunExists
 from kairo_team.recorded import ENDED
 
 if TYPE_CHECKING:
@@ -166,6 +166,10 @@ def submit(
     database: DatabaseOption = None,
     engine: EngineOption = None,
     budget: BudgetOption = None,
+    account: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Set its budget aside in this account, as `kairo budget` shows it."),
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")
     ] = None,
@@ -186,12 +190,12 @@ def submit(
         clustered(place, engine, file_source(file, goal, None, None)) as cluster,
     ):
         made = with_id(job, run_id)
-        _send(cluster, made)
+        _send(cluster, made, account)
         _show_sent(cluster, made, desk, json=json and not wait)
         return _wait_for(cluster, made, desk) if wait else 0
 
 
-def _send(cluster: Cluster, job: Job) -> None:
+def _send(cluster: Cluster, job: Job, account: str | None) -> None:
     from kairo_team.cli.job import check
 
     found = check(job)
@@ -199,10 +203,14 @@ def _send(cluster: Cluster, job: Job) -> None:
         raise Refusal(f"nothing was submitted: {'; '.join(found.problems)}")
     runtime: Runtime = job.team.runtime or Runtime()
     try:
-        cluster.submit(job.team, job.request, runtime.templates)
+        cluster.submit(job.team, job.request, runtime.templates, account=account)
     except RunExists as error:
         there = command("show", quoted(error.run_id), journal=cluster.journal)
         raise Refusal(f"run {error.run_id!r} is recorded already: give --run-id another id; {there} shows it") from None
+    except InsufficientBudget as short:
+        raise Refusal(
+            f"nothing was submitted: {explain(short)}; kairo budget {quoted(short.origin)} shows it"
+        ) from None
 
 
 def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:

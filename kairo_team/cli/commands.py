@@ -65,6 +65,11 @@ COMMANDS: Final[Mapping[str, Place]] = {
         "cluster_commands:cluster_app",
         "Record a run in a database for the workers of its team to coordinate, and print its id.",
     ),
+    "budget": Place(
+        "account_commands:account_app",
+        "Set the budget of an account, which all runs share that are charged to it, "
+        "or show what is used and set aside.",
+    ),
     "console": Place(
         "console_command:console_app", "Show recorded runs in a browser, live, and answer their questions there."
     ),

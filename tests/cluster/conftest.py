@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
+from hypothesis import Phase, settings
 
 from kairo_team.testing.postgres_server import PostgresServer
 from tests.cluster.server import server
+
+# A mutant has to fail once, soon; nobody reads the smallest example of how it failed.
+settings.register_profile(
+    "unshrunk", settings.get_profile("quick"), phases=[Phase.generate], report_multiple_bugs=False, database=None
+)
 
 
 @pytest.fixture(scope="session")

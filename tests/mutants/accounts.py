@@ -14,7 +14,7 @@ TESTS = "test_accounts.py::test_"
 ACCOUNTS = "durable/accounts.py"
 JOURNAL = "durable/postgres.py"
 SQL_JOURNAL = "durable/sql_journal.py"
-RUN_JOURNAL = "durable/run_journal.py"
+RUN_JOURNAL = "durable/sql_run_journal.py"
 
 MUTANTS = [
     Mutant(

@@ -26,7 +26,14 @@ def failing(there: Path, tests: tuple[str, ...]) -> set[str]:
     """Run tests on the package in a directory, and return those that fail."""
     report = there / "report.xml"
     options = [f"--rootdir={there}", f"--config-file={there}/pyproject.toml", f"--override-ini=pythonpath={there}"]
-    options += ["-q", "--tb=no", "-pno:cacheprovider", "-mnot exhaustive", f"--junit-xml={report}"]
+    options += [
+        "-q",
+        "--tb=no",
+        "-pno:cacheprovider",
+        "-mnot exhaustive",
+        "--hypothesis-profile=unshrunk",
+        f"--junit-xml={report}",
+    ]
     command = [sys.executable, "-m", "pytest", *options, *(f"{there}/tests/cluster/{one}" for one in tests)]
     environment = {**os.environ, "PYTHONPATH": str(there), "PYTHONDONTWRITEBYTECODE": "1"}
     subprocess.run(command, cwd=there, env=environment, timeout=PATIENCE, check=False, capture_output=True)

@@ -1,0 +1,127 @@
+"""`kairo budget`: the accounts of a database, which are budgets over runs of any number of machines."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+
+import typer
+
+from kairo_team.budget import Budget
+from kairo_team.cli.databases import database_of
+from kairo_team.cli.journals import made
+from kairo_team.cli.options import DatabaseOption, JsonOption
+from kairo_team.cli.refusal import Refusal, explain
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from kairo_team.cli.desk import Desk
+    from kairo_team.cli.streams import Screen
+    from kairo_team.durable.accounts import Account
+    from kairo_team.durable.postgres import PostgresJournal
+
+_HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "set aside")
+
+account_app = typer.Typer(rich_markup_mode=None)
+
+
+@account_app.command(epilog="Exit codes: 0 done, 2 usage error.")
+def budget(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The account; default: all are shown, none is changed.")
+    ] = None,
+    *,
+    tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The limit in tokens, of all its runs together.")
+    ] = None,
+    dollars: Annotated[str | None, typer.Option(metavar="X", help="The limit in US dollars, such as 12.50.")] = None,
+    parent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The account that it is under: what it is charged counts there.")
+    ] = None,
+    database: DatabaseOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Set the budget of an account, which all runs share that are charged to it, or show what is used and set aside.
+
+    The first time an account is set, it is made. What is not given stays as it is. Runs are charged to an account by
+    `kairo submit --account NAME`, or `Cluster(account=NAME)`.
+    """
+    desk = cast("Desk", context.obj)
+    desk.begin(json=json)
+    changes = not tokens is dollars is parent is None
+    if name is None and changes:
+        raise Refusal("name the account that is to be set: kairo budget NAME --tokens 1000000")
+    with made(database_of(database)) as opened:
+        journal = cast("PostgresJournal", opened)
+        if name is not None and changes:
+            _set(journal, name, tokens, dollars, parent)
+        found = journal.accounts()
+    if name is not None:
+        found = tuple(one for one in found if one.name == name)
+        if not found:
+            raise Refusal(f"there is no account {name!r}: kairo budget NAME --tokens N --dollars X makes one")
+    desk.present(_document(found), lambda screen: _show(found, screen))
+    return 0
+
+
+def _set(journal: PostgresJournal, name: str, tokens: int | None, dollars: str | None, parent: str | None) -> None:
+    try:
+        journal.set_account(name, Budget(tokens, None if dollars is None else dollars.removeprefix("$")), parent=parent)
+    except ValueError as error:
+        raise Refusal(explain(error)) from None
+
+
+def _document(accounts: Sequence[Account]) -> str:
+    rows = [
+        {
+            "name": one.name,
+            "parent": one.parent,
+            "runs": one.runs,
+            "limit": _amounts(one.limit),
+            "used": _amounts(one.used),
+            "set_aside": _amounts(one.set_aside),
+            "left": _amounts(one.left),
+        }
+        for one in accounts
+    ]
+    return json_module.dumps({"accounts": rows, "exit_code": 0}, indent=2) + "\n"
+
+
+def _amounts(amounts: Any) -> dict[str, object]:
+    """Return tokens, and dollars as text, which is exact."""
+    return {"tokens": amounts.tokens, "dollars": None if amounts.dollars is None else f"{amounts.dollars:f}"}
+
+
+def _show(accounts: Sequence[Account], screen: Screen) -> None:
+    if not accounts:
+        screen.print_text("there is no account: kairo budget NAME --tokens N --dollars X makes one")
+        return
+    rows = [_HEADS, *map(_row, accounts)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        screen.print_text(line, "" if number else "bold")
+
+
+def _row(one: Account) -> tuple[str, ...]:
+    used, aside, limit = one.used, one.set_aside, one.limit
+    return (
+        one.name,
+        one.parent or "",
+        str(one.runs),
+        _of(f"{used.tokens:,}", None if limit.tokens is None else f"{limit.tokens:,}"),
+        f"{aside.tokens:,}",
+        _of(_money(used.dollars), None if limit.dollars is None else _money(limit.dollars)),
+        _money(aside.dollars),
+    )
+
+
+def _of(used: str, limit: str | None) -> str:
+    return used if limit is None else f"{used} of {limit}"
+
+
+def _money(amount: Decimal) -> str:
+    return f"${amount:,f}"
