@@ -240,3 +240,19 @@ def test_a_replay_names_the_dependency_that_was_lost_first_in_the_run(backend: s
     assert result["both"].error == "it needs 'early', which was not accepted"
     again, _ = run_in_virtual_time(play, growing, records, backend=backend)
     assert comparable(again) == comparable(result)
+
+
+@pytest.mark.parametrize("backend", virtual_time_backends)
+def test_a_replay_of_a_body_that_was_refused_before_its_first_attempt_gives_the_same(backend: str) -> None:
+    """The run is killed at the moment in which its tasks grow."""
+
+    def job(name: str, *adds: Job, seconds: float = 0.0, first: bool = False, needs: tuple[str, ...] = ()) -> Job:
+        task = kt.Task(name, "do", inputs={"seconds": seconds}, depends_on=needs)
+        return Job(task, tries=0, pause=0.0, adds=list(adds), first=first, concludes="")
+
+    refused = job("t0.0", job("t0.0.0", needs=("t0",)), job("t0.0.1"), first=True)
+    config = kt.TeamConfig(risk_profile=kt.RiskProfile.LOW, cancel_grace=0.5)
+    growing = Growing([job("t0", refused, job("t0.1"), seconds=0.5)], [], config, kill=0.5)
+    result, records = run_in_virtual_time(play, growing, backend=backend)
+    again, _ = run_in_virtual_time(play, growing, records, backend=backend)
+    assert comparable(again) == comparable(result)

@@ -50,25 +50,25 @@ def test_the_records_of_a_new_plan_look_nothing_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "tried", "unpaid", "new"),
+    ("end", "begun", "new"),
     [
-        (None, PAID, UNPAID, None),
-        (EarlyEnd(None, "killed", aborted=True), PAID, UNPAID, NEVER),
-        (EarlyEnd(None, "decided", aborted=False, concluded=True, unended={"new": None}), PAID, UNPAID, NEVER),
-        (EarlyEnd(None, "decided", aborted=False, concluded=True), PAID, UNPAID, None),
+        (None, None, None),
+        (EarlyEnd(None, "killed", aborted=True, unended={"begun": "m", "new": None}), None, NEVER),
+        (EarlyEnd(None, "killed", aborted=True, unended={"begun": None, "new": None}), NEVER, NEVER),
+        (EarlyEnd(None, "decided", aborted=False, concluded=True, unended={"begun": "m"}), None, NEVER),
     ],
-    ids=["ended", "aborted", "concluded without it", "concluded after it"],
+    ids=["ended", "aborted", "aborted before it began", "concluded"],
 )
-def test_a_recorded_plan_says_how_its_tasks_started(
-    end: EarlyEnd | None, tried: object, unpaid: object, new: object
-) -> None:
+def test_a_recorded_plan_says_how_its_tasks_started(end: EarlyEnd | None, begun: object, new: object) -> None:
     journal = MemoryRecords()
     first = NewPlanRecords(journal, 1)
     first.put(first.key("attempt", "tried", 1), CutShort("m", Usage(), None))
     first.put_unpaid("unpaid", UNPAID)
+    first.put_untried("untried")
     if end is not None:
         journal.put("end", end)
     again = PlanRecords(journal, 1)
-    assert [again.start_of(name) for name in ("tried", "unpaid", "new")] == [tried, unpaid, new]
-    again.replaced = {"tried", "unpaid", "new"}
-    assert {again.start_of(name) for name in ("tried", "unpaid", "new")} == {NEVER}
+    names = ("tried", "unpaid", "untried", "begun", "new")
+    assert [again.start_of(name) for name in names] == [PAID, UNPAID, None, begun, new]
+    again.replaced = names
+    assert {again.start_of(name) for name in names} == {NEVER}

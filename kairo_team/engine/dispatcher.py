@@ -107,7 +107,7 @@ class Dispatcher:
         self._without_budget: deque[TaskRun] = deque()
         """Ready tasks for which there was no budget."""
         self._held_back = 0
-        """Tasks that are ready or suspended, and stay as they are until the run ends."""
+        """Tasks that are ready or suspended, maps and loops, which stay as they are until the run ends."""
         self._sleeper: anyio.Event | None = None
         self._waiting_for_budget: list[anyio.Event] = []
         """One event for each task in flight that waits for others to give budget back."""
@@ -659,6 +659,10 @@ class Dispatcher:
             self._slot_waiters.popleft().set()
         else:
             self._slots_taken -= 1
+
+    def hold_back(self) -> None:
+        """Leave a map or a loop as it is until the run ends: the recorded run ended before that."""
+        self._held_back += 1
 
     async def wait_for_end(self, task_run: TaskRun) -> NoReturn:
         """Go no further with a task in flight: the recorded run ended here, and this one ends in its time."""

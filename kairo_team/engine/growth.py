@@ -77,6 +77,9 @@ class Growth:
 
     def _end(self, task_run: TaskRun, to: TaskState, reason: str | None = None) -> None:
         """End a map or a loop as it is meant, or as the person wants who cancelled it."""
+        if task_run.in_flight and task_run.records.had_open(task_run.task.id):
+            self._dispatcher.hold_back()
+            return
         parts = _parts(task_run.entry).entries if task_run.task.grows else ()
         if to is FAILED and any(self._dispatcher.tasks[part.task.id].superseded for part in parts):
             task_run.superseded = True  # another plan took the place of what it needed

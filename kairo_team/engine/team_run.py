@@ -451,6 +451,9 @@ class TeamRun:
         recorded = self.journal.get(key, MISSING)
         if recorded is not MISSING:
             return recorded
+        task_run = None if self._scope.early_end is None else _task_run_here()
+        if task_run is not None and task_run.in_flight and self._dispatcher is not None:
+            await self._dispatcher.wait_for_end(task_run)  # the recorded run ended before that, or in it
         with within(key):
             made = await make_step(key, make, returns)
         self.journal.put(key, made)
@@ -749,6 +752,8 @@ class TeamRun:
             return
         if to is not COMPLETED or task_run.interrupted is not None:
             to, reason = task_run.real_end(to, reason, self.governor.final)
+        if not task_run.attempts:
+            task_run.records.put_untried(task_run.task.id)
         dispatcher.end(task_run, to, reason, verdict=verdict)
         if self._steering.watches:
             self._steering.warn_of_budget()

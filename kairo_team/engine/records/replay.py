@@ -201,9 +201,8 @@ class PlanRecords:
     def start_of(self, task_id: str) -> RecordedStart | Unpaid | None:
         """Return how a task started in the recorded run, or why its budget could not be paid; None: it starts now."""
         unpaid, was_attempted = self._recall_of(Unpaid, "unpaid", task_id), self.was_attempted(task_id)
-        early = self.early_end
-        may_start = early is None or unpaid or was_attempted or (early.concluded and task_id not in early.unended)
-        if task_id in self.replaced or not may_start:
+        had_begun = self.early_end is None or self.had_in_flight(task_id) is not None or self._ended_untried(task_id)
+        if task_id in self.replaced or not (unpaid or was_attempted or had_begun):
             return RecordedStart.NEVER
         return unpaid or (RecordedStart.PAID if was_attempted else None)
 
@@ -233,8 +232,8 @@ class PlanRecords:
         return self._first_member(task_id) is not None
 
     def bound(self, bound: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Give each task that was tried before to the member that tried it: other members may be free now."""
-        first = {task_id: self._first_member(task_id) for task_id in bound}
+        """Give each task that was begun before to the member that had it: other members may be free now."""
+        first = {task_id: self._first_member(task_id) or self.had_in_flight(task_id) for task_id in bound}
         return {task_id: (member,) if (member := first[task_id]) in able else able for task_id, able in bound.items()}
 
     def _first_member(self, task_id: str) -> str | None:
@@ -264,6 +263,10 @@ class PlanRecords:
         early = self.early_end
         return early is not None and early.concluded and task_id in early.unended
 
+    def had_open(self, task_id: str) -> bool:
+        """Return whether the task had not ended when the recorded run came to an early end."""
+        return self.early_end is not None and task_id in self.early_end.unended
+
     def had_in_flight(self, task_id: str) -> str | None:
         """Return the member that had the task in flight when the recorded run came to an early end; None otherwise."""
         return None if self.early_end is None else self.early_end.unended.get(task_id)
@@ -275,6 +278,13 @@ class PlanRecords:
         if recorded is MISSING:
             self.put(key, reason)
         return reason if recorded is MISSING else str(recorded)
+
+    def put_untried(self, task_id: str) -> None:
+        """Record that a task ended before it was tried: its body made no attempt."""
+        self.put(self._task_key("untried", task_id), True)
+
+    def _ended_untried(self, task_id: str) -> bool:
+        return self.recall(self._task_key("untried", task_id)) is not MISSING
 
     def put_cut(self, task_id: str) -> None:
         """Record that a task that failed as the run ended was cut short."""
