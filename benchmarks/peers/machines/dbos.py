@@ -1,4 +1,4 @@
-"""DBOS: a workflow a lane, a step a call, on a queue; two executors with ids of their own, as its documentation says."""
+"""DBOS: a workflow a lane, a step a call, on a queue; two executors with ids of their own, as it documents."""
 
 from __future__ import annotations
 

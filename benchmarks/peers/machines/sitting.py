@@ -153,7 +153,7 @@ def _program(name: str) -> str:
 
 @contextmanager
 def postgres(_python: str, _folder: Path) -> Generator[str]:
-    """A PostgreSQL server that waits for the disk."""
+    """Run a PostgreSQL server that waits for the disk."""
     from kairo_team.testing.postgres_server import postgres_server
 
     with postgres_server(settings={"fsync": "on"}) as server:
@@ -162,7 +162,7 @@ def postgres(_python: str, _folder: Path) -> Generator[str]:
 
 @contextmanager
 def redis(_python: str, folder: Path) -> Generator[str]:
-    """A Redis server."""
+    """Run a Redis server."""
     port = _free_port()
     command = [_program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     with ended(start(command, folder / "redis.log")) as server:
@@ -172,7 +172,7 @@ def redis(_python: str, folder: Path) -> Generator[str]:
 
 @contextmanager
 def rabbitmq(python: str, folder: Path) -> Generator[str]:
-    """A RabbitMQ server, and Redis for the results."""
+    """Run a RabbitMQ server, and Redis for the results; the URLs of both."""
     _program("rabbitmq-server")
     port, names = _free_port(), _free_port()
     variables = {
@@ -199,7 +199,7 @@ def rabbitmq(python: str, folder: Path) -> Generator[str]:
 
 @contextmanager
 def ray_head(python: str, folder: Path) -> Generator[str]:
-    """A head node, which has the cluster's state and no processors; the workers are nodes beside it."""
+    """Run a head node, which has the cluster's state and no processors; the workers are nodes beside it."""
     port = _free_port()
     command = [str(Path(python).with_name("ray")), "start", "--head", f"--port={port}", "--num-cpus=0", "--block"]
     command += ["--include-dashboard=false", "--node-ip-address=127.0.0.1", f"--temp-dir={folder / 'ray'}"]
@@ -303,14 +303,13 @@ def attempt(peer: Peer, python: str, fault: str, folder: Path, longest: float = 
         return Trial(peer, python, backend, provider, folder, stack, longest).run(fault)
 
 
-def main(kept: Path | None, only: str | None = None) -> None:
+def main(kept: Path | None) -> None:
     """Do the job with everybody, write down what was seen, and draw the page's tables."""
     with tempfile.TemporaryDirectory() as temporary:
         envs = (kept or Path(temporary)).absolute()
         for peer in PEERS:
-            if only in (None, peer.module):
-                for fault in tables.FAULTS:
-                    _repeat(peer, fault, envs)
+            for fault in tables.FAULTS:
+                _repeat(peer, fault, envs)
     tables.write_page()
 
 

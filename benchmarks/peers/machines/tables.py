@@ -1,4 +1,4 @@
-"""The recorded results, and the tables of docs/peers-scale.md that are made of them."""
+"""The recorded results, and the tables of docs/scale.md that are made of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 RESULTS: Final = Path(__file__).with_name("results.json")
-PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "peers-scale.md"
+PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "scale.md"
 MARKER: Final = re.compile(r"(<!-- machines: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FAULTS: Final = ("killed", "stopped")
 NAMES: Final = {"kairo_team": "kairo-team", "dbos": "DBOS alone", "celery": "Celery", "ray": "Ray"}
@@ -86,7 +86,11 @@ def _books(results: Results) -> Iterator[list[str]]:
         if one["module"] == "kairo_team":
             said = [each["said"] for each in one["seen"] if each["said"]]
             came = _span([each["bill"]["calls"] for each in one["seen"]])
-            yield [f"{WAYS[one['way']]}, {one['fault']}", came, *(_span([each[name] for each in said]) for name in names)]
+            yield [
+                f"{WAYS[one['way']]}, {one['fault']}",
+                came,
+                *(_span([each[name] for each in said]) for name in names),
+            ]
 
 
 def _span(figures: Sequence[float]) -> str:
