@@ -1,7 +1,7 @@
 """Put the same experiments to kairo-team and to other libraries, and print a table of each.
 
-`budget` and `durable` install every library in an environment of its own. `graph` measures the libraries that are
-installed beside kairo-team, and prints how to install the others.
+`budget`, `durable` and `machines` install every library in an environment of its own. `graph` measures the libraries
+that are installed beside kairo-team, and prints how to install the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.peers import budgets
 from benchmarks.peers.durable import sitting as durable
 from benchmarks.peers.graph import sitting
+from benchmarks.peers.machines import sitting as machines
 from benchmarks.peers.programs import Skipped, run
 
 __all__ = ["Skipped", "main", "run"]
@@ -22,14 +23,15 @@ def main() -> None:
     """Run the named experiment; all without an argument."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument(
-        "experiment", nargs="?", choices=["budget", "graph", "durable"], help="one of them; all by default"
+        "experiment", nargs="?", choices=["budget", "graph", "durable", "machines"], help="one of them; all by default"
     )
-    parser.add_argument("--envs", type=Path, help="where the environments of `budget` and `durable` are kept")
+    parser.add_argument("--envs", type=Path, help="where the environments of all but `graph` are kept")
     asked = parser.parse_args()
     experiments: dict[str, Callable[[], object]] = {
         "budget": lambda: budgets.main(asked.envs),
         "graph": sitting.main,
         "durable": lambda: durable.main(asked.envs),
+        "machines": lambda: machines.main(asked.envs),
     }
     for name, experiment in experiments.items():
         if asked.experiment in (None, name):
