@@ -92,6 +92,10 @@ def run_command(arguments: Sequence[str], desk: LazyDesk | None = None) -> int:
         code: object = command.main(args=list(arguments), prog_name="kairo", standalone_mode=False, obj=desk)
     except (KeyboardInterrupt, typer.Abort):
         code = LEFT
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        return desk.get().lose(error)  # typer could not write its help
     except Exception as error:
         sentences = _refusal(error)
         if sentences is None:
@@ -113,7 +117,10 @@ def _refusal(error: Exception) -> Sequence[str] | None:
     complaint = getattr(error, "format_message", None)  # an argument typer cannot accept
     if complaint is None:
         return None
-    return [f"{complaint().rstrip('.')}; kairo --help and kairo COMMAND --help list what there is"]
+    text = complaint().replace("Value error, ", "")  # pydantic's, of an option's value
+    context = getattr(error, "ctx", None)
+    name = "kairo" if context is None else context.command_path
+    return [f"{text}{'' if text.endswith(('.', '?')) else '.'} {name} --help lists what there is"]
 
 
 def run_program(arguments: Sequence[str]) -> int:

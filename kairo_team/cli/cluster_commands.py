@@ -52,7 +52,7 @@ _ONE_SIGNAL: Final = 1.0
 """Seconds in which signals count as one: programs that stop others often send them twice."""
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
 
-cluster_app = typer.Typer(rich_markup_mode=None)
+cluster_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @cluster_app.command(epilog=_WORKER_CODES)

@@ -107,6 +107,14 @@ class CommandTable(Mapping[str, Any]):
         return len(COMMANDS)
 
 
+class WholeSentences(TyperGroup):
+    """A group whose list of commands has the first sentence of each in full."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        _write_list({name: one.help or "" for name, one in self.commands.items()}, ctx, formatter)
+
+
 class Commands(TyperGroup):
     """The group of all commands, none of them imported before it is called."""
 
@@ -116,5 +124,13 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands without importing them."""
-        listed = {name: TyperCommand(name, help=place.help) for name, place in COMMANDS.items()}
-        TyperGroup(commands=cast("Any", listed)).format_commands(ctx, formatter)
+        _write_list({name: place.help for name, place in COMMANDS.items()}, ctx, formatter)
+
+
+def _write_list(helps: Mapping[str, str], ctx: Any, formatter: Any) -> None:
+    listed = {name: TyperCommand(name, short_help=_first_sentence(text)) for name, text in helps.items()}
+    TyperGroup(commands=cast("Any", listed)).format_commands(ctx, formatter)
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."

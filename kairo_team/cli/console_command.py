@@ -16,7 +16,7 @@ from kairo_team.web_console.console import console as make_console
 if TYPE_CHECKING:
     from kairo_team.web_console.serving import ConsoleServer
 
-console_app = typer.Typer(rich_markup_mode=None)
+console_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @console_app.command(epilog="Exit codes: 0 ended by Ctrl-C, 2 usage error.")

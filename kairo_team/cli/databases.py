@@ -78,7 +78,7 @@ def _checked(url: str, where: str) -> DatabaseUrl:
 
         check_database_url(url)
     except ImportError:
-        raise Refusal(str(MissingExtra("A database of many machines", "cluster"))) from None
+        raise Refusal(str(MissingExtra(where, "cluster"))) from None
     except Misuse as error:
         raise Refusal(f"{where}: {explain(error)}") from None
     return DatabaseUrl(url)

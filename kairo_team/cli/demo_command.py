@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MODEL: Final = "local:smollm2"
 
-demo_app = typer.Typer(rich_markup_mode=None)
+demo_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @demo_app.command(epilog=EXIT_CODES)

@@ -141,7 +141,12 @@ class Desk:
         try:
             self._write(masked(document))
         except OSError as error:
-            self._lost = error
+            self.lose(error)
+
+    def lose(self, error: OSError) -> int:
+        """Keep why output could not be written, for the end of the program; return the exit code for it."""
+        self._lost = error
+        return UNWRITTEN
 
     def close(self, code: int) -> int:
         """Flush the buffers; return the exit code, or another one when the output is lost."""

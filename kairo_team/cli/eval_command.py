@@ -58,7 +58,7 @@ _METRICS: Final = (
 _COMPARED: Final = ("change", "change_low", "p_value")
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9_.-]+)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(%?)\s*")
 
-eval_app = typer.Typer(rich_markup_mode=None)
+eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ _TARGETS: Final = {
 _OPTIONS: Final = {"model": ', {"name": "$name:large"}', "gate": ', {"read": lambda text: None}'}
 """The options without which a plug-in is not made, as a README writes them."""
 
-init_app = typer.Typer(rich_markup_mode=None)
+init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @init_app.command(epilog="Exit codes: 0 written, 2 nothing was written.")

@@ -56,6 +56,7 @@ from kairo_team.views.text import count, one_line
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
     from kairo_team.durable.sql_journal import SqlJournal
+    from kairo_team.recorded import RecordedRun
 
 _ACTIONS: Final = ("approve", "revise", "reject", "defer")
 _LOOK: Final = 0.25
@@ -65,7 +66,7 @@ _LOOKS: Final = 4
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DONE: Final = "Exit codes: 0 done, 2 usage error."
 
-journal_app = typer.Typer(rich_markup_mode=None)
+journal_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @journal_app.command(epilog=_DONE)
@@ -151,9 +152,7 @@ def resume(
     desk.begin(json=json)
     with opened(journal, database) as book:
         found = find_run(book, run)
-        if found.state in ENDED:
-            there = command("show", quoted(found.run_id), journal=book)
-            raise Refusal(f"run {found.run_id} has ended: {found.state}; {there} shows it")
+        _refuse_ended(book, found)
         stands = standing(book, found)
         if stands.by_workers:
             waits = f", but it waits: {stands.problem}" if stands.problem else ""
@@ -224,10 +223,17 @@ def cancel(
     desk = cast("Desk", context.obj)
     with opened(journal, database) as book:
         found = find_run(book, run)
+        _refuse_ended(book, found)
         book.cancel(found.run_id, "cancelled by kairo cancel")
     ends = "is told to end" if found.state == "running" else "is cancelled"
     desk.screen.print_text(f"run {found.run_id} {ends}")
     return 0
+
+
+def _refuse_ended(book: SqlJournal, run: RecordedRun) -> None:
+    if run.state in ENDED:
+        there = command("show", quoted(run.run_id), journal=book)
+        raise Refusal(f"run {run.run_id} has ended: {run.state}; {there} shows it")
 
 
 @journal_app.command(epilog=_DONE)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
 import anyio
 import typer
 
+from kairo_team.cli.commands import WholeSentences
 from kairo_team.cli.job import plain_log
 from kairo_team.cli.judge_attack import attack_command
 from kairo_team.cli.judge_compare import compare_command
@@ -38,7 +39,10 @@ NO_CERTIFICATE: Final = 4
 _MORE: Final = "give more with --budget, or fewer examples"
 
 judge_app = typer.Typer(
-    help="Try a judge on a text, compare it with labelled examples, and attack it.", rich_markup_mode=None
+    cls=WholeSentences,
+    help="Try a judge on a text, compare it with labelled examples, and attack it.",
+    add_completion=False,
+    rich_markup_mode=None,
 )
 judge_app.command("try", epilog="Exit codes: 0 reviewed, 2 usage error, 4 the judge gave no review.")(try_command)
 judge_app.command("compare", epilog="Exit codes: 0 compared, 2 usage error, 4 no answer.")(compare_command)

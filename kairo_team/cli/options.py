@@ -33,7 +33,9 @@ CoordinatorOption = Annotated[
 ]
 BudgetOption = Annotated[
     str | None,
-    typer.Option("--budget", metavar="LIMITS", help="Limits such as tokens=20000,seconds=110,dollars=0.05,loops=30."),
+    typer.Option(
+        "--budget", metavar="LIMITS", help="Limits such as tokens=20000,seconds=110; also dollars=0.05 and loops=30."
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON document; everything else goes to stderr.")

@@ -22,7 +22,7 @@ FAULTY: Final = 8
 """Exit code of --check when something is wrong."""
 _GUIDE: Final = "docs/extending.md"
 
-plugins_app = typer.Typer(rich_markup_mode=None)
+plugins_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class _Found(NamedTuple):

@@ -28,7 +28,7 @@ _FORKED: Final = ("degraded", "failed", "timeout", "cancelled")
 _MOST_NAMED: Final = 5
 _BAD: Final = (RowState.FAILED, RowState.CANCELLED, RowState.SKIPPED)
 
-report_app = typer.Typer(rich_markup_mode=None)
+report_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @report_app.command(epilog="Exit codes: 0 written, 2 usage error.")

@@ -30,7 +30,7 @@ from kairo_team.cli.sources import file_source, loaded, recorded
 if TYPE_CHECKING:
     from kairo_team.cli.desk import Desk
 
-run_app = typer.Typer(rich_markup_mode=None)
+run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @run_app.command(epilog=EXIT_CODES)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kairo_team.cli.desk import Desk
 
-schema_app = typer.Typer(help="Print the JSON Schema of a file of data.", rich_markup_mode=None)
+schema_app = typer.Typer(help="Print the JSON Schema of a file of data.", add_completion=False, rich_markup_mode=None)
 
 
 @schema_app.callback(invoke_without_command=True)

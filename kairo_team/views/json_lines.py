@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,5 +60,7 @@ def read_events(path: str | Path) -> Iterator[Event]:
                 return
             try:
                 yield event_from_json(line)
+            except (json.JSONDecodeError, UnicodeDecodeError):
+                raise ValueError(f"{path}, line {number}: it is not JSON") from None
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None

@@ -33,6 +33,17 @@ def test_the_list_describes_a_command_as_its_own_help_begins(name: str) -> None:
     assert command.get_short_help_str(60) == listed.get_short_help_str(60)
 
 
+@pytest.mark.parametrize("group", [[], ["judge"], ["schema"]])
+def test_a_list_of_commands_cuts_no_sentence(kairo: Any, group: list[str]) -> None:
+    said = kairo(*group, "--help")
+    assert "..." not in said.out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_has_options_of_typer_s_own(kairo: Any, name: str) -> None:
+    assert "completion" not in kairo(name, "--help").out
+
+
 def test_every_command_that_a_module_defines_is_listed() -> None:
     defined: set[str] = set()
     for path in MODULES.glob("*.py"):

@@ -112,11 +112,13 @@ def test_a_run_whose_reader_leaves_is_stopped_in_silence(team_file: TeamFile) ->
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_result_that_cannot_be_written_is_said(options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["run", str(NEWSROOM)], ["run", str(NEWSROOM), "--json"], ["--help"], ["run", "--help"]]
+)
+def test_output_that_cannot_be_written_is_said(words: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "kairo_team.cli", "run", str(NEWSROOM), *options],
+            [sys.executable, "-m", "kairo_team.cli", *words],
             stdout=full, stderr=subprocess.PIPE, check=False, text=True, timeout=60,
         )  # fmt: skip
     assert done.returncode == 1
