@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HEADS: Final = ("account", "under", "runs", "tokens", "set aside", "dollars", "set aside")
 
-account_app = typer.Typer(rich_markup_mode=None)
+account_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @account_app.command(epilog="Exit codes: 0 done, 2 usage error.")
