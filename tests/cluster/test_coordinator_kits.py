@@ -24,10 +24,11 @@ pytestmark = [pytest.mark.real_time, pytest.mark.exhaustive]
 class Workers:
     """An engine that starts workers of a team, in the event loop of the test, when it is to make the first attempt."""
 
-    def __init__(self, url: str, group: anyio.abc.TaskGroup) -> None:
+    def __init__(self, url: str, group: anyio.abc.TaskGroup, clusters: list[Cluster]) -> None:
         self._url = url
         self._group = group
-        self.clusters = [Cluster(url, engine="procrastinate", beat=BEAT)]
+        self.clusters = clusters
+        self.clusters.append(Cluster(url, engine="procrastinate", beat=BEAT))
         self._served: set[str] = set()
 
     @property
@@ -50,12 +51,13 @@ class Workers:
 @pytest.fixture(autouse=True)
 async def over_workers() -> AsyncGenerator[None]:
     """Let the runs of a test be made over workers."""
+    url = new_database("procrastinate")
+    clusters: list[Cluster] = []
     async with anyio.create_task_group() as group:
-        workers = Workers(new_database("procrastinate"), group)
-        OverWorkers.engine = workers
+        OverWorkers.engine = Workers(url, group, clusters)
         yield
         group.cancel_scope.cancel()
-    for cluster in workers.clusters:
+    for cluster in clusters:
         await to_thread.run_sync(cluster.close)
 
 
