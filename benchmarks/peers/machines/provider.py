@@ -39,7 +39,7 @@ class Bill:
     cut: int
     """Calls of that worker that were under way then."""
     again: int
-    """Calls for a step that had been answered, answers to the cut calls left out: maybe nobody heard them."""
+    """Calls for a step that had been answered; answers to the cut calls do not count: maybe nobody heard them."""
     twice: int
     """Calls for a step while another call for it was under way."""
 
@@ -84,15 +84,14 @@ class Provider(ThreadingHTTPServer):
             self._calls.append(call := Call(step, worker, time.monotonic()))
         return call
 
-    def handle_error(self, *_: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of those who do not wait for their answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Provider
-
     def do_GET(self) -> None:
         asked = parse_qs(urlsplit(self.path).query)
+        assert isinstance(self.server, Provider)
         call = self.server.begin(asked["step"][0], asked["worker"][0])
         time.sleep(PAUSE)
         call.answered = time.monotonic()
@@ -100,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(call.step.encode())
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         """Keep the terminal free."""
 
 

@@ -20,7 +20,7 @@ WAYS: Final = {
     "Redis": "Redis, `visibility_timeout` of an hour",
 }
 """What a way is called on the page, where its name is not enough."""
-TITLES: Final = ("the job ends", "seconds until then", "calls", "cut", "finished calls made again", "two at once")
+TITLES: Final = ("the job ends", "seconds until then", "calls", "cut", "answered calls made again", "two at once")
 
 Results = list[dict[str, Any]]
 """A module, a way, a fault, and what was seen each time."""
@@ -53,7 +53,7 @@ def write_page() -> None:
 
 def draw(part: str, results: Results) -> str:
     """Return one table: of a fault, of the `versions`, or of what kairo-team has in its `books`."""
-    rows = {"versions": _versions, "books": _books}.get(part, lambda given: _rows(part, given))(results)
+    rows = _rows(part, results) if part in FAULTS else {"versions": _versions, "books": _books}[part](results)
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
