@@ -82,10 +82,11 @@ MODULES = {
     "web_console": "access address app console live_runs open_questions pages run_page run_view serving sources",
     "team_data": "hints loading named reading rubrics shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",
-    "cli": """account_commands app budget_table budgets cluster_commands commands console_command databases demo_command demo_scenes
-        desk document eval_command exits graph init_command interrupts job journal_commands journals judge
-        judge_attack judge_compare judge_inputs judge_report judge_try loading options plugins_command refusal
-        report report_command run_commands run_table schema_command secret_arguments sources streams""",
+    "cli": """account_commands app budget_table budgets cluster_commands commands console_command databases
+        demo_command demo_scenes desk document eval_command exits graph init_command interrupts job
+        journal_commands journals judge judge_attack judge_compare judge_inputs judge_report judge_try loading
+        options plugins_command refusal report report_command run_commands run_table schema_command
+        secret_arguments sources streams""",
     "testing": "clocks postgres_server record_replay recorder scripted scripted_judge scripted_pairs",
 }
 """Every module of each room; policies, checks, kits and examples are one file each and not listed."""
