@@ -51,7 +51,7 @@ def budget(
     """
     desk = cast("Desk", context.obj)
     desk.begin(json=json)
-    changes = not tokens is dollars is parent is None
+    changes = any(one is not None for one in (tokens, dollars, parent))
     if name is None and changes:
         raise Refusal("name the account that is to be set: kairo budget NAME --tokens 1000000")
     with made(database_of(database)) as opened:

@@ -50,7 +50,7 @@ def test_a_submitted_run_is_charged_and_one_that_does_not_fit_is_refused(
 
 
 def test_a_budget_is_shown_as_json(url: str, kairo_json: Callable[..., SaidJson]) -> None:
-    assert kairo_json("budget", "research", "--tokens", 1_000, "--dollars", "0.25").document == {
+    assert kairo_json("budget", "research", "--json", "--tokens", 1_000, "--dollars", "0.25").document == {
         "accounts": [
             {
                 "name": "research",

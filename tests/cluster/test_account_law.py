@@ -106,7 +106,9 @@ class AccountLaw(RuleBasedStateMachine):
     def chain(self, name: str | None) -> list[str]:
         return [] if name is None else [*self.chain(PARENTS[name]), name]
 
-    def refusal(self, account: str, asked: list[int | None], before: list[int | None]) -> tuple[type, str] | None:
+    def refusal(
+        self, account: str, asked: list[int | None], before: list[int | None]
+    ) -> tuple[type[Exception], str] | None:
         """Return the error with which an account of a chain refuses, and its name."""
         more = [None if now is None else now - (was or 0) for now, was in zip(asked, before, strict=True)]
         if not any(more) and None not in more:
@@ -282,12 +284,10 @@ class AccountLaw(RuleBasedStateMachine):
             journal.close()
 
 
-class TestAccountLaw(AccountLaw.TestCase):  # type: ignore[name-defined,misc]  # made by hypothesis
-    settings = settings(max_examples=max(4, settings().max_examples // 5), stateful_step_count=25, deadline=None)
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        server()
+AccountLaw.TestCase.settings = settings(
+    max_examples=max(4, settings().max_examples // 5), stateful_step_count=25, deadline=None
+)
+TestAccountLaw = AccountLaw.TestCase
 
 
 # ------------------------------------------------------------------ eight processes
@@ -366,7 +366,7 @@ def test_eight_processes_never_pass_an_account_and_two_that_are_killed_lose_noth
     watcher.join()
     assert over == []
     assert [process.exitcode for process in processes[2:]] == [0] * (PROCESSES - 2)
-    charged = dict.fromkeys(("desk0", "desk1"), 0)
+    charged: dict[str, int] = {"desk0": 0, "desk1": 0}
     for run in journal.runs():
         calls = sum(call.usage.tokens for call in journal.calls(run.run_id))
         assert run.usage.tokens == calls
