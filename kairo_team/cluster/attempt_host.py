@@ -231,7 +231,7 @@ class AttemptHost:
             work.governor,
             work.grant,
             partial(_ask_for_budget, link),
-            lambda spent, held: link.tell("spent", (spent, held)),
+            lambda *report: link.tell("spent", report),
             clock=clock,
             spent=work.spent,
         )

@@ -20,6 +20,7 @@ from kairo_team.cluster.wire import OfferedTool, Question, ToolUse, Work, WorkEn
 from kairo_team.engine.attempts import failed_attempt, interrupted_attempt, read_again
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.governance.halts import REASONS
+from kairo_team.governance.holds import Waiter
 from kairo_team.governance.ledger import DIMENSIONS
 from kairo_team.governance.slices import Ask, Lender
 from kairo_team.plugin_calls import failure_of
@@ -200,6 +201,8 @@ class RemoteAttempt:
             self._context.services.constraints.stop_for(str(body))
         elif kind == "kept":
             self._context.keep(body)
+        elif kind == "ask" and self._group is not None:
+            self._lend(self._group, *body)  # at once: what it says is true before what later letters say
         elif self._group is not None:
             self._group.start_soon(self._answer, letter)
         return None, None
@@ -221,19 +224,29 @@ class RemoteAttempt:
         """Answer a letter that has to wait for something."""
         number, *_ = letter.body
         answers: Mapping[str, Callable[[Any], Any]] = {
-            "ask": self._lend,
             "question": self._ask_person,
             "tool": self._use_tool,
         }
         made = await answers[letter.kind](letter.body)
         self._tell("answer", (number, made))
 
-    async def _lend(self, body: tuple[int, Ask]) -> Any:
-        number, ask = body
+    def _lend(self, group: anyio.abc.TaskGroup, number: int, ask: Ask) -> None:
         try:
-            return await self._lender.lend(ask, partial(self._tell, "waits", number))
+            made: Any = self._lender.receive(ask)
         except (InsufficientBudget, HaltError) as error:
-            return refused(error)
+            made = refused(error)
+        if isinstance(made, Waiter):
+            group.start_soon(self._lend_later, number, ask, made)
+        else:
+            self._tell("answer", (number, made))
+
+    async def _lend_later(self, number: int, ask: Ask, waiter: Waiter) -> None:
+        made: Any
+        try:
+            made = await self._lender.when_granted(ask, waiter, partial(self._tell, "waits", number))
+        except (InsufficientBudget, HaltError) as error:
+            made = refused(error)
+        self._tell("answer", (number, made))
 
     async def _ask_person(self, question: Question) -> Any:
         questions = self._context.services.questions

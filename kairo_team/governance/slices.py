@@ -56,6 +56,8 @@ class Ask(NamedTuple):
     """Iterations it would like to have ahead; without them it goes on."""
     waits: bool
     """It may wait until others give something back."""
+    number: int = 0
+    """Which ask of the borrower it is, from 1."""
 
 
 class Grant(NamedTuple):
@@ -84,6 +86,10 @@ class Lender:
         """How many of the next iterations repeat recorded calls."""
         self._out: list[int] = [0, 0, 0, 0]
         """What is held on the node for the borrower."""
+        self._granted: tuple[int, Units] = (0, NOTHING)
+        """The last ask that was granted, and what was held for it."""
+        self._settled = 0
+        """The last ask that is over for the borrower."""
 
     @property
     def spent(self) -> Usage:
@@ -99,33 +105,51 @@ class Lender:
                 self._out[LOOPS] += 1
             return self._grant(NOTHING)
 
-    def report(self, spent: Usage, holding: Units | None = NOTHING) -> None:
-        """Book what the borrower has spent, and give back all that it does not hold; nothing where that is not told."""
+    def report(self, spent: Usage, holding: Units | None = NOTHING, asks: int | None = None) -> None:
+        """Book what the borrower has spent, and give back all that it does not hold; nothing where that is not told.
+
+        `asks` is the number of the last ask that was over when it wrote this, None where none is open: what a later one
+        was granted is still held for it.
+        """
         node = self._node
         with node.tree.lock:
             self._book(spent)
+            number, granted = self._granted
+            if asks is not None:
+                self._settled = max(self._settled, asks)
             if holding is not None:
-                self._keep(holding)
+                self._keep(holding if asks is None or asks >= number else _sum(holding, granted))
             serve(node)
 
     async def lend(self, ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
         """Hold what is asked for, as `Governor.hold` does, and return the larger slice; raises what that raises."""
+        made = self.receive(ask)
+        return await self.when_granted(ask, made, on_wait) if isinstance(made, Waiter) else made
+
+    def receive(self, ask: Ask) -> Grant | Waiter:
+        """Take an ask, in its turn among the reports: return the larger slice, or who waits for it.
+
+        Raises what `Governor.hold` raises.
+        """
         node = self._node
         with node.tree.lock:
             self._book(ask.spent)
             self._keep(ask.holding)
+            self._settled = ask.number - 1
             serve(node)
-            waiter = None
-            if any(ask.units):
-                halts.check(node)
-                waiter = self._line_up(ask)
-        granted = NOTHING if waiter is None else await wait(waiter, on_wait)
-        with node.tree.lock:
-            for dim in HELD_DIMENSIONS:
-                self._out[dim] += granted[dim]
-            if ask.loops and node.claim(LOOPS, ask.loops):
-                self._out[LOOPS] += ask.loops
-            return self._grant(granted)
+            if not any(ask.units):
+                return self._lend(ask, NOTHING)
+            halts.check(node)
+            waiter = self._line_up(ask)
+            if waiter.refused is None and waiter.granted is None:
+                return waiter
+            return self._lend(ask, waiter.outcome())
+
+    async def when_granted(self, ask: Ask, waiter: Waiter, on_wait: Callable[[], object] | None = None) -> Grant:
+        """Wait for what was asked for, and return the larger slice; raises what `Governor.hold` raises."""
+        granted = await wait(waiter, on_wait)
+        with self._node.tree.lock:
+            return self._lend(ask, granted)
 
     def end(self, spent: Usage) -> None:
         """Book all that was spent, and give everything back."""
@@ -134,6 +158,7 @@ class Lender:
     def lose(self, charged: Usage) -> None:
         """Book what a borrower is charged that is gone; its iterations are counted anew when its work is done again."""
         loops, self.repeats = self._spent.loops, charged.loops
+        self._granted, self._settled = (0, NOTHING), 0
         self.end(_with_loops(charged, loops))
         if loops:
             self._governor.restore(Usage(loops=loops), -1)
@@ -157,6 +182,19 @@ class Lender:
             return error
 
     # -- with the lock ------------------------------------------------------------------------
+
+    def _lend(self, ask: Ask, granted: Units) -> Grant:
+        node = self._node
+        loops = ask.loops if ask.loops and node.claim(LOOPS, ask.loops) else 0
+        held: Units = (granted[TOKENS], granted[DOLLARS], loops, granted[TOOL_CALLS])
+        before: Units = (self._out[0], self._out[1], self._out[2], self._out[3])
+        self._out[:] = _sum(before, held)
+        if ask.number and ask.number <= self._settled:  # nobody waits for it any more
+            self._keep(before)
+            serve(node)
+        else:
+            self._granted = (ask.number, held)
+        return self._grant(granted)
 
     def _line_up(self, ask: Ask) -> Waiter:
         node = self._node
@@ -222,7 +260,7 @@ class Borrower:
         name: str,
         grant: Grant,
         ask: Callable[[Ask, Callable[[], object] | None], Awaitable[Grant]],
-        give_back: Callable[[Usage, Units], object],
+        give_back: Callable[[Usage, Units, int], object],
         *,
         clock: Callable[[], float] | None = None,
         spent: Usage = NO_USAGE,
@@ -230,8 +268,8 @@ class Borrower:
         """Take the first slice.
 
         `ask` gets a larger one, or raises why there is none, and calls its second argument before it waits for one.
-        `give_back` reports what was spent and what is held. `spent` is what the same work spent before it was
-        interrupted; its iterations are counted anew.
+        `give_back` reports what was spent, what is held, and the number of the last ask that is over. `spent` is what
+        the same work spent before it was interrupted; its iterations are counted anew.
         """
         limit = grant.limit
         self.governor = Governor(budget_of(limit, grant.seconds), name=name, clock=clock)
@@ -239,9 +277,12 @@ class Borrower:
         self._ask = ask
         self._give_back = give_back
         self._asking: anyio.Event | None = None
+        self._asks = 0
+        """How many were made."""
         self._own = grant.allowance
         """What it may always hold: the guarantee."""
         self._allowance = grant.allowance
+        self._grant = grant
         self._limited = tuple(most is not None for most in grant.remaining)
         self._remaining = grant.remaining
         if spent != NO_USAGE:
@@ -275,35 +316,52 @@ class Borrower:
     async def _ask_for(self, units: Units, least: Units, on_wait: Callable[[], object] | None, *, waits: bool) -> Grant:
         """Give back what is left, and ask for what the call needs."""
         self._asking = anyio.Event()
-        self._allowance = self._used()
+        self._asks += 1
+        before = self._give_up_rest()
         loops = 0 if self._has_loop_ahead() else 1
+        ask = Ask(self.governor.usage, self._holding(), units, least, loops, waits, self._asks)
         try:
-            grant = await self._ask(Ask(self.governor.usage, self._held(), units, least, loops, waits), on_wait)
-            self._take(grant)
+            self._take(await self._ask(ask, on_wait), before)
         except BaseException as error:
             self._allowance = self._guaranteed()
+            if not isinstance(error, Exception):  # it is cancelled: what it may still be granted is not needed
+                self._give_back(self.governor.usage, self._holding(), self._asks)
             if isinstance(error, HaltError):  # of the lender, or of what is above it
                 halts.repeat(self._node, error)
             raise
         finally:
             self._asking.set()
             self._asking = None
-        return grant
+        return self._grant
 
     def settled(self) -> None:
-        """Give back what was asked for beyond the guarantee: the call that needed it has ended. Needs the lock."""
-        own = self._guaranteed()
-        if self._asking is None and any(
-            limited and self._allowance[dim] > own[dim] for dim, limited in enumerate(self._limited) if dim != LOOPS
-        ):
-            loops = max(own[LOOPS], self._allowance[LOOPS])
-            self._allowance = (own[TOKENS], own[DOLLARS], loops, own[TOOL_CALLS])
-            ahead = loops - self._node.cells[USED + LOOPS]
-            tokens, picos, _, tool_calls = self._held()
-            self._give_back(self.governor.usage, (tokens, picos, max(0, ahead), tool_calls))
+        """Give back what was asked for beyond the guarantee: the call that needed it has ended. Needs the lock.
 
-    def _take(self, grant: Grant) -> None:
-        self._allowance, self._remaining = grant.allowance, grant.remaining
+        While an ask waits, whatever a call in flight leaves is given back: others may wait for that.
+        """
+        if self._asking is not None:
+            self._give_up_rest()
+            self._give_back(self.governor.usage, self._holding(), self._asks - 1)
+            return
+        own = self._guaranteed()
+        if any(limited and self._allowance[dim] > own[dim] for dim, limited in enumerate(self._limited)):
+            self._allowance = own
+            self._give_back(self.governor.usage, self._holding(), self._asks)
+
+    def _give_up_rest(self) -> Units:
+        """Let the slice be what is spent and held, but for an iteration ahead, which guards do not wait for."""
+        tokens, picos, loops, tool_calls = self._used()
+        self._allowance = (tokens, picos, max(loops, self._allowance[LOOPS]), tool_calls)
+        return self._allowance
+
+    def _take(self, grant: Grant, before: Units) -> None:
+        """Take a larger slice, without what was given back since it was asked for, `before`."""
+        self._grant, self._remaining = grant, grant.remaining
+        now = _sum(self._used(), grant.granted)
+        given = [max(0, then - left) for then, left in zip(before, self._allowance, strict=True)]
+        lent = [amount - back for amount, back in zip(grant.allowance, given, strict=True)]
+        tokens, picos, loops, tool_calls = map(max, self._own, now, lent)
+        self._allowance = (tokens, picos, loops, tool_calls)
         node = self._node
         with node.tree.lock:
             node.limit = grant.limit
@@ -338,9 +396,15 @@ class Borrower:
     def _held(self) -> Units:
         return self._node.held_units()
 
+    def _holding(self) -> Units:
+        """Return what it holds, with the iterations ahead."""
+        tokens, picos, _, tool_calls = self._held()
+        return (tokens, picos, max(0, self._allowance[LOOPS] - self._node.cells[USED + LOOPS]), tool_calls)
+
     def _guaranteed(self) -> Units:
+        """Return what it may always hold, with the iterations ahead."""
         tokens, picos, loops, tool_calls = map(max, self._own, self._used())
-        return (tokens, picos, loops, tool_calls)
+        return (tokens, picos, max(loops, self._allowance[LOOPS]), tool_calls)
 
 
 async def cover_tool_call(governor: Governor) -> None:
@@ -356,6 +420,11 @@ def _units(usage: Usage) -> Units:
 
 def _with_loops(usage: Usage, loops: int) -> Usage:
     return Usage(usage.prompt_tokens, usage.completion_tokens, usage.dollars, loops, usage.tool_calls, usage.seconds)
+
+
+def _sum(some: Units, more: Units) -> Units:
+    tokens, picos, loops, tool_calls = (one + other for one, other in zip(some, more, strict=True))
+    return (tokens, picos, loops, tool_calls)
 
 
 def _only(dim: int, amount: int) -> Units:

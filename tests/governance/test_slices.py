@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from kairo_team.budget import Budget, HaltReason, Usage
 from kairo_team.errors import HaltError, InsufficientBudget
 from kairo_team.governance.governor import Governor
+from kairo_team.governance.holds import Waiter
 from kairo_team.governance.ledger import COMMITTED, DIMENSIONS, Units, limits_of
 from kairo_team.governance.slices import Ask, Borrower, Grant, Lender, cover_tool_call
+from kairo_team.testing import run_in_virtual_time
 
 
 @dataclass
@@ -33,8 +36,11 @@ class Lent:
 
     async def _ask(self, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
         self.asks += 1
+        made = self.lender.receive(ask)
+        if isinstance(made, Waiter):
+            made = await self.lender.when_granted(ask, made, on_wait)
         await anyio.lowlevel.checkpoint()
-        return await self.lender.lend(ask, on_wait)
+        return made
 
     @property
     def local(self) -> Governor:
@@ -277,13 +283,13 @@ async def test_calls_of_one_slice_ask_one_after_the_other_and_each_gives_back_wh
     team = Governor(Budget(tokens=100))
     lent = Lent(team.carve("task"))
     asked: list[Ask] = []
-    lend = lent.lender.lend
+    receive = lent.lender.receive
 
-    async def noting(ask: Ask, on_wait: Callable[[], object] | None = None) -> Grant:
+    def noting(ask: Ask) -> Grant | Waiter:
         asked.append(ask)
-        return await lend(ask, on_wait)
+        return receive(ask)
 
-    lent.lender.lend = noting  # type: ignore[method-assign]  # what was asked is looked at
+    lent.lender.receive = noting  # type: ignore[method-assign]  # what was asked is looked at
     with await lent.local.hold(tokens=40) as first, await lent.local.hold(tokens=20) as second:
         assert [one.holding[0] for one in asked] == [0, 40]
         first.settle(5)
@@ -338,3 +344,58 @@ async def test_tool_calls_are_lent_one_by_one_and_never_more_than_there_are() ->
     held.settle(tool_calls=1)
     also.settle(tool_calls=1)
     assert team.usage.tool_calls <= 2
+
+
+Fans = list[tuple[int, list[list[Call]]]]
+
+
+@st.composite
+def fans(draw: st.DrawFn) -> tuple[int, Fans]:
+    """Draw a limit, and tasks with their guarantee and what goes on in each at once: calls, one after the other."""
+    calls = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), max_size=4)
+    tasks = st.lists(st.tuples(st.integers(0, 60), st.lists(calls, min_size=1, max_size=6)), min_size=1, max_size=4)
+    return draw(st.integers(0, 300)), draw(tasks)
+
+
+@given(fans())
+@settings(deadline=None)
+def test_calls_at_once_in_every_slice_wait_for_each_other_and_never_for_ever(drawn: tuple[int, Fans]) -> None:
+    run_in_virtual_time(_run_fans, *drawn)
+
+
+async def test_a_fan_out_in_every_slice_spends_what_there_is_and_ends() -> None:
+    for guarantee in (0, 10, 50, 62):
+        await _run_fans(250, [(guarantee, [[(10, 10)]] * 16)] * 4)
+
+
+async def _run_fans(limit: int, tasks: Fans) -> None:
+    team = Governor(Budget(tokens=limit), name="team")
+    used: list[int] = []
+
+    async def calls_of(lent: Lent, calls: list[Call]) -> None:
+        for asked, uses in calls:
+            try:
+                with await lent.local.hold(tokens=asked) as hold:
+                    _check(team)
+                    await anyio.sleep(uses)
+                    hold.settle(min(uses, hold.tokens))
+                    used.append(min(uses, hold.tokens))
+            except (InsufficientBudget, HaltError):
+                return
+            _check(team)
+
+    async def work(lent: Lent, task: Governor, at_once: list[list[Call]]) -> None:
+        async with anyio.create_task_group() as group:
+            for calls in at_once:
+                group.start_soon(calls_of, lent, calls)
+        lent.end()
+        task.close()
+
+    with anyio.fail_after(100_000):
+        async with anyio.create_task_group() as group:
+            for number, (guarantee, at_once) in enumerate(tasks):
+                with suppress(InsufficientBudget, HaltError):
+                    task = team.carve(f"task-{number}", guarantee=Budget(tokens=guarantee))
+                    group.start_soon(work, Lent(task), task, at_once)
+    assert team.usage.tokens == sum(used) <= limit
+    assert (team.held, _committed(team)[0]) == (Usage(), sum(used))

@@ -36,12 +36,12 @@ class Attempt:
         before = Usage(
             spent.prompt_tokens, spent.completion_tokens, loops=self.lender.repeats, tool_calls=self.tool_calls
         )
-        self.letters: list[tuple[Usage, Any]] = []
+        self.letters: list[Any] = []
         self.holds: list[tuple[Any, bool]] = []
         """What is in flight, and whether it is a tool call."""
         put = self.letters
         self.borrower = Borrower(
-            "task", self.lender.first(), self._ask, lambda spent, held: put.append((spent, held)), spent=before
+            "task", self.lender.first(), self._ask, lambda *report: put.append(report), spent=before
         )
 
     async def _ask(self, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
