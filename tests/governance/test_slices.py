@@ -190,6 +190,42 @@ async def test_remaining_is_what_the_whole_tree_leaves() -> None:
     assert lent.local.remaining.tokens == 370
 
 
+async def test_all_of_the_guarantee_is_held_without_asking() -> None:
+    lent = Lent(Governor(Budget(tokens=1000)).carve("task", guarantee=Budget(tokens=300)))
+    await spend(lent.local, 300, 300)
+    assert lent.asks == 0
+
+
+async def test_a_refused_ask_leaves_the_guarantee() -> None:
+    team = Governor(Budget(tokens=100))
+    team.carve("other", guarantee=Budget(tokens=60))
+    lent = Lent(team.carve("task", guarantee=Budget(tokens=30)))
+    with pytest.raises(InsufficientBudget):
+        await lent.local.hold(tokens=90, minimum=Budget(tokens=90))
+    await spend(lent.local, 30, 30)
+    assert lent.asks == 1
+
+
+async def test_a_governor_that_is_stopped_lends_nothing() -> None:
+    team = Governor(Budget(tool_calls=5))
+    lent = Lent(team.carve("task"))
+    team.cancel()
+    with pytest.raises(HaltError):
+        await cover_tool_call(lent.local)
+
+
+async def test_the_time_that_is_left_goes_with_the_slice() -> None:
+    team = Governor(Budget(seconds=5), clock=lambda: 0.0)
+    assert Lent(team.carve("task")).local.budget.seconds == 5
+
+
+async def test_iterations_of_a_lost_borrower_that_were_recorded_are_repeated() -> None:
+    lent = Lent(Governor(Budget(loops=5)).carve("task", guarantee=Budget(loops=2)))
+    lent.local.pre_step()
+    lent.lender.lose(Usage(loops=1))
+    assert lent.lender.repeats == 1
+
+
 async def test_a_budget_without_limits_is_lent_without_any_asking() -> None:
     lent = Lent(Governor(Budget()))
     lent.local.pre_step()

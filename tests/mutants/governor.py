@@ -33,10 +33,14 @@ LEDGER = "governance/ledger.py"
 HOLDS = "governance/holds.py"
 HALTS = "governance/halts.py"
 SCOPE = "governance/scope.py"
+SLICES = "governance/slices.py"
 
 _END_OF_CLAIM = "            node = node.parent\n        if not fits:\n"
 _TOO_MUCH = "if limit is not None and new > limit:\n                    fits = False\n                floor = node"
 _SHARED = "test_shared_budgets.py::test_"
+_SLICES = "test_slices.py::test_"
+_LOOP_AHEAD = "an_iteration_is_lent_ahead_so_that_a_guard_need_not_wait"
+_LOST = "a_lost_borrower_is_charged_and_its_iterations_count_anew"
 
 MUTANTS = [
     # -- sums and limits ----------------------------------------------------------------------
@@ -708,6 +712,183 @@ MUTANTS = [
         "first = None if swallowed or exc is None else first_halt(exc)",
         "first = None if swallowed or exc is None else None",
         ("test_scope.py::test_kf_u06_halts_out_of_a_task_group_are_one_halt",),
+    ),
+    # -- slices -------------------------------------------------------------------------------
+    Mutant(
+        "slice not given back",
+        "what a borrower held at its end stays held",
+        SLICES,
+        "        self.report(spent, NOTHING)",
+        "        self.report(spent, None)",
+        (_SLICES + "an_iteration_lent_ahead_and_not_used_goes_back",),
+    ),
+    Mutant(
+        "guarantee not lent",
+        "a borrower asks for what is guaranteed to it",
+        SLICES,
+        "spare = [max(0, node.guarantee[dim] - node.cells[COMMITTED + dim]) for",
+        "spare = [0 for",
+        (_SLICES + "a_call_within_the_guarantee_is_held_without_asking",),
+    ),
+    Mutant(
+        "the last of a slice asked for",
+        "a borrower asks for the last unit that it has",
+        SLICES,
+        "> self._allowance[dim]\n            for dim in HELD_DIMENSIONS",
+        ">= self._allowance[dim]\n            for dim in HELD_DIMENSIONS",
+        (_SLICES + "all_of_the_guarantee_is_held_without_asking",),
+    ),
+    Mutant(
+        "settled slice kept",
+        "what was asked for beyond the guarantee stays held when the call has ended",
+        SLICES,
+        "        if self._asking is None and any(",
+        "        if self._asking and any(",
+        (_SLICES + "what_goes_beyond_the_guarantee_is_asked_for_and_given_back_when_the_call_ends",),
+    ),
+    Mutant(
+        "refused ask costs the guarantee",
+        "a borrower that was refused asks for what is guaranteed to it",
+        SLICES,
+        "            self._allowance = self._guaranteed()\n            if",
+        "            if",
+        (_SLICES + "a_refused_ask_leaves_the_guarantee",),
+    ),
+    Mutant(
+        "lender never waits",
+        "an ask is refused while others may give back",
+        SLICES,
+        "        if ask.waits:\n",
+        "        if not ask:\n",
+        (_SLICES + "an_ask_waits_while_another_call_may_give_back",),
+    ),
+    Mutant(
+        "stopped lender",
+        "a governor that is stopped lends all the same",
+        SLICES,
+        "                halts.check(node)\n                waiter",
+        "                waiter",
+        (_SLICES + "a_governor_that_is_stopped_lends_nothing",),
+    ),
+    Mutant(
+        "tool calls not asked for",
+        "a tool call beyond the slice is made without asking",
+        SLICES,
+        "    if node.tree.borrower is not None:\n        await",
+        "    if False:\n        await",
+        (_SLICES + "tool_calls_are_asked_for_and_never_wait",),
+    ),
+    Mutant(
+        "limit of a slice stays",
+        "a larger slice cannot be spent",
+        SLICES,
+        "            node.limit = grant.limit\n",
+        "            pass\n",
+        (_SLICES + _LOOP_AHEAD,),
+    ),
+    Mutant(
+        "no iteration ahead",
+        "a guard of the borrower runs short of iterations that the team has",
+        SLICES,
+        "        loops = 0 if self._has_loop_ahead() else 1",
+        "        loops = 0",
+        (_SLICES + _LOOP_AHEAD,),
+    ),
+    Mutant(
+        "iteration ahead for nothing",
+        "an iteration is lent that the team does not have",
+        SLICES,
+        "            if ask.loops and node.claim(LOOPS, ask.loops):",
+        "            if ask.loops:",
+        (_SLICES + _LOOP_AHEAD,),
+    ),
+    Mutant(
+        "iteration lent and spent",
+        "an iteration that was lent counts once more when it is spent",
+        SLICES,
+        "node.move(LOOPS, used[LOOPS] - held[LOOPS], used[LOOPS])",
+        "node.move(LOOPS, used[LOOPS], used[LOOPS])",
+        (_SLICES + _LOOP_AHEAD,),
+    ),
+    Mutant(
+        "iterations lent without limit",
+        "a borrower may begin any number of iterations",
+        SLICES,
+        "None if rooms[LOOPS] is None else loops",
+        "None",
+        (_SLICES + _LOOP_AHEAD,),
+    ),
+    Mutant(
+        "no halt for a borrower's iterations",
+        "a team whose iterations are spent is not halted",
+        SLICES,
+        "                halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)\n",
+        "",
+        (_SLICES + _LOOP_AHEAD,),
+    ),
+    Mutant(
+        "iterations of the lost stay",
+        "work that is done again counts the iterations of the lost borrower too",
+        SLICES,
+        "        if loops:\n            self._governor.restore",
+        "        if not loops:\n            self._governor.restore",
+        (_SLICES + _LOST,),
+    ),
+    Mutant(
+        "iterations of the lost taken back twice",
+        "a lost borrower's iterations leave the team with more than its limit",
+        SLICES,
+        "        self.end(_with_loops(charged, loops))",
+        "        self.end(charged)",
+        (_SLICES + _LOST,),
+    ),
+    Mutant(
+        "recorded iterations of the lost forgotten",
+        "iterations that repeat recorded calls count as new",
+        SLICES,
+        "loops, self.repeats = self._spent.loops, charged.loops",
+        "loops, self.repeats = self._spent.loops, 0",
+        (_SLICES + "iterations_of_a_lost_borrower_that_were_recorded_are_repeated",),
+    ),
+    Mutant(
+        "spent before not told",
+        "a borrower starts from nothing although its work has spent before",
+        SLICES,
+        "        if spent != NO_USAGE:",
+        "        if spent == NO_USAGE:",
+        (_SLICES + _LOST,),
+    ),
+    Mutant(
+        "others not told",
+        "a borrower does not know what others leave",
+        SLICES,
+        "spent[dim] + out[dim] + room for",
+        "spent[dim] + out[dim] for",
+        (_SLICES + "remaining_is_what_the_whole_tree_leaves",),
+    ),
+    Mutant(
+        "what it spent not told",
+        "what a borrower has left does not get less",
+        SLICES,
+        "max(0, most - self._node.cells[USED + dim])",
+        "most",
+        (_SLICES + "remaining_is_what_the_whole_tree_leaves",),
+    ),
+    Mutant(
+        "asks without a limit",
+        "a borrower asks for what nobody limits",
+        SLICES,
+        "units[dim] and self._limited[dim] and used",
+        "units[dim] and used",
+        (_SLICES + "a_budget_without_limits_is_lent_without_any_asking",),
+    ),
+    Mutant(
+        "time not lent",
+        "a borrower works on when the team's time is over",
+        SLICES,
+        "limit, known, node.seconds_left(), granted)",
+        "limit, known, None, granted)",
+        (_SLICES + "the_time_that_is_left_goes_with_the_slice",),
     ),
 ]
 
