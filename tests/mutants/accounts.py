@@ -239,7 +239,7 @@ def table() -> str:
             "|---|---|---|",
             *rows,
             "",
-            f"{len(rows)} mutants, none alive.",
+            f"{len(rows)} mutants.",
         ]
     )
 
