@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kairo_team.budget import Budget, Usage, picodollars, to_dollars
 from kairo_team.durable.recovery import runs_inside, usage_of
@@ -152,15 +152,15 @@ def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -
     more = [(now or 0) - aside for now, aside in zip(asked, before, strict=True)]
     needed = [None if now is None else much for now, much in zip(asked, more, strict=True)]
     for name in _chain(connection, charge["account"]) if any(more) or None in asked else ():
-        if not connection.execute(_CLAIM, (*more, name, *needed)).rowcount:
-            _refuse(connection, name, needed)
+        while not connection.execute(_CLAIM, (*more, name, *needed)).rowcount:
+            _refuse(connection, name, needed)  # returns where another run has given back meanwhile
     sql = "UPDATE charge SET aside_tokens = ?, aside_picos = ? WHERE run_id = ?"
     connection.execute(sql, (*asked, run_id))
     return True
 
 
-def _refuse(connection: Connection, name: str, asked: Sequence[int | None]) -> NoReturn:
-    """Raise why so much cannot be set aside in an account."""
+def _refuse(connection: Connection, name: str, asked: Sequence[int | None]) -> None:
+    """Raise why so much cannot be set aside in an account; return where it can, as the account stands now."""
     row = connection.execute("SELECT * FROM account WHERE name = ?", (name,)).fetchone()
     taken = map(sum, zip(_row(row, "used"), _row(row, "aside"), strict=True))
     rest = [None if limit is None else limit - much for limit, much in zip(_limits(row), taken, strict=True)]
@@ -172,7 +172,9 @@ def _refuse(connection: Connection, name: str, asked: Sequence[int | None]) -> N
             f"budget=kt.Budget({example}); journal.accounts() says what is left"
         )
         raise PlanRefused([problem])
-    lacking = next(n for n, left in enumerate(rest) if left is not None and left < (asked[n] or 0))
+    lacking = next((n for n, left in enumerate(rest) if left is not None and left < (asked[n] or 0)), None)
+    if lacking is None:
+        return
     most = _budget(None if left is None else max(left, 0) for left in rest)
     dimension = _DIMENSIONS[lacking]
     raise InsufficientBudget(dimension, getattr(_budget(asked), dimension), getattr(most, dimension), name)

@@ -488,3 +488,23 @@ def test_an_account_has_a_name_that_can_be_printed(opened: Open, name: str) -> N
 def test_an_account_limits_tokens_and_dollars_alone(opened: Open) -> None:
     with pytest.raises(ValueError, match="limits tokens and dollars, not loops"):
         opened().set_account("desk", kt.Budget(loops=3))
+
+
+def test_a_refusal_looks_again_where_another_run_gave_back_meanwhile(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened(), opened()
+    first.begin(request_of("r", 1_000), team_of(), {}, None)
+    refuse, looked = accounts._refuse, 0
+
+    def give_back_first(connection: Any, name: str, asked: Any) -> None:
+        nonlocal looked
+        looked += 1
+        with first.connecting("test") as other, other.transaction():
+            accounts.settle(other, "r")
+        refuse(connection, name, asked)
+
+    monkeypatch.setattr(accounts, "_refuse", give_back_first)
+    second.begin(request_of("s", 1_000), team_of(), {}, None)
+    assert looked == 1
+    assert standing(second) == (0, 1_000, 1)

@@ -69,7 +69,7 @@ MUTANTS = [
         "read, then written",
         "two that look at once both find enough",
         ACCOUNTS,
-        "        if not connection.execute(_CLAIM, (*more, name, *needed)).rowcount:\n",
+        "        while not connection.execute(_CLAIM, (*more, name, *needed)).rowcount:\n",
         '        row = connection.execute("SELECT * FROM account WHERE name = ?", (name,)).fetchone()\n'
         "        fits = row[2] is None or row[4] + row[6] + more[0] <= row[2]\n"
         '        connection.execute("SELECT pg_sleep(0.002)")\n'
@@ -239,7 +239,7 @@ def table() -> str:
             "|---|---|---|",
             *rows,
             "",
-            f"{len(rows)} mutants, none alive.",
+            f"{len(rows)} mutants.",
         ]
     )
 
