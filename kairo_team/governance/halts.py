@@ -290,6 +290,15 @@ def check_spent(node: Node) -> None:
             raise exhaust(found, dim).error()
 
 
+def check_begin(node: Node) -> None:
+    """Raise `HaltError` where spent tokens, or dollars under a limit above 0, let no iteration begin."""
+    for one in node.limited:
+        tokens, dollars, _, _ = one.limit
+        spent_tokens, spent_dollars = one.cells[TOKENS], one.cells[DOLLARS]
+        if (tokens is not None and 0 < spent_tokens >= tokens) or (dollars and spent_dollars >= dollars):
+            check_spent(node)
+
+
 def check_hopeless(node: Node, units: Units, minimum: Units) -> None:
     """Exhaust the outermost node where `minimum` will never fit again; raise `HaltError`.
 

@@ -97,9 +97,15 @@ class Lender:
         return self._spent
 
     def first(self) -> Grant:
-        """Return the first slice: what is left of the guarantee, and the iteration with which the work begins."""
+        """Return the first slice: what is left of the guarantee, and the iteration with which the work begins.
+
+        Raises `HaltError` where no iteration may begin, as `Governor.pre_step` does.
+        """
         node = self._node
         with node.tree.lock:
+            halts.check(node)
+            if not self.repeats:
+                halts.check_begin(node)
             has_loop = node.guarantee[LOOPS] > node.cells[COMMITTED + LOOPS]
             if not has_loop and not self._out[LOOPS] and node.claim(LOOPS, 1):
                 self._out[LOOPS] += 1

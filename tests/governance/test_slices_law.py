@@ -83,7 +83,11 @@ class Attempt:
         self.tool_calls += sum(is_tool for _, is_tool in self.holds)
         loops = self.borrower.governor.usage.loops
         self.lender.lose(Usage(self.tokens, loops=loops, tool_calls=self.tool_calls))
-        self.deliver_anew()
+        try:
+            self.deliver_anew()
+        except HaltError:  # what the lost one is charged leaves nothing to begin with
+            self.governor.close()
+            self.ended = True
 
     async def end(self, tokens: int) -> None:
         while self.holds:
