@@ -51,7 +51,7 @@ class Cluster:
         url: str,
         *,
         engine: EngineName = "dbos",
-        beat: float = 1.0,
+        beat: float = 2.0,
         max_deliveries: int = 5,
         patience: float = 60.0,
         events: bool = True,
