@@ -742,8 +742,8 @@ MUTANTS = [
         "settled slice kept",
         "what was asked for beyond the guarantee stays held when the call has ended",
         SLICES,
-        "        if self._asking is None and any(",
-        "        if self._asking and any(",
+        "        if any(limited and self._allowance[dim] > own[dim]",
+        "        if any(limited and self._allowance[dim] < own[dim]",
         (_SLICES + "what_goes_beyond_the_guarantee_is_asked_for_and_given_back_when_the_call_ends",),
     ),
     Mutant(
@@ -766,8 +766,8 @@ MUTANTS = [
         "stopped lender",
         "a governor that is stopped lends all the same",
         SLICES,
-        "                halts.check(node)\n                waiter",
-        "                waiter",
+        "            halts.check(node)\n            waiter = self._line_up(ask)",
+        "            waiter = self._line_up(ask)",
         (_SLICES + "a_governor_that_is_stopped_lends_nothing",),
     ),
     Mutant(
@@ -798,8 +798,8 @@ MUTANTS = [
         "iteration ahead for nothing",
         "an iteration is lent that the team does not have",
         SLICES,
-        "            if ask.loops and node.claim(LOOPS, ask.loops):",
-        "            if ask.loops:",
+        "        if ask.loops and node.claim(LOOPS, ask.loops):",
+        "        if ask.loops:",
         (_SLICES + _LOOP_AHEAD,),
     ),
     Mutant(
