@@ -413,8 +413,9 @@ MUTANTS = [
         SLICED,
         "what was asked for beyond the guarantee is kept when the call has ended",
         SLICES,
-        "            self._allowance = own\n            self._give_back(self.governor.usage, self._holding(), self._asks)\n",
-        "            pass\n",
+        "            self._allowance = own\n"
+        "            self._give_back(self.governor.usage, self._holding(), self._asks)",
+        "            pass",
         (_SLICES + "what_goes_beyond_the_guarantee_is_asked_for_and_given_back_when_the_call_ends",),
     ),
     Mutant(

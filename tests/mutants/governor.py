@@ -798,8 +798,8 @@ MUTANTS = [
         "iteration ahead for nothing",
         "an iteration is lent that the team does not have",
         SLICES,
-        "        if ask.loops and node.claim(LOOPS, ask.loops):",
-        "        if ask.loops:",
+        "        loops = ask.loops if ask.loops and node.claim(LOOPS, ask.loops) else 0",
+        "        loops = ask.loops",
         (_SLICES + _LOOP_AHEAD,),
     ),
     Mutant(
