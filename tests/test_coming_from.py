@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("benchmarks", reason="the benchmarks are no part of the wheel")
+
 from benchmarks.side_by_side.libraries import LIBRARIES
 
 ROOT = Path(__file__).resolve().parent.parent
