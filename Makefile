@@ -14,7 +14,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo machines test test-all coverage browser check format bench docs docs-site shape build constraints clean
+.PHONY: help demo machines long test test-all coverage browser check format bench docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -28,14 +28,17 @@ machines: $(VENV)/.dev ## a run of 200 tasks on four workers over PostgreSQL, tw
 	@$(BIN)/python -m kairo_team.examples.many_machines $(ARGS)
 
 test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minutes on two cores
-	@$(SUITE) -m "not exhaustive and not bench and not browser" $(ARGS)
+	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" $(ARGS)
 	@echo "Tests in a browser were left out: make browser runs them, with Chromium (apt-get install chromium)."
 
 test-all: test ## `make test`, then the rest of the suite (all mutants, many examples)
-	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser" --hypothesis-profile=exhaustive $(ARGS)
+	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
+
+long: $(VENV)/.dev ## what takes many minutes: two hundred faults of a cluster, mutants of the cluster, kits over workers
+	@$(BIN)/python -m pytest -m long tests $(ARGS)
 
 coverage: $(VENV)/.dev ## `make test` with its coverage by branch, which takes half as long again; of a part: ARGS=tests/governance
-	@$(SUITE) -m "not exhaustive and not bench and not browser" --cov --cov-report=term:skip-covered $(ARGS)
+	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" --cov --cov-report=term:skip-covered $(ARGS)
 
 browser: $(VENV)/.browser ## the tests in a browser; they need Chromium, of the machine or from .venv/bin/playwright install chromium
 	@$(BIN)/python -m pytest -m browser tests $(ARGS)

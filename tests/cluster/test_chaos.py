@@ -17,7 +17,7 @@ account: Any = pytest.importorskip("benchmarks.chaos.account", reason="the bench
 FAULTS = 100
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_after_a_hundred_faults_with_each_engine_nothing_is_wrong(tmp_path: Path) -> None:
     if find_programs() is None:
         pytest.skip("PostgreSQL is not here: install the dependency group `postgres`, or your system's PostgreSQL")

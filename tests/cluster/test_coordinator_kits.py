@@ -18,7 +18,7 @@ from kairo_team.coordinators import ExpertTeamCoordinator, HandoffCoordinator, T
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.cluster.stage import BEAT, new_database
 
-pytestmark = [pytest.mark.real_time, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.real_time, pytest.mark.long]
 
 
 class Workers:

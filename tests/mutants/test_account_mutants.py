@@ -47,7 +47,7 @@ def _name_of(case: ET.Element) -> str:
     return f"{module}.py::{machine[0] if machine else case.get('name', '').partition('[')[0]}"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", [pytest.param(one, id=one.name) for one in MUTANTS])
 def test_a_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
     for name in COPIED:

@@ -57,7 +57,7 @@ def killers(mutants: Iterable[Mutant]) -> list[str]:
     return sorted({test for mutant in mutants for test in mutant.killed_by})
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_without_an_edit_every_killer_passes(copied: Path) -> None:
     assert failing(copied, killers(MUTANTS)) == set()
 
