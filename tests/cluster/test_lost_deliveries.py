@@ -213,6 +213,8 @@ async def test_a_worker_that_cannot_reach_its_database_ends_itself(caplog: pytes
     team = team_of(hang)
     async with stage() as cast:
         lost = cast.add_worker(team)
+        for cluster in (lost, cast.here):  # nobody declares it dead
+            cluster.reaper._look = lambda *_: None  # type: ignore[method-assign, assignment]  # it looks away
         here, runtime = elsewhere(team, cast.here)
         async with runtime:
             run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
