@@ -234,6 +234,7 @@ class AttemptHost:
             lambda *report: link.tell("spent", report),
             clock=clock,
             spent=work.spent,
+            path=work.path,
         )
         steering = DistantSteering(work.directives, work.assignment.task.id)
         services = self._services(records, link, borrower, steering, clock)

@@ -142,6 +142,7 @@ class RemoteAttempt:
             content is not None and content.heard,
             services.prices.allows_unknown,
             services.grace,
+            self._governor.path,
         )
         self._put(*unit.sending(self._cluster.delivery, work))
 

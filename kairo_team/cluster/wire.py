@@ -53,6 +53,8 @@ class Work(NamedTuple):
     """Models without a price are allowed."""
     grace: float = 1.0
     """Seconds of clean-up after an end."""
+    path: str = ""
+    """That governor's place in the budget tree of the run."""
 
 
 class WorkEnd(NamedTuple):
