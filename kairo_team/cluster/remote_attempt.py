@@ -152,6 +152,8 @@ class RemoteAttempt:
         with anyio.CancelScope(shield=True):
             charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
             self._lender.lose(charged)
+            in_doubt = await run_in_thread(journal.calls_in_doubt, unit.run_id, unit.step)
+            self._context.services.lost_calls[unit.step] = in_doubt
             self._context.services.warn_of_budget()
 
     # ------------------------------------------------------------------ letters
