@@ -119,7 +119,8 @@ class RunServices:
         "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
         "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
         "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered", "withheld",
+        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered",
+        "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
