@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage
+from kairo_team.constraints import Violation
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.governance.slices import Grant
 from kairo_team.human import HumanRequest
@@ -55,6 +56,8 @@ class Work(NamedTuple):
     """Seconds of clean-up after an end."""
     path: str = ""
     """That governor's place in the budget tree of the run."""
+    exit: Violation | None = None
+    """What a constraint that is watched where the coordinator is decided for every attempt."""
 
 
 class WorkEnd(NamedTuple):

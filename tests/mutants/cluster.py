@@ -26,6 +26,7 @@ class Mutant(NamedTuple):
 UNITS = "cluster/units.py"
 REAPER = "cluster/reaper.py"
 REMOTE = "cluster/remote_attempt.py"
+HOST = "cluster/attempt_host.py"
 WORKER = "cluster/worker.py"
 CLUSTER = "cluster/cluster.py"
 MAILBOX = "cluster/mailbox.py"
@@ -399,6 +400,14 @@ MUTANTS = [
         "journal = SqlRunJournal(self.database, session, {}, keeps_events=False)",
         (_LOST + "what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed",),
     ),
+    Mutant(
+        IN_DOUBT,
+        "the result does not name what a lost worker had under way",
+        REMOTE,
+        "            self._context.services.lost_calls[unit.step] = in_doubt\n",
+        "            del in_doubt\n",
+        (_LOST + "what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed",),
+    ),
     # -- slices -------------------------------------------------------------------------------
     Mutant(
         SLICED,
@@ -489,6 +498,14 @@ MUTANTS = [
         '            self._tell("directive", directive)\n',
         "            pass\n",
         (_RUNS + "a_directive_reaches_the_member_at_its_next_turn",),
+    ),
+    Mutant(
+        REACHED,
+        "what a constraint that is watched by the coordinator decides reaches no worker",
+        HOST,
+        "            constraints.exit = violation\n",
+        "            pass\n",
+        (_RUNS + "what_a_watched_constraint_decides_reaches_the_worker",),
     ),
     Mutant(
         REACHED,
