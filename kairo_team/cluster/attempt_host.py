@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.cluster.units import Unit
+    from kairo_team.constraints import Violation
     from kairo_team.durable.postgres import AttemptRecords
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.runtime import Runtime
@@ -88,7 +89,12 @@ class Link:
             self._on_wait.pop(number, None)
         return made[0]
 
-    async def serve(self, on_cancel: Callable[[str], object], on_directive: Callable[[str], object]) -> None:
+    async def serve(
+        self,
+        on_cancel: Callable[[str], object],
+        on_directive: Callable[[str], object],
+        on_exit: Callable[[Violation], object],
+    ) -> None:
         """Read what the coordinator tells, until the work ends."""
         while True:
             letter = await self._letters.next()
@@ -106,6 +112,8 @@ class Link:
                 on_cancel(letter.body)
             elif letter.kind == "directive":
                 on_directive(letter.body)
+            elif letter.kind == "exit":
+                on_exit(letter.body)
 
 
 class DistantSteering:
@@ -234,11 +242,12 @@ class AttemptHost:
             lambda *report: link.tell("spent", report),
             clock=clock,
             spent=work.spent,
+            path=work.path,
         )
         steering = DistantSteering(work.directives, work.assignment.task.id)
         services = self._services(records, link, borrower, steering, clock)
         self._context = context = self._context_of(member, services, borrower, link)
-        watches = (supervisor.watch, partial(link.serve, self._cancel, steering.add))
+        watches = (supervisor.watch, partial(link.serve, self._cancel, steering.add, self._exit))
         async with background(*watches) as services.start_soon:
             attempt = await run_attempt(
                 Worker.of(member),
@@ -317,7 +326,14 @@ class AttemptHost:
             services.constraints = RunConstraints(
                 borrower.governor, clock.read, shared, own, emit, partial(link.tell, "stop"), _ignore
             )
+            services.constraints.exit = work.exit
         return services
+
+    def _exit(self, violation: Violation) -> None:
+        """Let no further model call begin, because of a constraint that is watched where the coordinator is."""
+        constraints = None if self._context is None else self._context.services.constraints
+        if constraints is not None:
+            constraints.exit = violation
 
     def _cancel(self, reason: str) -> None:
         """End the work because its coordinator says so."""

@@ -24,7 +24,7 @@ _logger = logging.getLogger("kairo_team")
 
 Side = Literal["coordinator", "worker"]
 """Who reads a letter; a process may be both for one unit."""
-_TO_WORKERS: Final = frozenset({"answer", "waits", "cancel", "directive"})
+_TO_WORKERS: Final = frozenset({"answer", "waits", "cancel", "directive", "exit"})
 """Kinds of letters that a coordinator writes."""
 _AT_ONCE: Final = 500
 """Most letters that are read at once."""

@@ -105,7 +105,7 @@ class RemoteAttempt:
     async def _until_done(self) -> WorkEnd:
         """Send it, and send it anew where its worker is gone, until one has made it."""
         unit, most = self._unit, self._cluster.max_deliveries
-        with self._cluster.mailbox.open(unit.id, "coordinator") as letters, self._told_directives():
+        with self._cluster.mailbox.open(unit.id, "coordinator") as letters, self._told():
             while True:
                 self._send(unit)
                 try:
@@ -142,6 +142,8 @@ class RemoteAttempt:
             content is not None and content.heard,
             services.prices.allows_unknown,
             services.grace,
+            self._governor.path,
+            None if services.constraints is None else services.constraints.exit,
         )
         self._put(*unit.sending(self._cluster.delivery, work))
 
@@ -151,6 +153,8 @@ class RemoteAttempt:
         with anyio.CancelScope(shield=True):
             charged = await run_in_thread(journal.charges, unit.run_id, unit.step)
             self._lender.lose(charged)
+            in_doubt = await run_in_thread(journal.calls_in_doubt, unit.run_id, unit.step)
+            self._context.services.lost_calls[unit.step] = in_doubt
             self._context.services.warn_of_budget()
 
     # ------------------------------------------------------------------ letters
@@ -270,18 +274,19 @@ class RemoteAttempt:
     # ------------------------------------------------------------------ to the worker
 
     @contextmanager
-    def _told_directives(self) -> Generator[None]:
-        """Pass on the directives that are given meanwhile."""
-        steering = self._context.services.steering
-        if steering is None:
-            yield
-            return
-        pass_on = self._pass_on
-        steering.on_directive.append(pass_on)
+    def _told(self) -> Generator[None]:
+        """Pass on the directives that are given meanwhile, and what a watched constraint decides."""
+        services = self._context.services
+        directives = [] if services.steering is None else services.steering.on_directive
+        exits = [] if services.constraints is None else services.constraints.on_exit
+        pass_on, tell_exit = self._pass_on, partial(self._tell, "exit")
+        directives.append(pass_on)
+        exits.append(tell_exit)
         try:
             yield
         finally:
-            steering.on_directive.remove(pass_on)
+            directives.remove(pass_on)
+            exits.remove(tell_exit)
 
     def _pass_on(self, task_id: str | None, directive: str) -> None:
         if task_id is None or task_id == self._context.task_id:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage
+from kairo_team.constraints import Violation
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.governance.slices import Grant
 from kairo_team.human import HumanRequest
@@ -53,6 +54,10 @@ class Work(NamedTuple):
     """Models without a price are allowed."""
     grace: float = 1.0
     """Seconds of clean-up after an end."""
+    path: str = ""
+    """That governor's place in the budget tree of the run."""
+    exit: Violation | None = None
+    """What a constraint that is watched where the coordinator is decided for every attempt."""
 
 
 class WorkEnd(NamedTuple):

@@ -26,6 +26,7 @@ from kairo_team._util.frozen import FrozenDict, with_article
 from kairo_team.budget import ReadLater
 from kairo_team.durable.value_classes import (
     CorruptRecord,
+    NotRecordable,
     Refusal,
     described,
     foreign,
@@ -50,10 +51,6 @@ _ALLOWED: Final = (
     "recorded are JSON values, bytes, decimals, dates, enums, tuples, sets, and dataclasses, named tuples and pydantic "
     "models that can be imported"
 )
-
-
-class NotRecordable(ValueError):
-    """A value that cannot be written down; the message names the place in it."""
 
 
 def encode(value: object) -> str:
@@ -355,10 +352,7 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, 
 
 
 def _read(plain: dict[str, Any], class_of: Callable[[str], type[Any]] = foreign) -> Any:
-    """Return the value that an object stands for; what is inside it has been read already.
-
-    `class_of` finds a user's class by its name.
-    """
+    """Return the value that an object stands for; what is inside it has been read already."""
     if _TAG not in plain:
         return plain
     if len(plain) != 2 or _VALUE not in plain:  # noqa: PLR2004 - the tag and the value

@@ -76,7 +76,7 @@ def _repeated(*names: str) -> Callable[[type[Kind]], type[Kind]]:
 @_repeated(
     "runs", "show", "result", "calls", "in_doubt", "events_after", "cancel", "fork", "forget", "pending", "answer"
 )
-@_repeated("ask", "answer_to", "begin", "digests", "recover", "open_attempt", "charges", "enqueue")
+@_repeated("ask", "answer_to", "begin", "digests", "recover", "open_attempt", "charges", "calls_in_doubt", "enqueue")
 @_repeated("accounts", "set_account")
 @known_arguments
 class PostgresJournal(SqlJournal):
@@ -279,6 +279,14 @@ class PostgresJournal(SqlJournal):
             ]
         total = RunAccount({}, calls, spent).total
         return replace(total, seconds=0.0)
+
+    def calls_in_doubt(self, run_id: str, step: str) -> tuple[RecordedCall, ...]:
+        """Return the calls of a step, and of the runs inside it, of which nobody saw the answer."""
+        with self.database.reading() as connection:
+            names = recovery.runs_inside_step(connection, run_id, step)
+            calls = [*recovery.calls_of(connection, run_id, step)]
+            calls += [call for name in names for call in recovery.calls_of(connection, name)]
+        return tuple(call for call in calls if call.state == "sent")
 
     def enqueue(
         self,

@@ -26,6 +26,10 @@ class CorruptRecord(ValueError):
     """A text that the codec did not write."""
 
 
+class NotRecordable(ValueError):
+    """A value that cannot be written down; the message names the place in it."""
+
+
 class Refusal(Exception):
     """Why a value is refused, and its place, innermost part first."""
 

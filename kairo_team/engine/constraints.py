@@ -29,7 +29,7 @@ Watch = Callable[[], Coroutine[Any, Any, None]]
 class RunConstraints:
     """The constraints of one run: a chain for each member, what all share first, and what they decided for all."""
 
-    __slots__ = ("_chains", "_emit", "_kill", "_of_all", "_root", "_warn", "_warned", "clock", "exit")
+    __slots__ = ("_chains", "_emit", "_kill", "_of_all", "_root", "_warn", "_warned", "clock", "exit", "on_exit")
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class RunConstraints:
         self.clock = clock
         self.exit: Violation | None = None
         """What a watch of those that all share decided for every attempt: no further model call."""
+        self.on_exit: list[Callable[[Violation], object]] = []
+        """Called with what it decided: attempts may be made elsewhere."""
         self._root = root
         self._kill = kill
         self._warn = warn
@@ -104,6 +106,8 @@ class RunConstraints:
             return
         if violation.action is ResourceAction.GRACEFUL_EXIT:
             self.exit = self.exit or violation
+            for call in list(self.on_exit):
+                call(self.exit)
         if violation.action is not ResourceAction.ALLOW:
             self._warn(str(violation))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.budget import Usage
@@ -74,15 +74,20 @@ class EarlierCalls:
     @property
     def warnings(self) -> list[str]:
         """One sentence on the calls in doubt, if there are any."""
-        charged: dict[str, list[Usage]] = defaultdict(list)
-        for call in self._in_doubt:
-            charged[f"{call.what} {call.name!r}"].append(call.usage)
-        if not charged:
-            return []
-        count = sum(map(len, charged.values()))
-        what = "1 call was" if count == 1 else f"{count:,} calls were"
-        parts = ", ".join(_describe(name, held) for name, held in sorted(charged.items()))
-        return [f"{what} under way when an earlier session of the run ended, and nobody saw the answer: {parts}"]
+        return describe_doubts(self._in_doubt, "an earlier session of the run ended")
+
+
+def describe_doubts(calls: Iterable[RecordedCall], when: str) -> list[str]:
+    """Return one sentence on calls in doubt, if there are any: `when` says what happened while they were under way."""
+    charged: dict[str, list[Usage]] = defaultdict(list)
+    for call in calls:
+        charged[f"{call.what} {call.name!r}"].append(call.usage)
+    if not charged:
+        return []
+    count = sum(map(len, charged.values()))
+    what = "1 call was" if count == 1 else f"{count:,} calls were"
+    parts = ", ".join(_describe(name, held) for name, held in sorted(charged.items()))
+    return [f"{what} under way when {when}, and nobody saw the answer: {parts}"]
 
 
 def _describe(name: str, held: Sequence[Usage]) -> str:

@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
-from kairo_team.engine.earlier_calls import Divergences
+from kairo_team.engine.earlier_calls import Divergences, describe_doubts
 from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.task_pool import Watch
 from kairo_team.errors import HaltError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kairo_team.governance.pricing import PriceBook
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.prompts import Prompts
+    from kairo_team.recorded import RecordedCall
 
 Emit = Callable[..., object]
 T = TypeVar("T")
@@ -117,8 +118,9 @@ class RunServices:
     __slots__ = (
         "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
         "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
-        "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices", "prompts",
-        "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered", "withheld",
+        "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
+        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered",
+        "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -190,6 +192,8 @@ class RunServices:
         """Makes the attempts elsewhere; None where they are made here."""
         self.earlier_calls: EarlierCalls | None = None
         """The calls of earlier sessions; None where this is the first."""
+        self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
+        """By attempt: its calls in doubt, of workers that were lost in this session."""
         self._emit = emit
         self._begin = begin
         self._policies = (() if outer_attempt is None else outer_attempt.policies, guardrails, guardrails_of or {})
@@ -260,7 +264,9 @@ class RunServices:
     def warnings(self) -> list[str]:
         """What the run's result warns of: calls that used, or were charged, or were made, more than they should."""
         in_doubt = [] if self.earlier_calls is None else self.earlier_calls.warnings
-        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt]
+        lost_calls = [call for calls in self.lost_calls.values() for call in calls]
+        lost = describe_doubts(lost_calls, "their workers were lost")
+        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost]
 
     @property
     def watches(self) -> Sequence[Watch]:

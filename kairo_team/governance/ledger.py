@@ -714,7 +714,10 @@ class Node:
 
     def full_path(self) -> str:
         """Return the names from the root to here, joined by slashes."""
-        return self.escaped() if self.parent is None else f"{self.parent.full_path()}/{self.escaped()}"
+        if self.parent is not None:
+            return f"{self.parent.full_path()}/{self.escaped()}"
+        borrower = self.tree.borrower
+        return self.escaped() if borrower is None else borrower.path or self.escaped()
 
     def escaped(self) -> str:
         """Return its segment of a path: `~1` is a slash inside a name, `~0` a tilde."""

@@ -270,13 +270,16 @@ class Borrower:
         *,
         clock: Callable[[], float] | None = None,
         spent: Usage = NO_USAGE,
+        path: str = "",
     ) -> None:
         """Take the first slice.
 
         `ask` gets a larger one, or raises why there is none, and calls its second argument before it waits for one.
         `give_back` reports what was spent, what is held, and the number of the last ask that is over. `spent` is what
-        the same work spent before it was interrupted; its iterations are counted anew.
+        the same work spent before it was interrupted; its iterations are counted anew. `path` is
+        that of the lender.
         """
+        self.path = path
         limit = grant.limit
         self.governor = Governor(budget_of(limit, grant.seconds), name=name, clock=clock)
         self._node: Node = self.governor._node  # noqa: SLF001 - its own kind

@@ -141,7 +141,7 @@ async def _compare(run: Tight) -> None:
         calls = cluster.journal.calls("r")
     check_books(run, result, calls)
     assert {call.state for call in calls} <= {"answered"}
-    if run.parallel == 1:
+    if run.parallel == 1 and not run.retries:  # in the pause before a retry, others have their turn
         assert seen(result) == seen(local)
         assert sorted(there.asked) == sorted(here.asked)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from functools import partial
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, ClassVar
 
 import anyio
@@ -11,25 +10,42 @@ import pytest
 from anyio import to_thread
 
 import kairo_team as kt
-from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.cluster import Cluster, version_of
+from kairo_team.cluster.units import Claimed
 from kairo_team.cluster.worker import Worker
 from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
 from kairo_team.coordinators import ExpertTeamCoordinator, HandoffCoordinator, TaskDispatchCoordinator
+from kairo_team.engine.digests import digests_of
+from kairo_team.engine.work_context import WorkContext
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.cluster.stage import BEAT, new_database
 
 pytestmark = [pytest.mark.real_time, pytest.mark.long]
 
 
+class AnyTeam(Worker):
+    """A worker that makes each attempt with the team of its run: the kit changes agents, which have no version."""
+
+    def __init__(self, cluster: Cluster, team: kt.Team, teams: Mapping[str, kt.Team]) -> None:
+        super().__init__(cluster, team, concurrency=50)
+        self._teams = teams
+
+    async def _work_on(self, claimed: Claimed, *more: Any) -> None:
+        self._team = self._teams[claimed.unit.run_id]
+        self._base = self._team.runtime
+        await super()._work_on(claimed, *more)
+
+
 class Workers:
-    """An engine of one run, with a worker in the event loop of the test that it starts for the first attempt."""
+    """An engine with a worker of each version, in the event loop of the test, started for its first attempt."""
 
     def __init__(self, group: anyio.abc.TaskGroup, clusters: list[Cluster]) -> None:
         self._url = new_database("procrastinate")
         self._group = group
         self._clusters = clusters
         self._here = self._cluster()
-        self._works = False
+        self._teams: dict[str, kt.Team] = {}
+        self._versions: set[str] = set()
 
     def _cluster(self) -> Cluster:
         self._clusters.append(Cluster(self._url, engine="procrastinate", beat=BEAT))
@@ -44,9 +60,12 @@ class Workers:
         self, team: kt.Team, assignment: kt.Assignment, context: kt.MemberContext, number: int, timeout: float | None
     ) -> Any:
         """Have the worker make it."""
-        if not self._works:
-            self._works = True
-            self._group.start_soon(Worker(self._cluster(), team, concurrency=50).run)
+        assert isinstance(context, WorkContext)
+        self._teams[context.services.run_id] = team
+        version = version_of(team, digests_of(team, {}))
+        if version not in self._versions:
+            self._versions.add(version)
+            self._group.start_soon(AnyTeam(self._cluster(), team, self._teams).run)
         return await self._here.attempt(team, assignment, context, number, timeout)
 
 
@@ -55,7 +74,7 @@ async def over_workers() -> AsyncGenerator[None]:
     """Let the runs of a test be made over workers."""
     clusters: list[Cluster] = []
     async with anyio.create_task_group() as group:
-        OverWorkers.engine = partial(Workers, group, clusters)
+        OverWorkers.engine = Workers(group, clusters)
         yield
         group.cancel_scope.cancel()
     for cluster in clusters:
@@ -68,12 +87,12 @@ class OverWorkers(TeamCoordinatorTCK):
     __test__ = False
 
     virtual_time = False
-    engine: ClassVar[Callable[[], Workers]]
+    engine: ClassVar[Workers]
 
     @classmethod
     def stage(cls, agent: Any, *, runtime: Mapping[str, Any] | None = None, **fields: Any) -> Any:
         """Put a run together whose attempts are made by workers."""
-        return super().stage(agent, runtime={**(runtime or {}), "engine": cls.engine()}, **fields)
+        return super().stage(agent, runtime={**(runtime or {}), "engine": cls.engine}, **fields)
 
 
 class TestTaskBoard(OverWorkers):

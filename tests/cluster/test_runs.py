@@ -16,8 +16,10 @@ from kairo_team import events
 from kairo_team.agents import TeamAgent
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.worker import Worker
+from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.testing import EventRecorder, FunctionModel
 from tests.cluster.stage import BEAT, new_database, working
+from tests.constrained import Bell
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -178,6 +180,34 @@ async def test_a_person_is_asked_by_the_coordinator_about_a_workers_tool() -> No
             result = await kt.run(here, request_of(kt.Task("a", "do", member="m0")), runtime=runtime)
     assert result.output == "published it"
     assert len(asked) == 1
+
+
+async def test_what_a_watched_constraint_decides_reaches_the_worker() -> None:
+    """The team's watch runs where the coordinator is; attempts of all workers end in order."""
+    asked, may_exit = anyio.Event(), anyio.Event()
+
+    class Late(Bell):
+        async def watch(self) -> ResourceValidation:
+            await may_exit.wait()
+            return ResourceValidation(True, "it is late")
+
+    async def work(assignment: kt.Assignment, context: kt.MemberContext) -> str:
+        context.keep(await ask(assignment, context))
+        asked.set()
+        while True:
+            await anyio.sleep(BEAT)
+            await ask(assignment, context)
+
+    team = team_of(work, model=answering(), constraints=[Late(ResourceAction.GRACEFUL_EXIT)])
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        async with runtime:
+            run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
+            with anyio.fail_after(60):
+                await asked.wait()
+                may_exit.set()
+                result = await run.result()
+    assert "it is late" in str(result["a"].warnings) + str(result["a"].error)
 
 
 class AskAlways:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import psycopg
 import pytest
 
@@ -16,6 +18,7 @@ from kairo_team.cluster.cluster import Cluster, queue_of, version_of
 from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.reaper import Reaper, sweep
 from kairo_team.cluster.units import Unit, claim
+from kairo_team.durable.codec import encode
 from kairo_team.durable.database import execute
 from kairo_team.durable.processes import LATE, Observer, Process, has_connection, has_died
 from kairo_team.engine.digests import digests_of
@@ -182,6 +185,19 @@ def test_a_letter_to_an_earlier_delivery_is_not_sent(desk: Desk) -> None:
     assert desk.letters() == [("worker", 1, "cancel")]
 
 
+async def test_who_coordinates_an_attempt_and_makes_it_reads_the_letters_of_both(desk: Desk) -> None:
+    """And a unit that is delivered to one process twice takes no letters from the first delivery."""
+    mailbox = desk.cluster.mailbox
+    with mailbox.open("u", "coordinator") as coordinator, mailbox.open("u", "worker") as worker:
+        with mailbox.open("u", "worker"):
+            pass
+        for kind in ("spent", "directive", "done", "cancel"):
+            mailbox._give("u", 1, kind, encode(None))
+        await anyio.wait_all_tasks_blocked()
+        assert [one.kind for one in coordinator._waiting] == ["spent", "done"]
+        assert [one.kind for one in worker._waiting] == ["directive", "cancel"]
+
+
 # ---------------------------------------------------------------------- the reaper
 
 
@@ -230,11 +246,11 @@ def test_who_watches_again_begins_with_what_it_sees(desk: Desk) -> None:
     desk.look(observer)
     with desk.cluster.journal.connecting("reaper", own=True) as connection:
         connection.execute("SELECT pg_advisory_lock(?)", (0x6B61_6972_0002,))
-        for _ in range(LATE):
-            clock[0] += 60
-            desk.look(observer)
-    clock[0] += 60
-    desk.look(observer)
+        clock[0] += 60
+        desk.look(observer)
+    for _ in range(LATE - 1):
+        clock[0] += 60
+        desk.look(observer)
     assert desk.rows("SELECT state FROM process") == [("live",)]
 
 
@@ -415,6 +431,22 @@ def test_a_process_that_was_declared_dead_and_does_not_know_it_begins_no_run(des
     desk.rows("UPDATE process SET state = 'dead'")
     with pytest.raises(JournalError, match="declared dead"):
         journal.begin(request_of("r2"), team_of(), {}, None)
+
+
+def test_a_process_notices_that_it_cannot_reach_the_database(desk: Desk) -> None:
+    process, told = Process(desk.url, 0.05), threading.Event()
+    process.on_unreachable(told.set)
+    process.start()
+    try:
+        assert not told.is_set()
+
+        def cut_off(_connection: Any) -> None:
+            raise psycopg.OperationalError
+
+        process._beat = cut_off  # type: ignore[method-assign, assignment]  # it is cut off
+        assert told.wait(60)
+    finally:
+        process.close()
 
 
 # ---------------------------------------------------------------------- versions

@@ -292,6 +292,12 @@ def _check(team: Governor) -> None:
         assert most is None or _committed(team)[dim] <= most, DIMENSIONS[dim]
 
 
+def _check_lent(lent: Lent) -> None:
+    """Who borrows has no more than is held for it, or guaranteed to it."""
+    lender = lent.lender
+    assert lent.borrower._used()[0] <= max(lent.governor._node.guarantee[0], lender.spent.tokens + lender._out[0])
+
+
 def _committed(governor: Governor) -> Units:
     tokens, picos, loops, tool_calls = governor._node.cells[COMMITTED : COMMITTED + 4]
     return (tokens, picos, loops, tool_calls)
@@ -312,6 +318,22 @@ async def test_who_asks_has_given_back_what_it_does_not_hold() -> None:
             held.settle(0)
     waiting.end()
     other.end()
+    assert team.usage.tokens == 60
+
+
+async def test_a_slice_lends_nothing_out_while_one_of_its_calls_waits_for_more() -> None:
+    """What is left was given back, and is part of what is waited for."""
+    team = Governor(Budget(tokens=100))
+    lent, other = Lent(team.carve("a", guarantee=Budget(tokens=20))), Lent(team.carve("b"))
+    async with anyio.create_task_group() as group:
+        with await other.local.hold(tokens=60) as held:
+            group.start_soon(spend, lent.local, 50, 50)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(spend, lent.local, 10, 10)
+            await anyio.wait_all_tasks_blocked()
+            assert lent.local.held.tokens == 0
+            held.settle(0)
+    lent.end()
     assert team.usage.tokens == 60
 
 
@@ -343,6 +365,16 @@ async def test_a_slice_begins_with_an_iteration() -> None:
     lent.end()
     task.close()
     assert (team.usage.loops, team.remaining.loops) == (1, 1)
+
+
+async def test_nothing_is_lent_where_no_iteration_may_begin() -> None:
+    team = Governor(Budget(tokens=10), name="team")
+    lent = Lent(team.carve("a"))
+    await spend(lent.local, 10, 10)
+    lent.end()
+    with pytest.raises(HaltError) as raised:
+        Lent(team.carve("b"))
+    assert (raised.value.reason, raised.value.origin) == (HaltReason.TOKEN_BUDGET_EXCEEDED, "team")
 
 
 async def test_a_slice_is_halted_where_its_lender_is() -> None:
@@ -413,6 +445,7 @@ async def _run_fans(limit: int, tasks: Fans) -> None:
             try:
                 with await lent.local.hold(tokens=asked) as hold:
                     _check(team)
+                    _check_lent(lent)
                     await anyio.sleep(uses)
                     hold.settle(min(uses, hold.tokens))
                     used.append(min(uses, hold.tokens))

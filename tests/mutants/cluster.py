@@ -224,7 +224,7 @@ MUTANTS = [
         PROCESSES,
         "            if silent and not told:\n",
         "            if silent and told:\n",
-        (_LOST + "a_worker_that_cannot_reach_its_database_ends_itself",),
+        (_UNITS + "a_process_notices_that_it_cannot_reach_the_database",),
     ),
     # -- who lives ----------------------------------------------------------------------------
     Mutant(
@@ -395,9 +395,17 @@ MUTANTS = [
     Mutant(
         IN_DOUBT,
         "what earlier deliveries paid for is paid again",
-        HOST,
-        "            services.earlier_calls = EarlierCalls(run_id, records.steps, records.calls)\n",
-        "            pass\n",
+        JOURNAL,
+        "journal = SqlRunJournal(self.database, session, steps, keeps_events=False)",
+        "journal = SqlRunJournal(self.database, session, {}, keeps_events=False)",
+        (_LOST + "what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed",),
+    ),
+    Mutant(
+        IN_DOUBT,
+        "the result does not name what a lost worker had under way",
+        REMOTE,
+        "            self._context.services.lost_calls[unit.step] = in_doubt\n",
+        "            del in_doubt\n",
         (_LOST + "what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed",),
     ),
     # -- slices -------------------------------------------------------------------------------
@@ -407,16 +415,39 @@ MUTANTS = [
         SLICES,
         "        before = self._give_up_rest()\n",
         "        before = self._allowance\n",
-        (_SLICES + "who_asks_has_given_back_what_it_does_not_hold",),
+        (_SLICES + "a_slice_lends_nothing_out_while_one_of_its_calls_waits_for_more",),
     ),
     Mutant(
         SLICED,
         "what was asked for beyond the guarantee is kept when the call has ended",
         SLICES,
-        "            self._allowance = own\n"
-        "            self._give_back(self.governor.usage, self._holding(), self._asks)",
-        "            pass",
+        "            self._give_back(self.governor.usage, self._holding(), self._asks)\n\n",
+        "            pass\n\n",
         (_SLICES + "what_goes_beyond_the_guarantee_is_asked_for_and_given_back_when_the_call_ends",),
+    ),
+    Mutant(
+        SLICED,
+        "what calls in flight leave is kept while another one asks",
+        SLICES,
+        "            self._give_back(self.governor.usage, self._holding(), self._asks - 1)\n",
+        "            pass\n",
+        (_SLICES + "a_fan_out_in_every_slice_spends_what_there_is_and_ends",),
+    ),
+    Mutant(
+        NEVER_MORE,
+        "a report that was written before a grant was read gives that grant back",
+        SLICES,
+        "self._keep(holding if asks is None or asks >= number else _sum(holding, granted))",
+        "self._keep(holding)",
+        (_SLICES + "calls_at_once_in_every_slice_wait_for_each_other_and_never_for_ever",),
+    ),
+    Mutant(
+        NEVER_MORE,
+        "an attempt is sent whose first iteration may not begin",
+        SLICES,
+        "                halts.check_begin(node)\n",
+        "                pass\n",
+        (_SLICES + "nothing_is_lent_where_no_iteration_may_begin",),
     ),
     Mutant(
         SLICED,
@@ -448,7 +479,7 @@ MUTANTS = [
         "a slice is lent more than the path has",
         SLICES,
         "        elif node.book(ask.units):\n            waiter.granted = ask.units\n",
-        "        elif node.book(ask.units) or True:\n            waiter.granted = ask.units\n",
+        "        elif node.book(ask.units) is not None:\n            waiter.granted = ask.units\n",
         (_SLICES + "tool_calls_are_lent_one_by_one_and_never_more_than_there_are",),
     ),
     # -- what comes from outside --------------------------------------------------------------
@@ -470,9 +501,17 @@ MUTANTS = [
     ),
     Mutant(
         REACHED,
+        "what a constraint that is watched by the coordinator decides reaches no worker",
+        HOST,
+        "            constraints.exit = violation\n",
+        "            pass\n",
+        (_RUNS + "what_a_watched_constraint_decides_reaches_the_worker",),
+    ),
+    Mutant(
+        REACHED,
         "the question of a worker's tool is answered by nobody",
         REMOTE,
-        "return None if questions.gate is None else await questions.gate.decide(question.request)",
+        "return await questions.ask(question.key, question.request)",
         "return None",
         (_RUNS + "a_person_is_asked_by_the_coordinator_about_a_workers_tool",),
     ),
@@ -490,7 +529,7 @@ MUTANTS = [
         MAILBOX,
         'readers = self._readers.get((unit, "worker" if kind in _TO_WORKERS else "coordinator"))',
         'readers = self._readers.get((unit, "worker"))',
-        (_RUNS + "a_submitted_run_is_coordinated_by_a_worker",),
+        (_UNITS + "who_coordinates_an_attempt_and_makes_it_reads_the_letters_of_both",),
     ),
     # -- versions and safety ------------------------------------------------------------------
     Mutant(

@@ -17,7 +17,7 @@ from tests.mutants.cluster_table import table
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kairo_team", "coordinators", "evaluators", "examples", "tck", "tests/cluster", "tests/durable")
-FILES = ("pyproject.toml", "tests/conftest.py", "tests/browsing.py")
+FILES = ("pyproject.toml", "tests/conftest.py", "tests/browsing.py", "tests/constrained.py")
 PATIENCE = 900
 """Seconds after which a killer that never ends counts as one that passes."""
 
