@@ -239,7 +239,7 @@ class AttemptHost:
             work.governor,
             work.grant,
             partial(_ask_for_budget, link),
-            lambda *report: link.tell("spent", report),
+            lambda spent, held, asks: link.tell("spent", (spent, held, asks)),
             clock=clock,
             spent=work.spent,
             path=work.path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import anyio
@@ -11,6 +12,7 @@ from anyio import to_thread
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster, version_of
+from kairo_team.cluster.mailbox import Letters
 from kairo_team.cluster.units import Claimed
 from kairo_team.cluster.worker import Worker
 from kairo_team.contracts import EvaluationStrategy, TeamCoordinator
@@ -30,10 +32,10 @@ class AnyTeam(Worker):
         super().__init__(cluster, team, concurrency=50)
         self._teams = teams
 
-    async def _work_on(self, claimed: Claimed, *more: Any) -> None:
+    async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
         self._team = self._teams[claimed.unit.run_id]
         self._base = self._team.runtime
-        await super()._work_on(claimed, *more)
+        await super()._work_on(claimed, letters, done)
 
 
 class Workers:
