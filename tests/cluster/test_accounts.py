@@ -305,7 +305,7 @@ async def test_a_run_that_was_taken_over_settles_once(opened: Open) -> None:
         result = await runtime_on(second).resume("r", team_of(wait), take_over=True)
         assert standing(second) == (result.usage.tokens, 0, 0)
         # It may have heard of the take-over by now, and have ended for that.
-        with pytest.raises((JournalError, RunFinished), match="taken the run over|has ended"):
+        with pytest.raises((JournalError, RunFinished), match=r"taken the run over|has ended"):
             await to_thread.run_sync(runtime.runs["r"].top_up, kt.Budget(tokens=10))
         go.set()
         await run.result()
