@@ -428,9 +428,7 @@ class Runtime:
 
     def with_subscribers(self, subscribers: Sequence[Subscriber]) -> Runtime:
         """Return a runtime like this one, without its runs, with these subscribers added."""
-        other = copy(self)
-        other.subscribers, other.runs = (*self.subscribers, *subscribers), Runs()
-        return other
+        return self.on(self.store, self.engine, (*self.subscribers, *subscribers))
 
     def enter(self, run_id: str) -> Run:
         """Begin a session of a run, with a new handle or that of `start` or `resume`; `RunExists` for an id in use."""

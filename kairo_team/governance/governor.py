@@ -110,12 +110,8 @@ class Governor:
         try:
             if node.ended is not None or node.timed or tree.halts:
                 halts.check(node)
-            for limited in () if tree.repeats and self._repeats_step() else node.limited:
-                spent = limited.cells
-                if spent[TOKENS] or spent[DOLLARS]:
-                    tokens, dollars, _, _ = limited.limit
-                    if (tokens is not None and 0 < spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
-                        halts.check_spent(node)
+            if not (tree.repeats and self._repeats_step()):
+                halts.check_begin(node)
             if not node.claim(LOOPS, 1):
                 halts.check_hopeless(node, _ONE_LOOP, _ONE_LOOP)
                 raise node.insufficient(LOOPS, 1)

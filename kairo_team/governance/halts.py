@@ -293,9 +293,9 @@ def check_spent(node: Node) -> None:
 def check_begin(node: Node) -> None:
     """Raise `HaltError` where spent tokens, or dollars under a limit above 0, let no iteration begin."""
     for one in node.limited:
+        spent = one.cells
         tokens, dollars, _, _ = one.limit
-        spent_tokens, spent_dollars = one.cells[TOKENS], one.cells[DOLLARS]
-        if (tokens is not None and 0 < spent_tokens >= tokens) or (dollars and spent_dollars >= dollars):
+        if (tokens is not None and 0 < spent[TOKENS] >= tokens) or (dollars and spent[DOLLARS] >= dollars):
             check_spent(node)
 
 

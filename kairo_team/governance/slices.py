@@ -402,12 +402,9 @@ class Borrower:
         tokens, picos, loops, tool_calls = self._node.cells[USED : USED + 4]
         return (tokens, picos, loops, tool_calls)
 
-    def _held(self) -> Units:
-        return self._node.held_units()
-
     def _holding(self) -> Units:
         """Return what it holds, with the iterations ahead."""
-        tokens, picos, _, tool_calls = self._held()
+        tokens, picos, _, tool_calls = self._node.held_units()
         return (tokens, picos, max(0, self._allowance[LOOPS] - self._node.cells[USED + LOOPS]), tool_calls)
 
     def _guaranteed(self) -> Units:

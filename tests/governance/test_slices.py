@@ -36,9 +36,7 @@ class Lent:
 
     async def _ask(self, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
         self.asks += 1
-        made = self.lender.receive(ask)
-        if isinstance(made, Waiter):
-            made = await self.lender.when_granted(ask, made, on_wait)
+        made = await self.lender.lend(ask, on_wait)
         await anyio.lowlevel.checkpoint()
         return made
 

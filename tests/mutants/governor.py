@@ -137,7 +137,7 @@ MUTANTS = [
     Mutant(
         "`>` for `>=` in pre_step",
         "an iteration may begin when every token is spent",
-        GOVERNOR,
+        HALTS,
         "0 < spent[TOKENS] >= tokens",
         "0 < spent[TOKENS] > tokens",
         (LAW, "test_guards.py::test_audit_g02_pre_step_refuses_when_tokens_or_dollars_are_spent"),
@@ -145,7 +145,7 @@ MUTANTS = [
     Mutant(
         "a free iteration refused",
         "a token limit of 0 of which nothing is spent refuses an iteration that needs no model",
-        GOVERNOR,
+        HALTS,
         "0 < spent[TOKENS] >= tokens",
         "spent[TOKENS] >= tokens",
         ("test_guards.py::test_pre_step_lets_an_iteration_begin_where_there_were_no_tokens_to_spend",),

@@ -109,7 +109,7 @@ def survivors(
     """
     specs: list[Any] = [vars(item).get("callspec") for item in request.session.items]
     asked = [spec.params.get("mutant") for spec in specs if spec is not None]
-    mutants = sorted((one for one in asked if isinstance(one, Mutant)), key=lambda one: not one.waits)
+    mutants = sorted((one for one in asked if one in MUTANTS), key=lambda one: not one.waits)
     waiting = sum(one.waits for one in mutants)
     with ThreadPoolExecutor((os.cpu_count() or 1) + waiting) as pool:
         yield {one.name: pool.submit(surviving, one, copied, tmp_path_factory.mktemp("mutant")) for one in mutants}
