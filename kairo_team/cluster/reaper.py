@@ -81,7 +81,7 @@ class Reaper:
     def _serve(self) -> None:
         while not self._ends.is_set():
             try:
-                with self._cluster.journal.connecting("reaper", own=True) as connection:
+                with self._cluster.journal.connecting(own="reaper") as connection:
                     # who is stopped, or has no network, has the lock no longer than that
                     connection.execute(f"SET idle_session_timeout = {max(_LEAST_IDLE, int(3000 * self._cluster.beat))}")
                     observer = Observer(self._cluster.beat)
@@ -153,9 +153,7 @@ class Reaper:
 
     def give_back(self, unit: Unit, reason: str) -> None:
         """Let another process do a unit that this one has."""
-        self._cluster.journal.change(
-            "give back", lambda connection: self._give_back(connection, unit.id, unit.fence, reason)
-        )
+        self._cluster.journal.change(lambda connection: self._give_back(connection, unit.id, unit.fence, reason))
 
     def _give_back(self, connection: Any, unit: str, fence: int, reason: str) -> None:
         sql = f"SELECT {COLUMNS} FROM unit WHERE id = ? AND fence = ? AND state = 'taken' FOR UPDATE"

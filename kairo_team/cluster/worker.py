@@ -21,7 +21,6 @@ from kairo_team.cluster.units import Claimed, claim
 from kairo_team.engine.digests import digests_of
 from kairo_team.engine.runtime import Runtime
 from kairo_team.errors import JournalError, known
-from kairo_team.gates import DeferGate
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -204,7 +203,7 @@ class Worker:
         journal = self._cluster.journal
         if journal.problem is not None:
             raise JournalError(journal.place, journal.problem)
-        return journal.change("claim", lambda connection: claim(connection, unit, fence, journal.process.id))
+        return journal.change(lambda connection: claim(connection, unit, fence, journal.process.id))
 
     async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
         unit = claimed.unit
@@ -251,6 +250,3 @@ def _settle(done: Future[None], error: BaseException | None) -> None:
 def _post_quietly(post: Any, call: Any) -> None:
     with suppress(RuntimeError):  # the event loop is gone
         post(call)
-
-
-__all__ = ["DeferGate", "Worker"]

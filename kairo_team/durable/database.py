@@ -87,6 +87,12 @@ def execute(connection: Connection, statement: Statement) -> None:
         connection.execute(*statement)
 
 
+def insert(connection: Connection, table: str, values: Mapping[str, object]) -> None:
+    """Insert a row, whose columns the values are."""
+    names, marks = ", ".join(values), ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
+
+
 def _call(function: Callable[[], object]) -> object:
     return function()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.durable.codec import encode
+from kairo_team.durable.database import insert
 from kairo_team.durable.recovery import steps_of
 from kairo_team.engine.records.replay import RAISED_BUDGET, Added, CutShort, Replan
 from kairo_team.engine.recovery import place_of
@@ -291,5 +292,4 @@ def _copy(connection: Connection, table: str, row: Any, values: Mapping[str, obj
     """Insert a copy of a row, with other values in some columns."""
     new = {**dict(row), **values}
     new.pop("id", None)
-    names, marks = ", ".join(new), ", ".join("?" * len(new))
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(new.values()))
+    insert(connection, table, new)

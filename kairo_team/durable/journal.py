@@ -76,21 +76,15 @@ class SqliteJournal(SqlJournal):
         owner = self._owner = self._owner or Owner(self.path)
         with self.database.writing() as connection:
             if begins:
-                self._delete_dead_owners(connection)
+                self._delete_owners(connection)
             values = (owner.id, owner.pid, HOST, time.time())
             connection.execute("INSERT OR IGNORE INTO owner VALUES (?, ?, ?, ?)", values)
             yield connection, owner.id
 
-    def _delete_dead_owners(self, connection: Connection) -> None:
+    def _delete_owners(self, connection: Connection) -> None:
         """Delete the owners whose process is gone and that have no run any more, with what it left beside the file."""
         sql = "SELECT id, host FROM owner WHERE id NOT IN (SELECT owner FROM run WHERE state = 'running')"
         for row in connection.execute(sql).fetchall():
-            if not is_alive(self.path, row["id"], row["host"]):
-                connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
-
-    def _delete_owners(self, connection: Connection) -> None:
-        """Delete dead owners that no run names any more, with the files that they left."""
-        for row in connection.execute("SELECT id, host FROM owner WHERE id NOT IN (SELECT owner FROM run)").fetchall():
             if not is_alive(self.path, row["id"], row["host"]):
                 connection.execute("DELETE FROM owner WHERE id = ?", (row["id"],))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -17,13 +16,13 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Budget, Usage
 from kairo_team.durable import accounts, recovery
 from kairo_team.durable.database import Writing, execute
-from kairo_team.durable.postgres_database import PostgresDatabase, connect_to
+from kairo_team.durable.postgres_database import PostgresDatabase
 from kairo_team.durable.processes import Process, has_died, is_alive
-from kairo_team.durable.requests import encode_request, readable
+from kairo_team.durable.requests import encode_request
 from kairo_team.durable.sql_journal import SqlJournal
 from kairo_team.durable.sql_run_journal import SqlRunJournal
 from kairo_team.engine.recovery import RunAccount
-from kairo_team.errors import JournalError, RunExists
+from kairo_team.errors import JournalError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -38,8 +37,6 @@ Kind = TypeVar("Kind")
 Found = TypeVar("Found")
 
 _UNCHANGED: Final = Budget()
-
-__all__ = ["AttemptRecords", "PostgresJournal", "connect_to"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +145,9 @@ class PostgresJournal(SqlJournal):
         if process is not None:
             process.close()
 
-    def connecting(self, purpose: str, *, own: bool = False) -> AbstractContextManager[PostgresConnection]:
-        """Connect for a block, as soon as the database can be reached; with a connection of its `own` it may lock."""
-        return self._base.connecting(purpose, own=own)
+    def connecting(self, *, own: str | None = None) -> AbstractContextManager[PostgresConnection]:
+        """Connect for a block, as soon as the database can be reached; with one of its `own`, named so, it may lock."""
+        return self._base.connecting(own=own)
 
     def decode(self, text: str) -> Any:
         """Return a recorded value; nothing is imported for it."""
@@ -234,9 +231,8 @@ class PostgresJournal(SqlJournal):
 
     def under(self, unit: str, fence: int) -> PostgresJournal:
         """Return the journal of runs inside a unit: they record nothing once its delivery counts no more."""
-        assert self.process is not None, "both journals have one process"
         other = copy(self)
-        other._unit = (unit, fence)
+        other._process, other._unit = self.process, (unit, fence)
         return other
 
     def open_attempt(self, run_id: str, step: str, epoch: int, unit: str, fence: int) -> AttemptRecords:
@@ -244,9 +240,6 @@ class PostgresJournal(SqlJournal):
 
         Raises `JournalError` where the delivery counts no more.
         """
-        return self._base.repeat(partial(self._open_attempt, run_id, step, epoch, unit, fence))
-
-    def _open_attempt(self, run_id: str, step: str, epoch: int, unit: str, fence: int) -> AttemptRecords:
         inside_journal = self.under(unit, fence)
         owner = self._living().id
         with self._base.changing() as connection:
@@ -258,12 +251,7 @@ class PostgresJournal(SqlJournal):
             steps = recovery.steps_of(connection, run_id, self.decode, of=step)
             calls = recovery.calls_of(connection, run_id, step)
             names = recovery.runs_inside_step(connection, run_id, step)
-            for name in names:
-                self._lock_run(connection, name)
-            inside = tuple(
-                inside_journal._take(connection, inside_journal._row(connection, name, whole=True), owner)
-                for name in names
-            )
+            inside = inside_journal._take_all(connection, names, owner)
             session.progress = lambda: (run["active"], run["seq"])
             journal = SqlRunJournal(self.database, session, steps, keeps_events=False)
             journal.in_doubt = frozenset(one.key for one in calls if one.what == "tool" and one.state == "sent")
@@ -301,16 +289,9 @@ class PostgresJournal(SqlJournal):
         Its budget is set aside in `account`, None that of the journal, as that of a run that begins.
         """
         written = encode_request(request, team)
-        now = time.time()
         with self.database.writing() as connection:
-            if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
-                raise RunExists(request.run_id, recorded=True)
-            sql = (
-                "INSERT INTO run (run_id, team, goal, request, digests, source, owner, state, epoch, started_at,"
-                " updated_at) VALUES (?, ?, ?, ?, ?, ?, '', 'queued', 0, ?, ?)"
-            )
-            given = (*map(readable, (team.name, request.goal)), written, json.dumps(dict(digests)), self._source)
-            connection.execute(sql, (request.run_id, *given, now, now))
+            columns = {"request": written, "owner": "", "state": "queued", "epoch": 0}
+            self._insert_run(connection, request, team, digests, columns)
             if (charged := account or self.account) is not None:
                 accounts.begin(connection, request, charged, 0)
             for statement in also:
@@ -320,11 +301,11 @@ class PostgresJournal(SqlJournal):
         """Record that a unit is done, or why it cannot be, if its delivery still counts."""
         sql = "UPDATE unit SET state = 'done', problem = ?, ended_at = ? WHERE id = ? AND fence = ?"
         values = (problem, time.time(), unit, fence)
-        self._base.change("unit", lambda connection: connection.execute(sql, values))
+        self._base.change(lambda connection: connection.execute(sql, values))
 
-    def change(self, purpose: str, function: Callable[[PostgresConnection], Found]) -> Found:
+    def change(self, function: Callable[[PostgresConnection], Found]) -> Found:
         """Call a function in a transaction of its own; again where the connection breaks, so twice must be as once."""
-        return self._base.change(purpose, function)
+        return self._base.change(function)
 
     def insist(self, function: Callable[[], Found]) -> Found:
         """Call a function that connects by itself; again where a connection breaks, while patience lasts."""

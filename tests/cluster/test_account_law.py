@@ -27,8 +27,7 @@ from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.errors import InsufficientBudget, Misuse, PlanRefused
 from kairo_team.results import TeamResult, TeamStatus
 from kairo_team.tck.journal_stage import request_of, send, team_of
-from tests.cluster.server import server
-from tests.cluster.test_accounts import die
+from tests.cluster.server import die, server
 
 pytestmark = pytest.mark.real_time
 
@@ -96,7 +95,7 @@ class AccountLaw(RuleBasedStateMachine):
 
     @initialize(given=st.lists(pairs, min_size=len(PARENTS), max_size=len(PARENTS)))
     def make_accounts(self, given: list[Pair]) -> None:
-        with home().connecting("test") as connection:
+        with home().connecting() as connection:
             connection.execute("TRUNCATE account, charge, run, step, call, question, event")
         for (name, parent), limit in zip(PARENTS.items(), given, strict=True):
             home().set_account(name, budget_of(limit), parent=parent)

@@ -19,7 +19,8 @@ from kairo_team.durable.accounts import Account
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.errors import InsufficientBudget, JournalError, Misuse, PlanRefused, RunFinished
 from kairo_team.testing import FunctionModel
-from tests.cluster.stage import BEAT, new_database, working
+from tests.cluster.server import die
+from tests.cluster.stage import BEAT, execute, new_database, until, working
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -31,8 +32,8 @@ def opened(database: str) -> Generator[Open]:
     """Makes the journals of several processes on one database, in which there is an account with 1,000 tokens."""
     journals: list[PostgresJournal] = []
 
-    def make(account: str | None = "desk", url: str = database) -> PostgresJournal:
-        journals.append(PostgresJournal(url, beat=BEAT, account=account))
+    def make(account: str | None = "desk") -> PostgresJournal:
+        journals.append(PostgresJournal(database, beat=BEAT, account=account))
         return journals[-1]
 
     make(None).set_account("desk", kt.Budget(tokens=1_000))
@@ -153,9 +154,7 @@ async def test_a_call_in_doubt_is_charged_its_hold(opened: Open) -> None:
     runtime = kt.Runtime(journal=journal, models={"m:x": FunctionModel(answer, name="test:m")})
     async with runtime:
         run = await runtime.start(team_of(), request_of("r", tasks=1))
-        with anyio.fail_after(60):
-            while not await to_thread.run_sync(journal.calls, "r"):
-                await anyio.sleep(0.02)
+        await until(lambda: journal.calls("r"))
         run.cancel()
         await run.result()
     (call,) = journal.calls("r")
@@ -188,15 +187,6 @@ async def suspend(journal: PostgresJournal, run_id: str = "r", tokens: int = 400
 
 def approve(journal: PostgresJournal, run_id: str = "r") -> None:
     journal.answer(journal.pending(run_id)[0].id, kt.HumanDecision.approve())
-
-
-def die(journal: PostgresJournal) -> None:
-    """End a journal's threads and connections, as SIGKILL does: nothing more is written."""
-    journal.database.problem = "its process has died"
-    process, journal._process = journal._process, None
-    if process is not None and process._thread is not None:
-        process._ends.set()
-        process._thread.join()
 
 
 async def test_a_suspended_run_keeps_what_it_has_spent_and_sets_the_rest_aside_when_it_goes_on(opened: Open) -> None:
@@ -321,7 +311,7 @@ async def test_what_a_cancelled_run_could_still_write_counts_no_more(opened: Ope
         nonlocal asked
         asked += 1
         if asked == 1:
-            with second.connecting("test") as connection:
+            with second.connecting() as connection:
                 connection.execute("UPDATE process SET state = 'dead' WHERE id = ?", (first.process.id,))
             await to_thread.run_sync(second.cancel, "r")
         return "said"
@@ -372,9 +362,7 @@ async def test_a_submitted_run_is_charged_from_its_submission_to_its_end() -> No
         await to_thread.run_sync(journal.cancel, "c")
         assert (standing(journal), standing(journal, "small")) == ((0, 400, 1), (0, 0, 0))
         async with working(url, team):
-            with anyio.fail_after(60):
-                while (await to_thread.run_sync(journal.show, "a")).state != "completed":
-                    await anyio.sleep(0.05)
+            await until(lambda: journal.show("a").state == "completed")
         assert standing(journal) == (sum(call.usage.tokens for call in journal.calls("a")), 0, 0)
     finally:
         await to_thread.run_sync(cluster.close)
@@ -388,19 +376,12 @@ async def test_a_submitted_run_that_cannot_be_taken_up_waits_and_says_why() -> N
         journal = cluster.journal
         await to_thread.run_sync(journal.set_account, "desk", kt.Budget(tokens=400))
         await to_thread.run_sync(partial(cluster.submit, OFFICE, request, account="desk"))
-        with anyio.fail_after(60):
-            while (await to_thread.run_sync(journal.show, "r")).state != "suspended":
-                await anyio.sleep(0.05)
+        await until(lambda: journal.show("r").state == "suspended")
         await to_thread.run_sync(cluster.submit, OFFICE, replace(request, run_id="other", config=kt.TeamConfig()))
         spent = standing(journal)[0]
         await to_thread.run_sync(partial(take_all, journal, 400 - spent))
         await to_thread.run_sync(approve, journal)
-        problem = None
-        with anyio.fail_after(60):
-            while problem is None:
-                await anyio.sleep(0.05)
-                with journal.connecting("test") as connection:
-                    problem = connection.execute("SELECT problem FROM unit WHERE run_id = 'r'").fetchone()[0]
+        problem = await until(lambda: execute(url, "SELECT problem FROM unit WHERE run_id = 'r'")[0][0])
         assert problem == f"'desk' has 0 tokens left, {400 - spent} asked"
         assert journal.show("r").state == "suspended"
 
@@ -423,9 +404,7 @@ async def test_what_a_run_had_that_was_cancelled_before_its_process_died_comes_b
     try:
         assert standing(cluster.journal) == (0, 400, 1)
         await to_thread.run_sync(cluster.start)
-        with anyio.fail_after(60):
-            while (await to_thread.run_sync(standing, cluster.journal)) != (0, 0, 0):
-                await anyio.sleep(0.05)
+        await until(lambda: standing(cluster.journal) == (0, 0, 0))
         assert cluster.journal.show("r").state == "cancelled"
     finally:
         await to_thread.run_sync(cluster.close)
@@ -501,7 +480,7 @@ def test_a_refusal_looks_again_where_another_run_gave_back_meanwhile(
     def give_back_first(connection: Any, name: str, asked: Any) -> None:
         nonlocal looked
         looked += 1
-        with first.connecting("test") as other, other.transaction():
+        with first.connecting() as other, other.transaction():
             accounts.settle(other, "r")
         refuse(connection, name, asked)
 

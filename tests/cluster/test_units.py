@@ -24,6 +24,7 @@ from kairo_team.durable.processes import LATE, Observer, Process, has_connection
 from kairo_team.engine.digests import digests_of
 from kairo_team.errors import JournalError
 from kairo_team.tck.journal_stage import request_of, team_of
+from tests.cluster import stage
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -68,12 +69,10 @@ class Desk:
                 execute(connection, statement)
 
     def rows(self, sql: str, *values: Any) -> list[Any]:
-        with psycopg.connect(self.url, options="-c search_path=kairo", autocommit=True) as connection:
-            cursor = connection.execute(sql.encode(), values)
-            return cursor.fetchall() if cursor.description else []
+        return stage.execute(self.url, sql, *values)
 
     def claim(self, unit: Unit, process: str = "worker") -> Any:
-        return self.cluster.journal.change("claim", lambda one: claim(one, unit.id, unit.fence, process))
+        return self.cluster.journal.change(lambda one: claim(one, unit.id, unit.fence, process))
 
     def state(self, unit: str = "u") -> tuple[str, int, str | None]:
         found: tuple[str, int, str | None] = self.rows("SELECT state, fence, process FROM unit WHERE id = %s", unit)[0]
@@ -90,7 +89,7 @@ class Desk:
         )  # fmt: skip
 
     def look(self, observer: Observer | None = None, times: int = 1) -> None:
-        with self.cluster.journal.connecting("reaper", own=True) as connection:
+        with self.cluster.journal.connecting(own="reaper") as connection:
             for _ in range(times):
                 self.reaper._look(connection, observer or Observer(60.0))
 
@@ -230,7 +229,7 @@ def test_only_who_holds_the_lock_looks_after_others(desk: Desk) -> None:
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None))
     desk.claim(ATTEMPT, "nobody")
     other = Reaper(desk.cluster)
-    with desk.cluster.journal.connecting("reaper", own=True) as connection:
+    with desk.cluster.journal.connecting(own="reaper") as connection:
         connection.execute("SELECT pg_advisory_lock(?)", (0x6B61_6972_0002,))
         desk.look()
         assert desk.state() == ("taken", 1, "nobody")
@@ -244,7 +243,7 @@ def test_who_watches_again_begins_with_what_it_sees(desk: Desk) -> None:
     desk.add_process("worker")
     observer = Observer(60.0, lambda: clock[0])
     desk.look(observer)
-    with desk.cluster.journal.connecting("reaper", own=True) as connection:
+    with desk.cluster.journal.connecting(own="reaper") as connection:
         connection.execute("SELECT pg_advisory_lock(?)", (0x6B61_6972_0002,))
         clock[0] += 60
         desk.look(observer)
@@ -310,7 +309,7 @@ def test_what_is_left_over_of_earlier_sessions_is_deleted(desk: Desk) -> None:
     journal.begin(request_of("r"), team_of(), {}, None)
     desk.do(*ATTEMPT.sending(desk.cluster.delivery, None), *letter_to("gone", Letter("u", 1, "spent", None)))
     desk.rows("UPDATE run SET epoch = 2")
-    with journal.connecting("reaper") as connection:
+    with journal.connecting() as connection:
         sweep(connection, desk.cluster.delivery)
     assert desk.rows("SELECT id FROM unit") == []
     assert desk.letters() == []
@@ -324,7 +323,7 @@ def lateness(desk: Desk, steps: Sequence[tuple[float, int]]) -> list[list[str]]:
     """Look after so many beats each, in which the process beat so often; return who was late each time."""
     clock, found = [1e9], list[list[str]]()
     observer = Observer(1.0, lambda: clock[0])
-    with desk.cluster.journal.connecting("reaper") as connection:
+    with desk.cluster.journal.connecting() as connection:
         for seconds, beats in steps:
             clock[0] += seconds
             connection.execute("UPDATE process SET beats = beats + ?", (beats,))
@@ -370,7 +369,7 @@ def test_time_in_which_nobody_could_look_makes_nobody_late(desk: Desk) -> None:
 
 def test_who_takes_a_run_over_waits_for_a_beat_of_its_owner(desk: Desk) -> None:
     desk.add_process("owner", lock=5)
-    with desk.cluster.journal.connecting("change") as connection:
+    with desk.cluster.journal.connecting() as connection:
         with connected(desk, 5):
             assert not has_died(connection, "owner", 0.05)
         while has_connection(connection, 5):
@@ -384,7 +383,7 @@ def beating(desk: Desk) -> tuple[Process, Callable[[], None]]:
     process = Process(desk.url, 60.0)
 
     def beat() -> None:
-        with desk.cluster.journal.connecting("beat") as connection:
+        with desk.cluster.journal.connecting() as connection:
             process._register(connection)
             process._beat(connection)
 
@@ -413,7 +412,7 @@ async def test_a_process_that_was_declared_dead_records_nothing_more(desk: Desk)
     session.put("before", 1)
     await session.written()
     desk.rows("UPDATE process SET state = 'dead'")
-    with journal.connecting("beat") as connection:
+    with journal.connecting() as connection:
         journal.process._beat(connection)
     session.put("after", 2)
     with pytest.raises(JournalError, match="declared dead"):

@@ -104,17 +104,25 @@ class World:
         return str(len(text))
 
 
-async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool, run_id: str = RUN) -> kt.TeamResult:
-    """Run the scenario, or go on with it."""
+def team_of(scenario: Scenario, world: World, runtime: kt.Runtime | None = None) -> kt.Team:
     members = [
         kt.Member(f"m{number}", world.agent(kind), budget=scenario.budgets[number])
         for number, kind in enumerate(scenario.kinds)
     ]
     policy = FailurePolicy(retries=scenario.retries, backoff=0.001)
     coordinator = (ExpertTeamCoordinator if scenario.expert else TaskDispatchCoordinator)(failure_policy=policy)
-    team = kt.Team("team", members, evaluators={"editor": Judge(), "judge": Judge("m:x")}, coordinator=coordinator)
+    judges = {"editor": Judge(), "judge": Judge("m:x")}
+    return kt.Team("team", members, evaluators=judges, coordinator=coordinator, runtime=runtime)
+
+
+def request_of(scenario: Scenario) -> kt.TeamExecutionRequest:
     config = kt.TeamConfig(max_parallel_tasks=scenario.parallel, risk_profile=kt.RiskProfile.LOW)
-    request = kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(scenario.tasks), config=config, run_id=RUN)
+    return kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(scenario.tasks), config=config, run_id=RUN)
+
+
+async def play(scenario: Scenario, path: Path, world: World, *, go_on: bool, run_id: str = RUN) -> kt.TeamResult:
+    """Run the scenario, or go on with it."""
+    team, request = team_of(scenario, world), request_of(scenario)
     journal = kt.SqliteJournal(path, sync="normal")
     try:
         async with kt.Runtime(models={"m:x": world.model}, journal=journal) as runtime:
