@@ -72,6 +72,8 @@ class Cluster:
         self.journal = PostgresJournal(url, events=events, source=source, beat=beat, patience=patience, account=account)
         self._versions: dict[str, str] = {}
         self._starting = threading.Lock()
+        """Held while what follows changes."""
+        self._installed = False
         self._started = False
 
     @cached_property
@@ -88,13 +90,18 @@ class Cluster:
         """Begin to beat, to read letters and to look after others; does nothing when that was done before."""
         with self._starting:
             if not self._started:
-                self._insist(self._install)
+                self._install()
                 self._insist(self.journal.process.start)
                 self.reaper.start()
                 self._started = True
 
     def _install(self) -> None:
-        """Make what the engine needs; `Misuse` where the database's other processes use another engine."""
+        """Make what the engine needs, the first time; `Misuse` where the database's other processes use another one."""
+        if not self._installed:
+            self._insist(self._install_engine)
+            self._installed = True
+
+    def _install_engine(self) -> None:
         with self.journal.database.writing() as connection:
             sql = "INSERT INTO about (name, value) VALUES ('engine', ?) ON CONFLICT (name) DO NOTHING"
             connection.execute(sql, (self.engine,))
@@ -163,7 +170,8 @@ class Cluster:
         for a request that cannot be written down, and `InsufficientBudget` where the account does not have the run's
         budget: then nothing is recorded.
         """
-        self._insist(self._install)
+        with self._starting:
+            self._install()
         digests = digests_of(team, templates or {})
         unit = Unit(f"run:{request.run_id}", "run", request.run_id, queue_of(version_of(team, digests), RUNS))
         self.journal.enqueue(request, team, digests, unit.sending(self.delivery, None), account)

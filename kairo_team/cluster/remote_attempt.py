@@ -14,7 +14,6 @@ import anyio
 from kairo_team import events
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage, difference
-from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import OfferedTool, Question, ToolUse, Work, WorkEnd, refused
 from kairo_team.engine.attempts import failed_attempt, interrupted_attempt, read_again
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from kairo_team.budget import HaltReason
     from kairo_team.cluster.cluster import Cluster
-    from kairo_team.cluster.mailbox import Letters
+    from kairo_team.cluster.mailbox import Letter, Letters
     from kairo_team.engine.work_context import WorkContext
     from kairo_team.tasks import Assignment
 
@@ -326,6 +325,3 @@ class RemoteAttempt:
             self._lender.end(self._lender.spent)
             return
         self._lender.end(replace(charged, loops=max(charged.loops, self._lender.spent.loops)))
-
-
-__all__ = ["DeliveriesExhausted", "Letter", "RemoteAttempt", "letter_to"]

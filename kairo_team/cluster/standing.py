@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kairo_team.durable.processes import has_connection
@@ -38,15 +38,19 @@ class Standing(NamedTuple):
     """A worker of its version has to be started."""
 
 
-def standing_of(journal: PostgresJournal, run: RecordedRun) -> Standing:
-    """Return how a run stands: who coordinates it, and whether any live worker serves what waits of it."""
+def standings_of(journal: PostgresJournal, runs: Iterable[RecordedRun]) -> list[Standing]:
+    """Return how each run stands: who coordinates it, and whether any live worker serves what waits of it."""
     with journal.database.reading() as connection:
-        sql = "SELECT problem FROM unit WHERE run_id = ? AND kind = 'run'"
-        unit = connection.execute(sql, (run.run_id,)).fetchone()
-        if unit is not None and unit["problem"] is not None:
-            return Standing(problem=unit["problem"])
-        queues = [row["queue"] for row in connection.execute(_WAITING, (run.run_id,)).fetchall()]
-        workers = _live_workers(connection) if queues else []
+        workers = _live_workers(connection)
+        return [_standing(connection, run, workers) for run in runs]
+
+
+def _standing(connection: Connection, run: RecordedRun, workers: Sequence[_Worker]) -> Standing:
+    sql = "SELECT problem FROM unit WHERE run_id = ? AND kind = 'run'"
+    unit = connection.execute(sql, (run.run_id,)).fetchone()
+    if unit is not None and unit["problem"] is not None:
+        return Standing(problem=unit["problem"])
+    queues = [row["queue"] for row in connection.execute(_WAITING, (run.run_id,)).fetchall()]
     problem = _unserved(run.team, queues, workers)
     return Standing(unit is not None, problem, problem is not None)
 
