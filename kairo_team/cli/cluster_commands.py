@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 import logging
 import signal
 import threading
@@ -19,7 +20,7 @@ from kairo_team.cli.databases import BEAT, away_from_children, clustered, connec
 from kairo_team.cli.exits import EXIT_CODES, LEFT, LEFT_BY_SIGNAL
 from kairo_team.cli.interrupts import leave
 from kairo_team.cli.job import EXIT_CODES as CODES
-from kairo_team.cli.job import Ended, plain_log
+from kairo_team.cli.job import Ended, check, plain_log
 from kairo_team.cli.journals import command, go_on_commands, quoted, standing, worker_command
 from kairo_team.cli.loading import importable, load_team_file, read_team_spec
 from kairo_team.cli.options import (
@@ -28,6 +29,7 @@ from kairo_team.cli.options import (
     EngineOption,
     Goal,
     JsonOption,
+    RunIdOption,
     TeamFile,
 )
 from kairo_team.cli.refusal import Refusal, explain
@@ -170,9 +172,7 @@ def submit(
         str | None,
         typer.Option(metavar="NAME", help="Set its budget aside in this account, as `kairo budget` shows it."),
     ] = None,
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")
-    ] = None,
+    run_id: RunIdOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until it ends or asks a person, and show its result.")
     ] = False,
@@ -196,8 +196,6 @@ def submit(
 
 
 def _send(cluster: Cluster, job: Job, account: str | None) -> None:
-    from kairo_team.cli.job import check
-
     found = check(job)
     if not found.ok:
         raise Refusal(f"nothing was submitted: {'; '.join(found.problems)}")
@@ -220,8 +218,6 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
     commands = [command(*one, journal=journal) for one in words]
     stands = standing(journal, run)
     if json:
-        import json as json_format
-
         document = {
             "run_id": run.run_id,
             "state": run.state,
@@ -229,7 +225,7 @@ def _show_sent(cluster: Cluster, job: Job, desk: Desk, *, json: bool) -> None:
             "go_on": commands,
             "exit_code": 0,
         }
-        desk.present(json_format.dumps(document, indent=2) + "\n", lambda _screen: None)
+        desk.present(json_module.dumps(document, indent=2) + "\n", lambda _screen: None)
         return
     desk.screen.print_text(f"run {run.run_id} is submitted to {journal.place}")
     if stands.problem is not None:

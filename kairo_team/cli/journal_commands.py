@@ -46,7 +46,6 @@ from kairo_team.cli.run_table import (
 )
 from kairo_team.cli.sources import loaded_again, on_cluster
 from kairo_team.cli.streams import silence
-from kairo_team.cluster.standing import Standing
 from kairo_team.errors import RunExists, known
 from kairo_team.human import HumanDecision
 from kairo_team.recorded import ENDED, STATES
@@ -89,7 +88,7 @@ def runs(
     with opened(journal, database) as book:
         found = book.runs(state=state, team=team)
         if found or json:
-            waiting = {run.run_id: problem for run in found if (problem := why_waiting(book, run)) is not None}
+            waiting = why_waiting(book, found)
             desk.present(runs_document(found, waiting), lambda screen: show_runs(found, waiting, screen))
         else:
             chosen = "" if state is team is None else ", or none that was asked for"
@@ -111,8 +110,8 @@ def show(
     desk.begin(json=json)
     with opened(journal, database) as book:
         record = read_record(book, find_run(book, run))
-        stands = Standing() if record.run.state in ENDED else standing(book, record.run)
-        go_on = go_on_commands(book, record.run)
+        stands = standing(book, record.run)
+        go_on = go_on_commands(book, record.run, stands)
         if stands.needs_worker:
             go_on = [worker_command(book, record.run), *go_on]
     waits = stands.problem
@@ -204,8 +203,9 @@ def answer(
         found = find_run(book, run)
         question = find_question(book.pending(found.run_id), found.run_id, named[0] if named else None)
         book.answer(question.id, decision, by="kairo answer")
-        left = go_on_commands(book, found)
-        by_workers = not left and found.state not in ENDED and standing(book, found).by_workers
+        stands = standing(book, found)
+        left = go_on_commands(book, found, stands)
+        by_workers = not left and stands.by_workers
     show_question(question, found.run_id, desk.screen)
     desk.screen.print_text()
     desk.screen.print_text(f"answered: {action}" + (f", {one_line(text)}" if text else ""), "bold")

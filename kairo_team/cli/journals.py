@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kairo_team._util.terminal import clean
 from kairo_team.cli.databases import PATIENCE, DatabaseUrl, place_of, shown_option
 from kairo_team.cli.refusal import Refusal, explain
-from kairo_team.cluster.standing import Standing
+from kairo_team.cluster.standing import Standing, standings_of
 from kairo_team.durable.journal import SqliteJournal
 from kairo_team.errors import JournalError, Misuse, RunNotFound
 from kairo_team.recorded import ENDED
@@ -115,33 +115,41 @@ def command(name: str, *words: str, journal: SqlJournal) -> str:
     return " ".join(["kairo", name, *words, *map(quoted, shown_option(*journal.option))])
 
 
-def go_on_commands(journal: SqlJournal, run: RecordedRun) -> list[str]:
-    """Return the commands that answer a run's questions and the one that resumes it; none where it cannot go on."""
+def go_on_commands(journal: SqlJournal, run: RecordedRun, stands: Standing | None = None) -> list[str]:
+    """Return the commands that answer a run's questions and the one that resumes it; none where it cannot go on.
+
+    `stands` is how it stands, if that was read already.
+    """
     if run.state not in ("suspended", "interrupted"):
         return []
-    by_workers = standing(journal, run).by_workers
+    stands = standing(journal, run) if stands is None else stands
     name = quoted(run.run_id)
     questions = [quoted(short_id(one, run.run_id)) for one in journal.pending(run.run_id)]
     words = [[name, one] for one in questions] if len(questions) > 1 else [[name]] * len(questions)
     answers = [command("answer", *one, "approve", journal=journal) for one in words]
-    if by_workers:
+    if stands.by_workers:
         return answers
     file = [] if run.source else ["FILE.py"]
     return [*answers, command("resume", name, *file, journal=journal)]
 
 
 def standing(journal: SqlJournal, run: RecordedRun) -> Standing:
-    """Return how a run stands on its cluster; one in a file stands on none."""
-    if isinstance(journal, SqliteJournal):
-        return Standing()
-    from kairo_team.cluster.standing import standing_of
-
-    return standing_of(cast("PostgresJournal", journal), run)
+    """Return how a run stands on its cluster; one that has ended, or is in a file, stands on none."""
+    return _standings(journal, [run]).get(run.run_id, Standing())
 
 
-def why_waiting(journal: SqlJournal, run: RecordedRun) -> str | None:
-    """Return why no worker does what waits of a run; None for one that has ended or waits for nothing."""
-    return None if run.state in ENDED else standing(journal, run).problem
+def why_waiting(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """Return why no worker does what waits of these runs, by their ids; without those that wait for nothing."""
+    stands = _standings(journal, runs)
+    return {run_id: one.problem for run_id, one in stands.items() if one.problem is not None}
+
+
+def _standings(journal: SqlJournal, runs: Sequence[RecordedRun]) -> dict[str, Standing]:
+    going = [run for run in runs if run.state not in ENDED]
+    if isinstance(journal, SqliteJournal) or not going:
+        return {}
+    found = standings_of(cast("PostgresJournal", journal), going)
+    return {run.run_id: one for run, one in zip(going, found, strict=True)}
 
 
 def worker_command(journal: SqlJournal, run: RecordedRun) -> str:

@@ -57,6 +57,7 @@ EngineOption = Annotated[
     EngineName | None,
     typer.Option("--engine", help="What delivers work; default: what the database is used with already, else dbos."),
 ]
+RunIdOption = Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")]
 EventsOption = Annotated[
     Path | None,
     typer.Option("--events", metavar="FILE", help="Append every event of the run to this file, one JSON line each."),

@@ -22,6 +22,7 @@ from kairo_team.cli.options import (
     JournalOption,
     JsonOption,
     ModelOption,
+    RunIdOption,
     TeamFile,
 )
 from kairo_team.cli.refusal import Refusal
@@ -48,9 +49,7 @@ def run(
     engine: EngineOption = None,
     events: EventsOption = None,
     content: ContentOption = None,
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", metavar="ID", help="The run's id; default: a new one.")
-    ] = None,
+    run_id: RunIdOption = None,
 ) -> int:
     """Run the team that a Python file builds or a file of data holds, on a goal or on the file's own request or plan.
 
