@@ -91,8 +91,7 @@ async def _work(engine: Any, concurrency: int) -> None:
     worker = Worker(cluster, desk(), concurrency=concurrency)
     async with anyio.create_task_group() as group:
         group.start_soon(worker.run)
-        while not worker.ready:  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(0.01)
+        await worker.wait_ready()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         with anyio.open_signal_receiver(15) as signals:

@@ -50,15 +50,12 @@ class Deliveries:
             self.finish((unit, fence))
         return future
 
-    def finish(self, pair: Pair, error: Exception | None = None) -> None:
+    def finish(self, pair: Pair) -> None:
         """End the work on all deliveries of a pair."""
         with self._change:
             futures = self.open.pop(pair, [])
         for future in futures:
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+            future.set_result(None)
 
     def finish_all(self) -> None:
         """End the work on all that was given, and on what comes."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
@@ -100,8 +100,7 @@ async def _coordinate(place: Place, run_id: str) -> None:
 
 
 async def _session(cluster: Cluster, place: Place, run_id: str) -> None:
-    team: Any = desk.team(place.provider)
-    team = kt.Team(team.name, team.members, evaluators=team.evaluators)
+    team = replace(desk.team(place.provider), runtime=None)
     async with desk.runtime(place.provider, engine=cluster) as runtime:
         try:
             await run_sync(cluster.journal.digests, run_id)

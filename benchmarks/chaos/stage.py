@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
@@ -221,12 +221,12 @@ class Stage:
 
     def submit(self, run_id: str) -> None:
         """Submit a run, until the database has it."""
-        team = desk.team(self.provider.port)
-        team = type(team)(team.name, team.members, evaluators=team.evaluators)
+        team = replace(desk.team(self.provider.port), runtime=None)
         while True:
             try:
                 self.cluster.submit(team, desk.request(run_id))
-            except RunExists:
+                return
+            except RunExists:  # it was recorded before the connection broke
                 return
             except Exception as error:  # noqa: BLE001 - the database is away
                 self.note(f"{run_id} cannot be submitted: {error!r:.200}")

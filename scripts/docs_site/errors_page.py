@@ -7,6 +7,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 from kairo_team import errors
 from kairo_team.errors import KairoError
@@ -65,7 +66,11 @@ def _code(message: str) -> str:
 
 def _built(kind: type[KairoError]) -> Iterator[str]:
     """Yield the messages that the constructor of an error builds."""
-    node = next(one for one in ast.walk(_module()) if isinstance(one, ast.ClassDef) and one.name == kind.__name__)
+    node = next(
+        one
+        for one in ast.walk(source_docs.tree_of(Path(inspect.getfile(errors))))
+        if isinstance(one, ast.ClassDef) and one.name == kind.__name__
+    )
     for one in ast.walk(node):
         if isinstance(one, ast.Call) and ast.unparse(one.func) == "super().__init__" and one.args:
             message = _text(one.args[0])
@@ -78,18 +83,13 @@ def _built(kind: type[KairoError]) -> Iterator[str]:
 
 
 @cache
-def _module() -> ast.Module:
-    return ast.parse(inspect.getsource(errors))
-
-
-@cache
 def messages() -> dict[str, list[str]]:
     """Return, by the name of the error, what it is raised with anywhere in the library."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in source_docs.sources():
         if "/examples/" in path.as_posix() or "/tck/" in path.as_posix():
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(source_docs.tree_of(path)):
             if isinstance(node, ast.FunctionDef) and node.name.endswith("_problems"):
                 found["PlanRefused"].update(
                     text for text in map(_text, ast.walk(node)) if " " in text and text not in _said(node)

@@ -42,6 +42,7 @@ ELSEWHERE = {"kairo_team.events": "events.md"}
 """Modules with a page of another kind."""
 
 
+@cache
 def public_names(module: ModuleType) -> list[str]:
     """Return the names of a module that are for its users: `__all__`, or what it defines or hands on as `X as X`."""
     listed = getattr(module, "__all__", None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import Final
+from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 import anyio
 import psycopg
@@ -18,6 +19,8 @@ from kairo_team.cluster.worker import Worker
 from tests.cluster.server import server
 
 BEAT: Final = 0.2
+
+Found = TypeVar("Found")
 
 
 @cache
@@ -33,12 +36,25 @@ def template(engine: EngineName) -> str:
 def new_database(engine: EngineName) -> str:
     """Make a database with all tables; return its URL."""
     source = template(engine)
-    url = server().new_database()
-    name = url.rpartition("/")[2]
+    name = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(server().url, autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}"'.encode())
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"'.encode())
-    return url
+    return server().url_of(name)
+
+
+def execute(url: str, sql: str, *values: Any) -> list[Any]:
+    """Execute one statement on the tables of a database; return the rows that it finds."""
+    with psycopg.connect(url, autocommit=True, options="-c search_path=kairo") as connection:
+        cursor = connection.execute(sql.encode(), values)
+        return [] if cursor.description is None else cursor.fetchall()
+
+
+async def until(holds: Callable[[], Found]) -> Found:
+    """Wait until a function, called in a thread, returns something true; return that."""
+    with anyio.fail_after(60):
+        while not (found := await to_thread.run_sync(holds)):
+            await anyio.sleep(0.02)
+        return found
 
 
 @asynccontextmanager

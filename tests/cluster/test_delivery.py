@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from concurrent.futures import Future
 from typing import get_args
 
 import psycopg
@@ -69,9 +68,12 @@ def test_dbos_receives_once_in_a_process() -> None:
     url = server().new_database()
     first, second = delivery_of("dbos", url, beats=BEATS), delivery_of("dbos", url, beats=BEATS)
     first.install()
-    with first.receiving("one", ["queue"], 1, _done), pytest.raises(Misuse, match="receives by 'dbos' already"):
-        second.receiving("two", ["queue"], 1, _done).__enter__()
-    with second.receiving("three", ["queue"], 1, _done):
+    with (
+        first.receiving("one", ["queue"], 1, Deliveries().take),
+        pytest.raises(Misuse, match="receives by 'dbos' already"),
+    ):
+        second.receiving("two", ["queue"], 1, Deliveries().take).__enter__()
+    with second.receiving("three", ["queue"], 1, Deliveries().take):
         pass
 
 
@@ -80,7 +82,10 @@ def test_nothing_is_kept_of_what_was_acknowledged_or_forgotten(name: str) -> Non
     url = server().new_database()
     delivery = delivery_of(name, url, beats=BEATS)
     delivery.install()
-    with psycopg.connect(url, autocommit=True) as connection, delivery.receiving("one", ["queue"], 4, _done):
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        delivery.receiving("one", ["queue"], 4, Deliveries().take),
+    ):
         for number in range(10):
             delivery.send(connection, "queue", f"done-{number}", 1)
             delivery.send(connection, "elsewhere", f"forgotten-{number}", 1)
@@ -109,9 +114,3 @@ def test_a_receiver_outlives_a_restart_of_the_server_and_can_be_left_without_one
             server().stop()
     finally:
         server().start()
-
-
-def _done(unit: str, fence: int) -> Future[None]:
-    done = Future[None]()
-    done.set_result(None)
-    return done

@@ -10,26 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 import kairo_team as kt
-from kairo_team.coordinators import ExpertTeamCoordinator, FailurePolicy, TaskDispatchCoordinator
 from tests.cluster.stage import new_database, working
-from tests.durable.desk import Judge
-from tests.durable.test_law import Scenario, World, scenarios
-
-
-def team_of(scenario: Scenario, world: World, runtime: kt.Runtime | None = None) -> kt.Team:
-    members = [
-        kt.Member(f"m{number}", world.agent(kind), budget=scenario.budgets[number])
-        for number, kind in enumerate(scenario.kinds)
-    ]
-    policy = FailurePolicy(retries=scenario.retries, backoff=0.001)
-    coordinator = (ExpertTeamCoordinator if scenario.expert else TaskDispatchCoordinator)(failure_policy=policy)
-    judges = {"editor": Judge(), "judge": Judge("m:x")}
-    return kt.Team("team", members, evaluators=judges, coordinator=coordinator, runtime=runtime)
-
-
-def request_of(scenario: Scenario) -> kt.TeamExecutionRequest:
-    config = kt.TeamConfig(max_parallel_tasks=scenario.parallel, risk_profile=kt.RiskProfile.LOW)
-    return kt.TeamExecutionRequest("Go.", plan=kt.TaskGraph(scenario.tasks), config=config, run_id="r")
+from tests.durable.test_law import Scenario, World, request_of, scenarios, team_of
 
 
 def seen(result: kt.TeamResult) -> Any:

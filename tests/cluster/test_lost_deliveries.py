@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import psycopg
 import pytest
 from anyio import to_thread
 
@@ -17,7 +16,7 @@ from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.worker import Worker
 from kairo_team.errors import JournalError
 from kairo_team.testing import FunctionModel
-from tests.cluster.stage import BEAT, new_database
+from tests.cluster.stage import BEAT, execute, new_database, until
 from tests.cluster.test_runs import elsewhere, request_of, team_of
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -40,13 +39,8 @@ class Stage:
 
     async def bury(self, cluster: Cluster) -> None:
         """Declare a worker dead, which goes on without knowing."""
-        sql = b"UPDATE process SET state = 'dead' WHERE id = %s"
-        process = cluster.journal.process
-        await to_thread.run_sync(self._execute, sql, process.id)
-
-    def _execute(self, sql: bytes, *values: Any) -> None:
-        with psycopg.connect(self.url, options="-c search_path=kairo", autocommit=True) as connection:
-            connection.execute(sql, values)
+        sql = "UPDATE process SET state = 'dead' WHERE id = %s"
+        await to_thread.run_sync(execute, self.url, sql, cluster.journal.process.id)
 
 
 @asynccontextmanager
@@ -181,22 +175,12 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
                         await anyio.sleep(0.01)
                     still(lost)
                     await cast.bury(lost)
-                    while number == 1 and await is_there(cast, number):
-                        await anyio.sleep(0.01)
+                if number == 1:
+                    await until(lambda: not execute(cast.url, "SELECT 1 FROM unit WHERE fence = 1"))
             with anyio.fail_after(60):
                 result = await run.result()
     assert result["a"].error is not None
     assert "given up after 2 deliveries: each worker that took it died or lost its database" in result["a"].error
-
-
-async def is_there(cast: Stage, fence: int) -> bool:
-    """Whether the unit still has this fence."""
-
-    def look() -> bool:
-        with psycopg.connect(cast.url, options="-c search_path=kairo", autocommit=True) as connection:
-            return connection.execute("SELECT 1 FROM unit WHERE fence = %s", (fence,)).fetchone() is not None
-
-    return await to_thread.run_sync(look)
 
 
 async def test_a_worker_that_cannot_reach_its_database_ends_itself(caplog: pytest.LogCaptureFixture) -> None:

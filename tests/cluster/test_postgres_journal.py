@@ -19,7 +19,9 @@ from kairo_team.durable.postgres_database import PostgresDatabase
 from kairo_team.errors import JournalError
 from kairo_team.recorded import Place
 from kairo_team.tck.journal_stage import HELD, STEP, USED, Served, request_of, result_of, send, team_of
-from kairo_team.testing.postgres_server import PASSWORD, PostgresServer, postgres_server
+from kairo_team.testing.postgres_server import PASSWORD, PostgresServer
+from tests.cluster.server import own_server
+from tests.cluster.stage import execute
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -40,13 +42,12 @@ def begun(journal: PostgresJournal, run_id: str = "r", place: Place | None = Non
 
 def send_unit(url: str, fence: int = 1, state: str = "taken") -> None:
     """Let the run `r` have an attempt that a worker has taken."""
-    with psycopg.connect(url, options="-c search_path=kairo") as connection:
-        connection.execute(
-            "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, body, sent_at)"
-            " VALUES ('u', 'attempt', 'r', %s, 1, 'q', %s, %s, '', 0)"
-            " ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, state = excluded.state",
-            (STEP, fence, state),
-        )
+    sql = (
+        "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, body, sent_at)"
+        " VALUES ('u', 'attempt', 'r', %s, 1, 'q', %s, %s, '', 0)"
+        " ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, state = excluded.state"
+    )
+    execute(url, sql, STEP, fence, state)
 
 
 def in_thread(call: Callable[[], object]) -> threading.Thread:
@@ -255,7 +256,7 @@ async def test_a_commit_whose_word_was_lost_is_not_written_twice(
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_a_server_that_restarts_interrupts_nothing(how: str) -> None:
-    with postgres_server() as server, journal_on(server.new_database()) as journal:
+    with own_server() as server, journal_on(server.new_database()) as journal:
         session = begun(journal)
         served = Served(session)
         await send(session)
@@ -271,7 +272,7 @@ async def test_a_server_that_restarts_interrupts_nothing(how: str) -> None:
 
 
 async def test_a_server_without_free_connections_is_waited_for() -> None:
-    with postgres_server(settings={"max_connections": "8"}) as server:
+    with own_server(settings={"max_connections": "8"}) as server:
         url = server.new_database()
         with journal_on(url) as journal:
             session = begun(journal)
@@ -290,7 +291,7 @@ async def test_a_server_without_free_connections_is_waited_for() -> None:
 
 
 async def test_a_database_that_stays_away_ends_the_run_with_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
-    with postgres_server() as server, journal_on(server.new_database(), patience=1.0) as journal:
+    with own_server() as server, journal_on(server.new_database(), patience=1.0) as journal:
         session = begun(journal)
         served = Served(session)
         await send(session)
@@ -338,10 +339,8 @@ def test_no_error_and_no_log_shows_the_password(postgres: PostgresServer, caplog
     for what, url in wrong.items():
         with pytest.raises((JournalError, ValueError)) as caught:
             PostgresJournal(url, patience=0.0)
-        shown = f"{caught.value}{caught.value!r}{caught.getrepr(chain=True, style='short')}"
         assert PASSWORD not in str(caught.value), what
         assert caught.value.__cause__ is None or PASSWORD not in str(caught.value.__cause__), what
-        assert shown
     assert PASSWORD not in caplog.text
 
 

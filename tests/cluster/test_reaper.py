@@ -25,7 +25,7 @@ from kairo_team.durable.processes import Observer, Process, has_died
 from kairo_team.errors import JournalError
 from kairo_team.tck.journal_stage import request_of, team_of
 from kairo_team.testing import FunctionModel
-from tests.cluster.stage import BEAT, new_database, working
+from tests.cluster.stage import BEAT, execute, new_database, until, working
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -39,12 +39,6 @@ def cluster_on(url: str, *, started: bool = True, **given: Any) -> Generator[Clu
         yield cluster
     finally:
         cluster.close()
-
-
-def execute(url: str, sql: str, *values: Any) -> list[Any]:
-    with psycopg.connect(url, autocommit=True, options="-c search_path=kairo") as connection:
-        cursor = connection.execute(sql.encode(), values)
-        return [] if cursor.description is None else cursor.fetchall()
 
 
 def add_unit(url: str, unit: str, state: str, process: str | None = None, kind: str = "run", **more: Any) -> None:
@@ -264,9 +258,7 @@ async def test_a_worker_that_can_record_nothing_ends_and_takes_nothing() -> None
             await worker.wait_ready()
             cluster.journal.database.problem = "it cannot be written: no space"
             await to_thread.run_sync(other.submit, team, request_of("r"))
-            with anyio.fail_after(60):
-                while worker.lost is None:
-                    await anyio.sleep(BEAT / 4)
+            await until(lambda: worker.lost)
         assert str(worker.lost).endswith("it cannot be written: no space")
     assert execute(url, "SELECT state FROM unit") == [("sent",)]
 
@@ -295,9 +287,7 @@ async def test_a_call_of_the_coordinator_ends_no_call_of_an_attempt_with_its_num
     plan = kt.TaskGraph([kt.Task("a", "do", member="m0", evaluator="judge")])
     async with working(new_database("procrastinate"), team) as cluster:
         await to_thread.run_sync(cluster.submit, team, kt.TeamExecutionRequest("Go.", plan=plan, run_id="r"))
-        with anyio.fail_after(60):
-            while (await to_thread.run_sync(cluster.journal.show, "r")).state in {"queued", "running"}:
-                await anyio.sleep(0.05)
+        await until(lambda: cluster.journal.show("r").state not in {"queued", "running"})
         used = [call.usage.tokens for call in cluster.journal.calls("r")]
     assert used == [2, 12]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kairo_team.testing.postgres_server import PostgresServer, postgres_server
+from kairo_team.testing.postgres_server import PostgresServer
 from tests.cli.conftest import Kairo, forget_team_files, kairo, team_file
+from tests.cluster.server import own_server
 from tests.cluster.test_commands import DESK
 
 __all__ = ["forget_team_files", "kairo", "team_file"]  # fixtures
@@ -32,7 +33,7 @@ def url_of(server: PostgresServer, role: str) -> str:
 def test_each_role_may_do_what_it_is_for(
     kairo: Kairo, team_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    with postgres_server() as server:
+    with own_server() as server:
         do(server.url, "roles.sql")
         monkeypatch.delenv("KAIRO_JOURNAL", raising=False)
 

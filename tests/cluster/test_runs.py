@@ -18,7 +18,7 @@ from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.worker import Worker
 from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.testing import EventRecorder, FunctionModel
-from tests.cluster.stage import BEAT, new_database, working
+from tests.cluster.stage import BEAT, new_database, until, working
 from tests.constrained import Bell
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -238,9 +238,7 @@ async def test_a_submitted_run_is_coordinated_by_a_worker(engine: Any) -> None:
     async with working(new_database(engine), team, engine=engine) as cluster:
         request = request_of(kt.Task("a", "do", member="m0"), kt.Task("b", "do", member="m0", depends_on=["a"]))
         run_id = await to_thread.run_sync(cluster.submit, replace(team, runtime=None), request)
-        with anyio.fail_after(60):
-            while (await to_thread.run_sync(cluster.journal.show, run_id)).state in {"queued", "running"}:
-                await anyio.sleep(0.05)
+        await until(lambda: cluster.journal.show(run_id).state not in {"queued", "running"})
         shown = await to_thread.run_sync(cluster.journal.show, run_id)
         result = await to_thread.run_sync(cluster.journal.result, run_id)
         told = [event.type for event in cluster.journal.events_after(run_id)]

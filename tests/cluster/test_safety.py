@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 import kairo_team as kt
@@ -15,6 +14,7 @@ from kairo_team.durable.codec import CorruptRecord, decode_loaded, encode
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.errors import JournalError
 from kairo_team.tck.journal_stage import request_of, result_of, team_of
+from tests.cluster.stage import execute
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
@@ -55,8 +55,7 @@ async def test_a_database_decides_nothing_about_what_is_imported(planted: str, d
             "UPDATE run SET usage = %s": lambda: journal.show("r"),
         }
         for change, read in reads.items():
-            with psycopg.connect(database, options="-c search_path=kairo") as connection:
-                connection.execute(change.encode(), (planted,))
+            execute(database, change, planted)
             with suppress(JournalError, CorruptRecord, AttributeError, TypeError):
                 read()
             assert PLANTED not in sys.modules, change

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
-import psycopg
 import pytest
 from anyio import to_thread
 
@@ -16,8 +15,8 @@ from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.health import HealthServer, read_address
 from kairo_team.cluster.service import WorkerService
 from kairo_team.errors import Misuse
-from kairo_team.testing.postgres_server import postgres_server
-from tests.cluster.stage import BEAT, new_database
+from tests.cluster.server import own_server
+from tests.cluster.stage import BEAT, execute, new_database, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 LONG = 60.0
@@ -62,12 +61,6 @@ class Watched:
         return sum(line.startswith("ready: ") for line in self.lines)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    with anyio.fail_after(LONG):
-        while not await to_thread.run_sync(holds):
-            await anyio.sleep(0.02)
-
-
 @asynccontextmanager
 async def serving(url: str, desk: Desk, drain: float = LONG) -> AsyncGenerator[Watched]:
     """Let a service work for the block, from when it is ready."""
@@ -94,8 +87,7 @@ async def test_a_worker_that_was_declared_dead_begins_anew_under_another_id(url:
     desk = Desk()
     async with serving(url, desk) as watched:
         first = watched.clusters[0].journal.process.id
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("UPDATE kairo.process SET state = 'dead' WHERE id = %s", (first,))
+        execute(url, "UPDATE process SET state = 'dead' WHERE id = %s", first)
         await until(lambda: watched.ready() == 2)
         assert watched.clusters[1].journal.process.id != first
         assert f"process {first[:8]} is lost: it was declared dead; it begins anew" in watched.lines
@@ -105,7 +97,7 @@ async def test_a_worker_that_was_declared_dead_begins_anew_under_another_id(url:
 
 async def test_a_worker_that_cannot_reach_the_database_ends_its_work_and_begins_anew() -> None:
     desk = Desk(waits=True)
-    with postgres_server() as server:
+    with own_server() as server:
         url = server.new_database()
         async with serving(url, desk) as watched:
             await to_thread.run_sync(watched.clusters[0].submit, desk.team, desk.request("cut"))

@@ -13,7 +13,7 @@ from kairo_team.contracts import Journal
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.tck import JournalTCK
 from kairo_team.testing import MemoryJournal
-from tests.cluster.server import server
+from tests.cluster.server import die, server
 
 pytestmark = pytest.mark.sampled("anyio_backend")
 
@@ -118,13 +118,8 @@ class TestPostgresJournal(JournalTCK):
 
     @classmethod
     def crash(cls, journal: Journal) -> None:
-        """Its threads write nothing more, and its connections are gone, as after SIGKILL."""
         assert isinstance(journal, PostgresJournal)
-        journal.database.problem = "its process has died"
-        process, journal._process = journal._process, None
-        if process is not None and process._thread is not None:
-            process._ends.set()
-            process._thread.join()
+        die(journal)
 
     @classmethod
     def fail(cls, journal: Journal) -> None:
