@@ -28,6 +28,8 @@ class Lent:
     governor: Governor
     spent: Usage = field(default_factory=Usage)
     asks: int = 0
+    way: float = 0.0
+    """Seconds that an answer is under way."""
 
     def __post_init__(self) -> None:
         self.lender = Lender(self.governor, self.spent)
@@ -37,7 +39,7 @@ class Lent:
     async def _ask(self, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
         self.asks += 1
         made = await self.lender.lend(ask, on_wait)
-        await anyio.lowlevel.checkpoint()
+        await anyio.sleep(self.way)
         return made
 
     @property
@@ -335,6 +337,26 @@ async def test_a_slice_lends_nothing_out_while_one_of_its_calls_waits_for_more()
     assert team.usage.tokens == 60
 
 
+async def test_what_a_call_leaves_while_an_answer_is_under_way_takes_nothing_from_that() -> None:
+    """Its report was written before the borrower knew of the grant."""
+    team = Governor(Budget(tokens=100))
+    lent = Lent(team.carve("a"), way=5)
+
+    async def ask_again() -> None:
+        await anyio.sleep(6)
+        with await lent.local.hold(tokens=30) as hold:
+            hold.settle(30)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask_again)
+        with await lent.local.hold(tokens=40) as first:
+            await anyio.sleep(2)
+            first.settle(0)
+        await anyio.sleep(1)
+        assert team.held.tokens == 30
+    assert (team.usage.tokens, team.held.tokens) == (30, 0)
+
+
 async def test_calls_of_one_slice_ask_one_after_the_other_and_each_gives_back_what_is_left() -> None:
     team = Governor(Budget(tokens=100))
     lent = Lent(team.carve("task"))
@@ -463,6 +485,6 @@ async def _run_fans(limit: int, tasks: Fans) -> None:
             for number, (guarantee, at_once) in enumerate(tasks):
                 with suppress(InsufficientBudget, HaltError):
                     task = team.carve(f"task-{number}", guarantee=Budget(tokens=guarantee))
-                    group.start_soon(work, Lent(task), task, at_once)
+                    group.start_soon(work, Lent(task, way=1.5), task, at_once)
     assert team.usage.tokens == sum(used) <= limit
     assert (team.held, _committed(team)[0]) == (Usage(), sum(used))

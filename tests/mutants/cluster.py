@@ -222,8 +222,8 @@ MUTANTS = [
         ENDS_ITSELF,
         "a process does not notice that it cannot reach the database",
         PROCESSES,
-        "            if silent and not told:\n",
-        "            if silent and told:\n",
+        "            silent = self.silence > _UNREACHABLE * self.beat\n",
+        "            silent = False\n",
         (_UNITS + "a_process_notices_that_it_cannot_reach_the_database",),
     ),
     # -- who lives ----------------------------------------------------------------------------
@@ -439,7 +439,7 @@ MUTANTS = [
         SLICES,
         "self._keep(holding if asks is None or asks >= number else _sum(holding, granted))",
         "self._keep(holding)",
-        (_SLICES + "calls_at_once_in_every_slice_wait_for_each_other_and_never_for_ever",),
+        (_SLICES + "what_a_call_leaves_while_an_answer_is_under_way_takes_nothing_from_that",),
     ),
     Mutant(
         NEVER_MORE,
