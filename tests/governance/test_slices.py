@@ -354,6 +354,7 @@ async def test_what_a_call_leaves_while_an_answer_is_under_way_takes_nothing_fro
             first.settle(0)
         await anyio.sleep(1)
         assert team.held.tokens == 30
+    lent.end()
     assert (team.usage.tokens, team.held.tokens) == (30, 0)
 
 
