@@ -331,7 +331,7 @@ async def test_a_slice_lends_nothing_out_while_one_of_its_calls_waits_for_more()
             await anyio.wait_all_tasks_blocked()
             group.start_soon(spend, lent.local, 10, 10)
             await anyio.wait_all_tasks_blocked()
-            assert lent.local.held.tokens == 0
+            assert (lent.local.held.tokens, lent.local.usage.tokens) == (0, 0)
             held.settle(0)
     lent.end()
     assert team.usage.tokens == 60
