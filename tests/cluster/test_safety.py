@@ -40,6 +40,12 @@ def test_a_text_names_only_classes_that_are_imported_already(planted: str) -> No
     assert decode_loaded(encode(kt.Budget(tokens=1))) == kt.Budget(tokens=1)
 
 
+def test_a_url_with_a_mistake_is_refused_without_its_password() -> None:
+    with pytest.raises(ValueError, match="this is no database URL") as caught:
+        PostgresJournal("postgresql://kairo:pass-w0rd@host/kairo?no-option=1")
+    assert "pass-w0rd" not in str(caught.value)
+
+
 async def test_a_database_decides_nothing_about_what_is_imported(planted: str, database: str) -> None:
     """Whatever table the text stands in: steps, results, requests, questions, units."""
     journal = PostgresJournal(database, beat=0.5)

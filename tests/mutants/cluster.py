@@ -565,7 +565,7 @@ MUTANTS = [
         DATABASE,
         '        raise ValueError(f"this is no database URL: it is written {_LIKE!r}") from None\n',
         '        raise ValueError(f"this is no database URL: {url}") from None\n',
-        (_JOURNAL + "what_is_no_url_is_refused",),
+        (_SAFETY + "a_url_with_a_mistake_is_refused_without_its_password",),
     ),
     Mutant(
         SECRET,
