@@ -44,12 +44,6 @@ WITH RECURSIVE under(name) AS
  (SELECT CAST(? AS TEXT) UNION SELECT account.name FROM account JOIN under ON account.parent = under.name)
 SELECT name FROM under
 """
-_CLAIM: Final = """
-UPDATE account SET aside_tokens = aside_tokens + ?, aside_picos = aside_picos + ? WHERE name = ?
- AND (tokens IS NULL OR used_tokens + aside_tokens + CAST(? AS NUMERIC) <= tokens)
- AND (picos IS NULL OR used_picos + aside_picos + CAST(? AS NUMERIC) <= picos)
-"""
-"""A NULL is no limit of the run: it fits only where the account has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +146,17 @@ def set_aside(connection: Connection, run_id: str, epoch: int, budget: Budget) -
     more = [(now or 0) - aside for now, aside in zip(asked, before, strict=True)]
     needed = [None if now is None else much for now, much in zip(asked, more, strict=True)]
     for name in _chain(connection, charge["account"]) if any(more) or None in asked else ():
-        while not connection.execute(_CLAIM, (*more, name, *needed)).rowcount:
-            _refuse(connection, name, needed)  # returns where another run has given back meanwhile
+        _check_room(connection, name, needed)
+        sql = "UPDATE account SET aside_tokens = aside_tokens + ?, aside_picos = aside_picos + ? WHERE name = ?"
+        connection.execute(sql, (*more, name))
     sql = "UPDATE charge SET aside_tokens = ?, aside_picos = ? WHERE run_id = ?"
     connection.execute(sql, (*asked, run_id))
     return True
 
 
-def _refuse(connection: Connection, name: str, asked: Sequence[int | None]) -> None:
-    """Raise why so much cannot be set aside in an account; return where it can, as the account stands now."""
-    row = connection.execute("SELECT * FROM account WHERE name = ?", (name,)).fetchone()
+def _check_room(connection: Connection, name: str, asked: Sequence[int | None]) -> None:
+    """Raise where so much cannot be set aside in an account. Nobody changes it until the transaction ends."""
+    row = connection.execute("SELECT * FROM account WHERE name = ? FOR UPDATE", (name,)).fetchone()
     taken = map(sum, zip(_row(row, "used"), _row(row, "aside"), strict=True))
     rest = [None if limit is None else limit - much for limit, much in zip(_limits(row), taken, strict=True)]
     unlimited = [_DIMENSIONS[n] for n, left in enumerate(rest) if left is not None and asked[n] is None]
@@ -173,11 +168,10 @@ def _refuse(connection: Connection, name: str, asked: Sequence[int | None]) -> N
         )
         raise PlanRefused([problem])
     lacking = next((n for n, left in enumerate(rest) if left is not None and left < (asked[n] or 0)), None)
-    if lacking is None:
-        return
-    most = _budget(None if left is None else max(left, 0) for left in rest)
-    dimension = _DIMENSIONS[lacking]
-    raise InsufficientBudget(dimension, getattr(_budget(asked), dimension), getattr(most, dimension), name)
+    if lacking is not None:
+        most = _budget(None if left is None else max(left, 0) for left in rest)
+        dimension = _DIMENSIONS[lacking]
+        raise InsufficientBudget(dimension, getattr(_budget(asked), dimension), getattr(most, dimension), name)
 
 
 # ------------------------------------------------------------------ what they have spent

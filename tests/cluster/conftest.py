@@ -12,7 +12,12 @@ from tests.cluster.server import server
 
 # A mutant has to fail once, soon; nobody reads the smallest example of how it failed.
 settings.register_profile(
-    "unshrunk", settings.get_profile("quick"), phases=[Phase.generate], report_multiple_bugs=False, database=None
+    "unshrunk",
+    settings.get_profile("quick"),
+    derandomize=False,  # each round has to draw anew
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    database=None,
 )
 
 

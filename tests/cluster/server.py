@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from kairo_team.testing.postgres_server import PASSWORD, PostgresServer, find_programs, postgres_server
@@ -15,7 +17,7 @@ from kairo_team.testing.postgres_server import PASSWORD, PostgresServer, find_pr
 if TYPE_CHECKING:
     from kairo_team.durable.postgres import PostgresJournal
 
-__all__ = ["PASSWORD", "die", "need_postgres", "own_server", "server"]
+__all__ = ["PASSWORD", "die", "need_postgres", "own_server", "server", "wait_until_blocked"]
 
 
 def need_postgres() -> None:
@@ -39,6 +41,16 @@ def die(journal: PostgresJournal) -> None:
     if process is not None and process._thread is not None:
         process._ends.set()
         process._thread.join()
+
+
+def wait_until_blocked(url: str, purpose: str) -> None:
+    """Return once a connection of that purpose waits for another one's lock."""
+    sql = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+    end = time.monotonic() + 60
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(sql, (f"kairo-team {purpose}",)).fetchone() is None:
+            assert time.monotonic() < end, f"the {purpose} waits for nobody"
+            time.sleep(0.01)
 
 
 @cache

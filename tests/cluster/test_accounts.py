@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -19,7 +20,7 @@ from kairo_team.durable.accounts import Account
 from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.errors import InsufficientBudget, JournalError, Misuse, PlanRefused, RunFinished
 from kairo_team.testing import FunctionModel
-from tests.cluster.server import die
+from tests.cluster.server import die, wait_until_blocked
 from tests.cluster.stage import BEAT, execute, new_database, until, working
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -470,21 +471,21 @@ def test_an_account_limits_tokens_and_dollars_alone(opened: Open) -> None:
         opened().set_account("desk", kt.Budget(loops=3))
 
 
-def test_a_refusal_looks_again_where_another_run_gave_back_meanwhile(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("given_back", [True, False])
+def test_who_sets_aside_waits_for_who_does_so_already(opened: Open, database: str, *, given_back: bool) -> None:
     first, second = opened(), opened()
     first.begin(request_of("r", 1_000), team_of(), {}, None)
-    refuse, looked = accounts._refuse, 0
-
-    def give_back_first(connection: Any, name: str, asked: Any) -> None:
-        nonlocal looked
-        looked += 1
-        with first.connecting() as other, other.transaction():
-            accounts.settle(other, "r")
-        refuse(connection, name, asked)
-
-    monkeypatch.setattr(accounts, "_refuse", give_back_first)
-    second.begin(request_of("s", 1_000), team_of(), {}, None)
-    assert looked == 1
+    begin = partial(second.begin, request_of("s", 1_000), team_of(), {}, None)
+    with ThreadPoolExecutor(1) as pool:
+        with first.connecting() as connection, connection.transaction():
+            connection.execute("SELECT FROM account FOR UPDATE")
+            began = pool.submit(begin)
+            wait_until_blocked(database, "journal")
+            if given_back:
+                accounts.settle(connection, "r")
+        if given_back:
+            began.result()
+        else:
+            with pytest.raises(InsufficientBudget, match="'desk'"):
+                began.result()
     assert standing(second) == (0, 1_000, 1)

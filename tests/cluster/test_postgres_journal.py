@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +19,7 @@ from kairo_team.errors import JournalError
 from kairo_team.recorded import Place
 from kairo_team.tck.journal_stage import HELD, STEP, USED, Served, request_of, result_of, send, team_of
 from kairo_team.testing.postgres_server import PASSWORD, PostgresServer
-from tests.cluster.server import own_server
+from tests.cluster.server import own_server, wait_until_blocked
 from tests.cluster.stage import execute
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -54,16 +53,6 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     return thread
-
-
-def wait_until_blocked(url: str, purpose: str) -> None:
-    """Return once a connection of that purpose waits for another one's lock."""
-    sql = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
-    end = time.monotonic() + 60
-    with psycopg.connect(url, autocommit=True) as connection:
-        while connection.execute(sql, (f"kairo-team {purpose}",)).fetchone() is None:
-            assert time.monotonic() < end, f"the {purpose} waits for nobody"
-            time.sleep(0.01)
 
 
 # ---------------------------------------------------------------------- fences

@@ -40,7 +40,7 @@ from kairo_team.results import adapter
 from kairo_team.testing import EventRecorder
 
 spec = read_spec({str(FILE)!r})
-example = load_module(spec.file)
+example = load_module(spec)
 assert find_team(example, spec) is example.team
 assert find_request(example, example.team, None) == example.request
 assert kt.check(example.team, example.request).problems == ()

@@ -21,32 +21,32 @@ MUTANTS = [
         "a limit is not looked at",
         "tokens are set aside above the limit",
         ACCOUNTS,
-        " AND (tokens IS NULL OR used_tokens + aside_tokens + CAST(? AS NUMERIC) <= tokens)",
-        " AND (CAST(? AS NUMERIC) IS NULL OR TRUE)",
+        "for limit, much in zip(_limits(row), taken, strict=True)]",
+        "for limit, much in zip(_limits(row)._replace(tokens=None), taken, strict=True)]",
         (LAW, CROWD, f"{TESTS}a_run_that_does_not_fit_is_refused_before_it_begins"),
     ),
     Mutant(
         "dollars are not looked at",
         "dollars are set aside above the limit",
         ACCOUNTS,
-        " AND (picos IS NULL OR used_picos + aside_picos + CAST(? AS NUMERIC) <= picos)",
-        " AND (CAST(? AS NUMERIC) IS NULL OR TRUE)",
+        "for limit, much in zip(_limits(row), taken, strict=True)]",
+        "for limit, much in zip(_limits(row)._replace(picos=None), taken, strict=True)]",
         (LAW, f"{TESTS}dollars_are_limited_to_the_picodollar"),
     ),
     Mutant(
         "`<` for `<=`",
         "the last token of an account can never be set aside",
         ACCOUNTS,
-        "CAST(? AS NUMERIC) <= tokens)",
-        "CAST(? AS NUMERIC) < tokens)",
+        "left is not None and left < (asked[n] or 0)",
+        "left is not None and left <= (asked[n] or 0)",
         (LAW, f"{TESTS}a_run_that_does_not_fit_is_refused_before_it_begins"),
     ),
     Mutant(
         "what is set aside is not counted",
         "an account refuses only by what ended runs have used",
         ACCOUNTS,
-        "used_tokens + aside_tokens + CAST(? AS NUMERIC) <= tokens",
-        "used_tokens + CAST(? AS NUMERIC) <= tokens",
+        'taken = map(sum, zip(_row(row, "used"), _row(row, "aside"), strict=True))\n    rest',
+        'taken = _row(row, "used")\n    rest',
         (LAW, CROWD, f"{TESTS}a_submitted_run_is_charged_from_its_submission_to_its_end"),
     ),
     Mutant(
@@ -69,12 +69,8 @@ MUTANTS = [
         "read, then written",
         "two that look at once both find enough",
         ACCOUNTS,
-        "        while not connection.execute(_CLAIM, (*more, name, *needed)).rowcount:\n",
-        '        row = connection.execute("SELECT * FROM account WHERE name = ?", (name,)).fetchone()\n'
-        "        fits = row[2] is None or row[4] + row[6] + more[0] <= row[2]\n"
-        '        connection.execute("SELECT pg_sleep(0.002)")\n'
-        '        sql = "UPDATE account SET aside_tokens = aside_tokens + ? WHERE name = ?"\n'
-        "        if not fits or not connection.execute(sql, (more[0], name)).rowcount:\n",
+        '"SELECT * FROM account WHERE name = ? FOR UPDATE", (name,)).fetchone()\n    taken',
+        '"SELECT *, pg_sleep(0.002) FROM account WHERE name = ?", (name,)).fetchone()\n    taken',
         (CROWD,),
     ),
     Mutant(

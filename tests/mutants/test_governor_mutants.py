@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,9 +14,8 @@ import pytest
 
 from tests.mutants.governor import MUTANTS, Mutant
 from tests.mutants.kill_table import table
+from tests.mutants.killing import ROOT, copy, edited, misplaced, name_of
 
-ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("kairo_team", "coordinators", "evaluators", "examples", "tck", "tests/governance")
 CPU_SECONDS = 20
 """A mutant whose killer never ends counts as alive. Processor time is limited, so that a busy machine misses none."""
 ROUNDS = 20
@@ -51,11 +49,7 @@ def test_where():
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package and its tests, unchanged, with their bytecode: every mutant starts from here."""
-    there = tmp_path_factory.mktemp("governor")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, there / name, symlinks=True)
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/browsing.py"):
-        shutil.copy2(ROOT / name, there / name)
+    there = copy(tmp_path_factory.mktemp("governor"), ["tests/governance"])
     (there / "tests/governance/test_where.py").write_text(WHERE)
     return there
 
@@ -79,12 +73,6 @@ def passing(there: Path, tests: Iterable[str], *more: str, seconds: int = CPU_SE
     assert not [case for case in cases if case.find("error") is not None], report.read_text(encoding="utf-8")
     failed = {name_of(case) for case in cases if case.find("failure") is not None}
     return {name: name not in failed for name in map(name_of, cases)}
-
-
-def name_of(case: ET.Element) -> str:
-    """Return the test of a case as the table names it: without parameters, and a machine by its class."""
-    _, _, module, *machine = case.get("classname", "").split(".")
-    return f"{module}.py::{machine[0] if machine else case.get('name', '').partition('[')[0]}"
 
 
 @pytest.mark.exhaustive
@@ -118,11 +106,7 @@ def survivors(
 
 def surviving(mutant: Mutant, copied: Path, directory: Path) -> set[str]:
     """Make the edit in a copy, and return the killers that pass all the same."""
-    there = directory / "mutant"
-    shutil.copytree(copied, there, symlinks=True)
-    source = there / "kairo_team" / mutant.file
-    text = source.read_text(encoding="utf-8")
-    source.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    there = edited(mutant, copied, directory)
     alive = alive_after(passing(there, mutant.killed_by), mutant.killed_by)
     for seed in range(1, ROUNDS + 1):
         if not any(test.startswith("test_law.py") for test in alive):
@@ -147,10 +131,7 @@ def test_there_are_enough_mutants_and_each_has_a_name_of_its_own() -> None:
 
 
 def test_every_mutant_is_an_edit_of_the_source_as_it_stands() -> None:
-    for mutant in MUTANTS:
-        source = ROOT / "kairo_team" / mutant.file
-        assert source.exists(), f"{mutant.file} is gone: write the mutant {mutant.name!r} again"
-        assert source.read_text(encoding="utf-8").count(mutant.old) == 1, f"write the mutant {mutant.name!r} again"
+    assert misplaced(MUTANTS) == []
 
 
 def test_the_table_is_up_to_date() -> None:
