@@ -14,6 +14,7 @@ from tests.cluster.server import server
 settings.register_profile(
     "unshrunk",
     settings.get_profile("quick"),
+    max_examples=100,
     derandomize=False,  # each round has to draw anew
     phases=[Phase.generate],
     report_multiple_bugs=False,

@@ -6,10 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 from xml.etree import ElementTree as ET
+
+import pytest
+
+M = TypeVar("M")
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kairo_team", "coordinators", "evaluators", "examples", "tck")
@@ -50,6 +54,13 @@ def edited(edit: Edit, copied: Path, directory: Path) -> Path:
 def misplaced(edits: Iterable[Edit]) -> list[Edit]:
     """Return the edits whose `old` is not found once in their file: they have to be written again."""
     return [one for one in edits if (ROOT / "kairo_team" / one.file).read_text(encoding="utf-8").count(one.old) != 1]
+
+
+def chosen(request: pytest.FixtureRequest, mutants: Sequence[M]) -> list[M]:
+    """Return the mutants that tests of this session are about, so that several can be tried at once."""
+    specs: list[Any] = [vars(item).get("callspec") for item in request.session.items]
+    asked = [spec.params.get("mutant") for spec in specs if spec is not None]
+    return [one for one in mutants if one in asked]
 
 
 def failing(there: Path, folder: str, tests: Collection[str], *options: str) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from tests.cluster.server import need_postgres
 from tests.mutants.cluster import MUTANTS, Mutant
 from tests.mutants.cluster_table import table
-from tests.mutants.killing import ROOT, copy, edited, failing, misplaced
+from tests.mutants.killing import ROOT, chosen, copy, edited, failing, misplaced
+
+AT_ONCE = 4
+"""Mutants that are tried at once: a killer waits, most of the time, for what does not come."""
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +33,24 @@ def test_without_an_edit_every_killer_passes(copied: Path) -> None:
     assert failing(copied, "", killers(MUTANTS)) == set()
 
 
+@pytest.fixture(scope="module")
+def killing(
+    copied: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Mapping[str, Future[set[str]]]]:
+    """The killers that fail with each chosen mutant, by its name."""
+
+    def try_one(mutant: Mutant) -> set[str]:
+        return failing(edited(mutant, copied, tmp_path_factory.mktemp("mutant")), "", mutant.killed_by)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {one.wrong: pool.submit(try_one, one) for one in chosen(request, MUTANTS)}
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.wrong) for mutant in MUTANTS])
-def test_a_mutant_is_killed(mutant: Mutant, copied: Path, tmp_path: Path) -> None:
-    assert failing(edited(mutant, copied, tmp_path), "", mutant.killed_by) == {*mutant.killed_by}
+def test_a_mutant_is_killed(mutant: Mutant, killing: Mapping[str, Future[set[str]]]) -> None:
+    assert killing[mutant.wrong].result() == {*mutant.killed_by}
 
 
 def test_there_are_enough_mutants_and_each_has_a_name_of_its_own() -> None:

@@ -7,14 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.mutants.governor import MUTANTS, Mutant
 from tests.mutants.kill_table import table
-from tests.mutants.killing import ROOT, copy, edited, misplaced, name_of
+from tests.mutants.killing import ROOT, chosen, copy, edited, misplaced, name_of
 
 CPU_SECONDS = 20
 """A mutant whose killer never ends counts as alive. Processor time is limited, so that a busy machine misses none."""
@@ -95,9 +94,7 @@ def survivors(
 
     As many are tried at once as there are cores, and beside them first those that only wait.
     """
-    specs: list[Any] = [vars(item).get("callspec") for item in request.session.items]
-    asked = [spec.params.get("mutant") for spec in specs if spec is not None]
-    mutants = sorted((one for one in asked if one in MUTANTS), key=lambda one: not one.waits)
+    mutants = sorted(chosen(request, MUTANTS), key=lambda one: not one.waits)
     waiting = sum(one.waits for one in mutants)
     with ThreadPoolExecutor((os.cpu_count() or 1) + waiting) as pool:
         yield {one.name: pool.submit(surviving, one, copied, tmp_path_factory.mktemp("mutant")) for one in mutants}
