@@ -199,16 +199,21 @@ def is_alive(connection: Connection, process: str) -> bool:
 
 
 def has_died(connection: Connection, process: str, beat: float) -> bool:
-    """Return whether a process is dead, and declare it dead if it is; it may take a beat and a half to find out."""
+    """Return whether a process is dead, and declare it dead if it is; it may take a beat and a half to find out.
+
+    A connection alone does not show that it lives: the server may not have seen yet that it is gone.
+    """
     end, first = time.monotonic() + 1.5 * beat, None
     while True:
         row = connection.execute("SELECT beats, lock, state FROM process WHERE id = ?", (process,)).fetchone()
         if row is None or row[2] == "dead":
             return True
         first = row[0] if first is None else first
-        if row[0] != first or has_connection(connection, row[1]):
+        if row[0] != first:
             return False
         if time.monotonic() >= end:
+            if has_connection(connection, row[1]):
+                return False
             break
         time.sleep(min(0.5, beat / 4))
     connection.execute("UPDATE process SET state = 'dead' WHERE id = ?", (process,))

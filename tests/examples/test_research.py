@@ -119,7 +119,8 @@ async def test_a_run_that_was_interrupted_reads_no_paragraph_again(notes: Path, 
     assert journal.show(request.run_id).state == "interrupted"
     done = await work("When was the roof repaired?", notes, MODEL, runtime(second, journal))
     assert done.status is kt.TeamStatus.COMPLETED
-    assert len(first.calls) + len(second.calls) - len(journal.in_doubt(request.run_id)) == 3
+    again = len(first.calls) + len(second.calls) - 3
+    assert 0 <= again <= len(journal.in_doubt(request.run_id))  # a call in doubt may never have left
 
 
 async def test_a_budget_that_is_too_small_holds(notes: Path) -> None:
