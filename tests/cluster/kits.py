@@ -64,8 +64,14 @@ class Workers:
 
     @cached_property
     def crew(self) -> Crew:
-        """Them, once they are needed: tests of what a coordinator cannot do are skipped."""
-        return Crew(new_database("procrastinate"))
+        """Them, once they are needed: tests of what a coordinator cannot do are skipped.
+
+        A worker that is told to end has a minute to say that it has, and not a beat: on a busy machine it takes longer.
+        """
+        made = Crew(new_database("procrastinate"))
+        assert made.here.mailbox, "it is read at the beat of the others"
+        made.here.beat = 60.0
+        return made
 
     @property
     def journal(self) -> Any:
