@@ -69,7 +69,7 @@ class Workers:
         A worker that is told to end has a minute to say that it has, and not a beat: on a busy machine it takes longer.
         """
         made = Crew(new_database("procrastinate"))
-        assert made.here.mailbox, "it is read at the beat of the others"
+        assert made.here.mailbox is not None, "it is read at the beat of the others"
         made.here.beat = 60.0
         return made
 
