@@ -290,12 +290,7 @@ request = make_request(DATA.read_bytes())
 
 async def work(content: bytes, model: str, runtime: kt.Runtime) -> kt.TeamResult:
     """Clean a file; a run that the runtime's journal has goes on."""
-    wanted, team = make_request(content), make_team(model)
-    journal = runtime.store
-    async with runtime:
-        if isinstance(journal, kt.SqliteJournal) and wanted.run_id in {run.run_id for run in journal.runs()}:
-            return await runtime.resume(wanted.run_id, team)
-        return await kt.run(team, wanted, runtime=runtime)
+    return await kt.run(make_team(model), make_request(content), resume=True, runtime=runtime)
 
 
 def write(result: kt.TeamResult, folder: Path) -> None:

@@ -20,6 +20,7 @@ from kairo_team.testing import ScriptedModel
 from kairo_team.tools import Rule, RuleGuard
 
 TOKEN = "tide-9f3a1c"  # made up, and it opens nothing
+BUDGET = kt.Budget(tool_calls=4)
 
 
 class Workspace:
@@ -79,9 +80,17 @@ def play(tries: list[tuple[str, dict[str, Any]]]) -> ScriptedModel:
     return ScriptedModel([*(kt.ModelResponse("", [call]) for call in calls), "The notice is written."])
 
 
+def build(root: Path, model: kt.ChatModel, turns: int, *, plan_mode: bool = False) -> kt.Team:
+    """Give a clerk with this model the tools of a workspace, and guard them."""
+    desk = Workspace(root)
+    clerk = kt.MiniAgent(model, tools=[desk.read_file, desk.write_file, desk.run], max_turns=turns)
+    permissions = kt.ToolPermissions(guard=rules(root), plan_mode=plan_mode)
+    return kt.Team("desk", [kt.Member("clerk", clerk)], guardrails=[PiiRedactor()], permissions=permissions)
+
+
 def try_all(root: Path, tries: list[tuple[str, dict[str, Any]]], *, plan_mode: bool = False) -> list[str]:
     """Let a model try the tools of a workspace; return the lines to print."""
-    desk, model, made = Workspace(root), play(tries), iter(tries)
+    model, made = play(tries), iter(tries)
     lines: list[str] = []
 
     def listen(event: kt.events.Event) -> None:
@@ -92,11 +101,9 @@ def try_all(root: Path, tries: list[tuple[str, dict[str, Any]]], *, plan_mode: b
         elif isinstance(event, kt.events.GuardrailDecided):
             lines.append(f"{event.action:8} {event.target}, by {event.policy}: {event.reason}")
 
-    clerk = kt.MiniAgent(model, tools=[desk.read_file, desk.write_file, desk.run], max_turns=len(tries) + 2)
-    permissions = kt.ToolPermissions(guard=rules(root), plan_mode=plan_mode)
-    team = kt.Team("desk", [kt.Member("clerk", clerk)], guardrails=[PiiRedactor()], permissions=permissions)
+    team = build(root, model, turns=len(tries) + 2, plan_mode=plan_mode)
     runtime = kt.Runtime(secrets=[TOKEN], subscribers=[listen])
-    result = kt.run_sync(team, "Write the notice.", budget=kt.Budget(tool_calls=4), runtime=runtime)
+    result = kt.run_sync(team, "Write the notice.", budget=BUDGET, runtime=runtime)
     offered = ", ".join(tool.name for tool in model.calls[0].tools)
     heard = next(message.text for message in model.calls[-1].messages if message.role == "tool")
     used = f"{result.usage.tool_calls} of 4 tool calls"

@@ -311,12 +311,7 @@ team = make_team()
 
 async def work(messages: list[EmailMessage], model: str, runtime: kt.Runtime) -> kt.TeamResult:
     """Sort mails; a run that the runtime's journal has goes on."""
-    wanted, team = make_request(await read_mails(messages)), make_team(model)
-    journal = runtime.store
-    async with runtime:
-        if isinstance(journal, kt.SqliteJournal) and wanted.run_id in {run.run_id for run in journal.runs()}:
-            return await runtime.resume(wanted.run_id, team)
-        return await kt.run(team, wanted, runtime=runtime)
+    return await kt.run(make_team(model), make_request(await read_mails(messages)), resume=True, runtime=runtime)
 
 
 def write_drafts(result: kt.TeamResult, messages: list[EmailMessage], path: Path) -> int:

@@ -214,12 +214,7 @@ request = make_request(DATA.read_text(encoding="utf-8"))
 
 async def work(diff: str, model: str, runtime: kt.Runtime) -> kt.TeamResult:
     """Review a diff; a run that the runtime's journal has goes on."""
-    wanted, team = make_request(diff), make_team(model)
-    journal = runtime.store
-    async with runtime:
-        if isinstance(journal, kt.SqliteJournal) and wanted.run_id in {run.run_id for run in journal.runs()}:
-            return await runtime.resume(wanted.run_id, team)
-        return await kt.run(team, wanted, runtime=runtime)
+    return await kt.run(make_team(model), make_request(diff), resume=True, runtime=runtime)
 
 
 def approve(question: kt.HumanRequest) -> bool:

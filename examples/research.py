@@ -255,11 +255,7 @@ def make_request(question: str, found: list[Paragraph]) -> kt.TeamExecutionReque
 async def work(question: str, folder: Path, model: str, runtime: kt.Runtime) -> kt.TeamResult:
     """Answer a question; a run that the runtime's journal has goes on."""
     found = paragraphs(folder)
-    team, request, journal = make_team(found, model), make_request(question, found), runtime.store
-    async with runtime:
-        if isinstance(journal, kt.SqliteJournal) and request.run_id in {run.run_id for run in journal.runs()}:
-            return await runtime.resume(request.run_id, team)
-        return await kt.run(team, request, runtime=runtime)
+    return await kt.run(make_team(found, model), make_request(question, found), resume=True, runtime=runtime)
 
 
 def summary(result: kt.TeamResult) -> str:

@@ -80,16 +80,20 @@ def make_team(model: str) -> kt.Team:
     return kt.Team("newsroom", [kt.Member("writer", write)], evaluators={"editor": Editor()})
 
 
-async def work(folder: Path, name: str) -> None:
-    """Begin the run, or resume it: all that a process of its own does."""
+def make_request() -> kt.TeamExecutionRequest:
+    """Ask for three sentences, one after the other."""
     tasks = [kt.Task(it, f"Explain {it} in one sentence.", evaluator="editor") for it in ("tides", "fog", "wind")]
     plan, config = kt.TaskGraph(tasks), kt.TeamConfig(max_parallel_tasks=1)
-    request = kt.TeamExecutionRequest("Explain the sea.", plan=plan, config=config, run_id=RUN)
+    return kt.TeamExecutionRequest("Explain the sea.", plan=plan, config=config, run_id=RUN)
+
+
+async def work(folder: Path, name: str) -> None:
+    """Begin the run, or resume it: all that a process of its own does."""
     journal = kt.SqliteJournal(folder / "runs.db")
     begun = journal.runs() != ()
     model = script(hangs=not begun) if name == "script" else kt.Runtime().models.resolve(name)
     async with kt.Runtime(journal=journal, models={name: Provider(model, folder / "provider.log")}) as runtime:
-        await (runtime.resume(RUN, make_team(name)) if begun else kt.run(make_team(name), request, runtime=runtime))
+        await kt.run(make_team(name), make_request(), resume=True, runtime=runtime)
     journal.close()
 
 

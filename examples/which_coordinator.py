@@ -168,6 +168,15 @@ PLAN = kt.TaskGraph(
 """For the two that run a plan."""
 
 
+def build(name: str, model: str | kt.ChatModel) -> tuple[kt.Team, kt.TeamExecutionRequest]:
+    """Make the team with one of the coordinators, and its request."""
+    members = [*(kt.Member(subject, Writer(subject, model)) for subject in RECORD), kt.Member("editor", Editor(model))]
+    team = kt.Team("notice", members, coordinator=coordinators(model)[name])
+    config = kt.TeamConfig(budget=kt.Budget(tokens=20_000), risk_profile=kt.RiskProfile.LOW, max_parallel_tasks=1)
+    plan = PLAN if name in ("task board", "expert team") else None
+    return team, kt.TeamExecutionRequest(GOAL, plan=plan, config=config)
+
+
 def play(name: str, model: str | kt.ChatModel) -> tuple[kt.TeamResult, int]:
     """Do the job with one of the coordinators; return the result and how often a model was called."""
     calls: list[kt.events.Event] = []
@@ -176,11 +185,7 @@ def play(name: str, model: str | kt.ChatModel) -> tuple[kt.TeamResult, int]:
         if isinstance(event, kt.events.ModelCalled):
             calls.append(event)
 
-    members = [*(kt.Member(subject, Writer(subject, model)) for subject in RECORD), kt.Member("editor", Editor(model))]
-    team = kt.Team("notice", members, coordinator=coordinators(model)[name])
-    config = kt.TeamConfig(budget=kt.Budget(tokens=20_000), risk_profile=kt.RiskProfile.LOW, max_parallel_tasks=1)
-    plan = PLAN if name in ("task board", "expert team") else None
-    request = kt.TeamExecutionRequest(GOAL, plan=plan, config=config)
+    team, request = build(name, model)
     return kt.run_sync(team, request, runtime=kt.Runtime(subscribers=[count])), len(calls)
 
 

@@ -12,10 +12,11 @@ from anyio import NoEventLoopError
 from anyio.lowlevel import current_token
 
 from kairo_team._util.plugin_shapes import check_instance
+from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
 from kairo_team.engine.preflight import PlanCheck, check_request
 from kairo_team.engine.runtime import Runtime
-from kairo_team.errors import ContractBreach, Misuse
+from kairo_team.errors import ContractBreach, Misuse, RunFinished, RunNotFound
 from kairo_team.plugins import make, resolve
 from kairo_team.results import TeamResult
 from kairo_team.tasks import TaskGraph
@@ -33,6 +34,7 @@ async def run(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
+    resume: bool = False,
     coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
@@ -42,15 +44,40 @@ async def run(
     refused with one of them. `budget` replaces that of the request, or of `config`. `coordinator`: this one, as an
     object or by a name such as "expert" or "board" (`kairo plugins coordinator` lists them), else the team's, else the
     task board when there is a plan, else the expert team. `runtime`: this one, else the team's, else a fresh one.
+
+    With `resume` the same call begins a run, goes on with it after its process died, and returns the result of one that
+    has ended: the run of that id which the runtime's journal has, else one that is suspended in the runtime. It goes on
+    as it was requested, but for `budget`, and raises what `Runtime.resume` raises.
+
     Raises `RunExists` for a request that was run before in the same runtime, and before any work starts
     `InsufficientBudget` where the account that the run is charged to does not have its budget.
     """
+    if resume and run_id is None and isinstance(request, str):
+        raise Misuse("resume=True goes on with the run of an id: give it one with run_id=")
     request = make_request(team, request, budget, plan, config, run_id)
-    chosen = pick_coordinator(team, request, coordinator)
-    result = await chosen.execute(request, bind_runtime(team, runtime))
+    chosen, team = pick_coordinator(team, request, coordinator), bind_runtime(team, runtime)
+    result = await _go_on(team, request.run_id, chosen, budget) if resume else None
+    if result is None:
+        result = await chosen.execute(request, team)
     if not isinstance(result, TeamResult):
         raise ContractBreach(f"{type(chosen).__name__}.execute returned {result!r:.80}; it has to return a TeamResult")
     return result
+
+
+async def _go_on(team: Team, run_id: str, coordinator: TeamCoordinator, budget: Budget | None) -> TeamResult | None:
+    """Return what comes of a run that was begun before; None for one that was not."""
+    runtime: Runtime | None = team.runtime
+    if runtime is None:
+        return None
+    try:
+        return await runtime.resume(run_id, team, coordinator=coordinator, budget=budget)
+    except RunNotFound:
+        return None
+    except RunFinished:
+        result = None if runtime.store is None else await run_in_thread(runtime.store.result, run_id)
+        if result is None:
+            raise
+        return result
 
 
 def run_sync(
@@ -61,6 +88,7 @@ def run_sync(
     config: TeamConfig | None = None,
     budget: Budget | None = None,
     run_id: str | None = None,
+    resume: bool = False,
     coordinator: TeamCoordinator | str | None = None,
     runtime: Runtime | None = None,
 ) -> TeamResult:
@@ -76,6 +104,7 @@ def run_sync(
         "config": config,
         "budget": budget,
         "run_id": run_id,
+        "resume": resume,
         "coordinator": coordinator,
         "runtime": runtime,
     }

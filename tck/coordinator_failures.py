@@ -153,7 +153,7 @@ class FailureTests(CoordinatorStage):
             tries = max(outcome.attempts for outcome in result.outcomes)
             assert 1 <= tries <= most, f"an agent that {name}: {tries} tries, with {most} members"
             took = anyio.current_time() - began
-            assert took <= 1, f"an agent that {name} failed after {took:g} seconds, not at once"
+            assert took <= self.late(1), f"an agent that {name} failed after {took:g} seconds, not at once"
 
     @clause("C13")
     async def test_c13_an_attempt_past_its_own_deadline_is_a_failed_attempt(self) -> None:

@@ -61,7 +61,7 @@ class JudgedRunTests(ReviewStage):
         began = anyio.current_time()
         await self.play(Reviewer(pass_in_a_second), tasks=[*firsts, *seconds])
         took = anyio.current_time() - began
-        assert took < 3, f"four branches with two reviews of a second each took {took:g} s, 2 s are due"
+        assert took < 2 + self.late(1), f"four branches with two reviews of a second each took {took:g} s, 2 s are due"
 
     @clause("C10", needs="supports_review")
     async def test_c10_the_deadline_ends_a_review_in_flight(self) -> None:
@@ -71,7 +71,8 @@ class JudgedRunTests(ReviewStage):
         run = await self.play(Reviewer(hanging(ended)), review_timeout=None, team_timeout=5.0)
         assert run.result.status is TeamStatus.TIMEOUT, f"it ended {run.result.status}"
         assert ended, "the review was not cancelled"
-        assert max(ended) - began <= 5.0 + 1.0, f"the deadline was at 5 s, the review ended at {max(ended) - began:g} s"
+        took = max(ended) - began
+        assert took <= 5.0 + self.late(1.0), f"the deadline was at 5 s, the review ended at {took:g} s"
         assert all(outcome.verdict is None for outcome in run.outcomes), "a review that was cut short has a verdict"
 
     @clause("C12", needs="supports_review")

@@ -53,18 +53,18 @@ class OrderTests(CoordinatorStage):
         tasks = [Task("long", "Do it."), Task("a", "Do a."), Task("b", "Do b.", depends_on=["a"])]
         agent = Watched(_take({"long": 10, "a": 1, "b": 1}))
         took = await _play(self.stage(agent, tasks=tasks))
-        assert agent.began["b"] - agent.began["a"] <= 1 + SOON, (
+        assert agent.began["b"] - agent.began["a"] <= 1 + self.late(SOON), (
             f"'b' could start after 1 second, and started after {agent.began['b'] - agent.began['a']:g}: "
             "nothing but 'a' stands before it"
         )
-        assert took <= 10 + SOON, f"10 seconds are enough for the plan, it took {took:g}"
+        assert took <= 10 + self.late(SOON), f"10 seconds are enough for the plan, it took {took:g}"
 
     @clause("C8", needs="supports_plan")
     async def test_c08_what_can_start_starts_at_once(self) -> None:
         agent = Watched(sleep)
         took = await _play(self.stage(agent, tasks=[Task(f"t{number}", "Do it.") for number in range(40)]))
         assert agent.most == 40, f"40 tasks could be done at once, there were {agent.most} at most"
-        assert took <= 1 + SOON, f"1 second is enough for the plan, it took {took:g}"
+        assert took <= 1 + self.late(SOON), f"1 second is enough for the plan, it took {took:g}"
 
     @law("C8", needs="supports_plan", plan=plans())
     async def test_c08_the_longest_path_is_how_long_it_takes(self, plan: list[tuple[Task, float]]) -> None:
@@ -77,9 +77,11 @@ class OrderTests(CoordinatorStage):
         first = min(agent.began.values())
         for task, takes in plan:
             started, could = agent.began[task.id] - first, ends[task.id] - takes
-            assert started <= could + SOON, f"task {task.id!r} could start after {could:g}, not {started:g} seconds"
+            late = f"task {task.id!r} could start after {could:g}, not {started:g} seconds"
+            assert started <= could + self.late(SOON), late
             assert started >= could - SOON, f"task {task.id!r} started after {started:g} seconds, {could:g} were due"
-        assert took <= max(ends.values()) + SOON, f"{max(ends.values()):g} seconds are enough, it took {took:g}"
+        enough = max(ends.values())
+        assert took <= enough + self.late(SOON), f"{enough:g} seconds are enough, it took {took:g}"
 
     @clause("C8", needs="supports_plan")
     async def test_c08_with_needs_it_starts_once_enough_are_accepted_and_the_rest_have_ended(self) -> None:
@@ -91,7 +93,7 @@ class OrderTests(CoordinatorStage):
         result = await self.stage(agent, tasks=tasks).play()
         assert result.status is TeamStatus.DEGRADED, f"two of three are enough, and it ended {result!r}"
         waited = agent.began["end"] - agent.began["slow"]
-        assert 50 <= waited <= 50 + SOON, f"'slow' ends after 50 seconds, and 'end' began after {waited:g}"
+        assert 50 <= waited <= 50 + self.late(SOON), f"'slow' ends after 50 seconds, and 'end' began after {waited:g}"
         (call,) = [call for call in agent.calls if call.task.id == "end"]
         assert list(call.upstream) == ["quick", "slow"], f"it is handed what was accepted, not {list(call.upstream)}"
 
@@ -125,7 +127,7 @@ class OrderTests(CoordinatorStage):
             busiest = max(agent.most for agent in agents)
             assert busiest <= most, f"max_concurrency is {most}, a member had {busiest} attempts at once"
             enough = 12 / (len(agents) * most)
-            assert took <= enough + 1 + SOON, f"all members at work need {enough:g} seconds, it took {took:g}"
+            assert took <= enough + 1 + self.late(SOON), f"all members need {enough:g} seconds, it took {took:g}"
 
     def _apart(self, most: int) -> tuple[list[Watched], Show]:
         """Return a run of twelve tasks whose members have agents of their own."""
@@ -155,7 +157,7 @@ class OrderTests(CoordinatorStage):
             assert agent.most <= most, f"max_parallel_tasks is {most}, there were {agent.most} at once"
             if self.supports_plan:
                 enough = 12 / most
-                assert took <= enough + SOON, f"{most} at once need {enough:g} seconds, it took {took:g}"
+                assert took <= enough + self.late(SOON), f"{most} at once need {enough:g} seconds, it took {took:g}"
 
     @clause("C9", needs="supports_plan")
     async def test_c09_a_member_that_is_busy_holds_up_nobody_else(self) -> None:
@@ -166,8 +168,8 @@ class OrderTests(CoordinatorStage):
         show = self.stage(agent, tasks=tasks)
         show.change_members(max_concurrency=1)
         took = await _play(show)
-        assert agent.began["z"] == agent.began["x"], "'z' had to wait for a member that it does not need"
-        assert took <= 20 + SOON, f"20 seconds are enough for the plan, it took {took:g}"
+        assert agent.began["z"] <= agent.began["x"] + self.late(0), "'z' had to wait for a member that it does not need"
+        assert took <= 20 + self.late(SOON), f"20 seconds are enough for the plan, it took {took:g}"
 
 
 class _NotReentrant:

@@ -88,6 +88,14 @@ class CoordinatorStage(ContractTCK):
     """A run with some tasks accepted and some not is DEGRADED at any risk, as on the task board."""
 
     @classmethod
+    def late(cls, seconds: float) -> float:
+        """Return by how much something may be late: by these seconds in virtual time, and a minute more in real time.
+
+        In real time other programs work beside the run, and what is due at once comes when the machine has time.
+        """
+        return seconds if cls.virtual_time else seconds + 60.0
+
+    @classmethod
     def make_coordinator(cls, *, evaluator: EvaluationStrategy | None = None) -> TeamCoordinator:
         """Make a coordinator; with an evaluator one that has every artifact reviewed by it. A fresh one each time."""
         raise make_it(cls, "make_coordinator(cls, *, evaluator=None)")

@@ -15,28 +15,41 @@ from kairo_team._util.clock import LoopClock
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.budget import BudgetPolicy
 from kairo_team.cluster.mailbox import Letter, letter_to
-from kairo_team.cluster.wire import OfferedTool, Question, Refused, ToolUse, Work, WorkEnd, refusal_of
+from kairo_team.cluster.wire import (
+    Divergence,
+    OfferedTool,
+    Overshoot,
+    Question,
+    Refused,
+    ToolUse,
+    Work,
+    WorkEnd,
+    refusal_of,
+)
 from kairo_team.engine.attempts import Worker, run_attempt
 from kairo_team.engine.constraints import RunConstraints
-from kairo_team.engine.earlier_calls import EarlierCalls
+from kairo_team.engine.earlier_calls import Divergences, EarlierCalls, describe_divergence
 from kairo_team.engine.enforced_end import CallSupervisor
 from kairo_team.engine.event_bus import NOTHING_AROUND
 from kairo_team.engine.questions import Inbox
 from kairo_team.engine.recovery import suspensions_of
-from kairo_team.engine.run_services import RunServices
+from kairo_team.engine.run_services import Overshoots, RunServices
 from kairo_team.engine.task_pool import background
 from kairo_team.engine.work_context import WorkContext
 from kairo_team.errors import JournalError
 from kairo_team.events import ModelCalled, ToolCalled
 from kairo_team.governance.slices import Borrower
+from kairo_team.prompts import Prompts
 from kairo_team.results import Attempt
 from kairo_team.tools.tool import Tool
 
 if TYPE_CHECKING:
+    from kairo_team.budget import Usage
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.cluster.units import Unit
     from kairo_team.constraints import Violation
+    from kairo_team.contracts import Records
     from kairo_team.durable.postgres import AttemptRecords
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.runtime import Runtime
@@ -173,6 +186,31 @@ class Heard:
         self.heard = heard
 
 
+class DistantOvershoots(Overshoots):
+    """Has the coordinator count the calls that used more than was held: its result warns of them."""
+
+    def __init__(self, link: Link, records: Records) -> None:
+        super().__init__(records)
+        self._link = link
+
+    def count(self, model: str, held: Usage, used: Usage) -> None:
+        """Tell of one."""
+        self._link.tell("noted", Overshoot(model, held, used))
+
+
+class DistantDivergences(Divergences):
+    """Has the coordinator count the calls that were made in the place of recorded ones: its result warns of them."""
+
+    def __init__(self, link: Link, records: Records) -> None:
+        super().__init__(records)
+        self._link = link
+
+    def note(self, work: str, calls: int) -> str:
+        """Tell that a piece of work made this many; return what to say of it."""
+        self._link.tell("noted", Divergence(work, calls))
+        return describe_divergence(work, calls)
+
+
 class _HostedContext(WorkContext):
     """A context that also saves partial work where the coordinator is."""
 
@@ -258,6 +296,8 @@ class AttemptHost:
                 supervisor.timeouts,
                 supervisor,
             )
+        for warning in supervisor.warnings:
+            link.tell("noted", warning)
         return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns)
 
     def _without_member(self) -> WorkEnd:
@@ -303,7 +343,7 @@ class AttemptHost:
             run_id,
             models=runtime.models,
             prices=runtime.prices.under(BudgetPolicy(allow_unpriced=True)) if work.unpriced else runtime.prices,
-            prompts=runtime.prompts,
+            prompts=Prompts(work.templates) if work.templates else runtime.prompts,
             journal=records.journal,
             kept=records.journal,
             clock=clock.read,
@@ -319,6 +359,8 @@ class AttemptHost:
             steering=steering,
         )
         services.content = Heard(heard=True) if work.with_content else None
+        services.overshoots = DistantOvershoots(link, records.journal)
+        services.divergences = DistantDivergences(link, records.journal)
         if records.calls or records.steps:
             services.earlier_calls = EarlierCalls(run_id, records.steps, records.calls)
         shared, own = (*runtime.constraints, *team.constraints), {one.id: one.constraints for one in team.everyone}

@@ -15,7 +15,7 @@ from kairo_team import events
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Usage, difference
 from kairo_team.cluster.units import Unit
-from kairo_team.cluster.wire import OfferedTool, Question, ToolUse, Work, WorkEnd, refused
+from kairo_team.cluster.wire import Divergence, OfferedTool, Overshoot, Question, ToolUse, Work, WorkEnd, refused
 from kairo_team.engine.attempts import failed_attempt, interrupted_attempt, read_again
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.governance.halts import REASONS
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
+_TELLING: Final = frozenset({"events", "spent", "kept", "noted", "stop"})
+"""Kinds of letters that need no answer."""
 _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
 
 
@@ -71,6 +73,8 @@ class RemoteAttempt:
         self._base = difference(self._governor.usage, context.spent_before, 0.0)
         self._lender = Lender(self._governor, self._base)
         self._group: anyio.abc.TaskGroup | None = None
+        self._begun = False
+        """Whoever has it has written."""
 
     async def make(self) -> Attempt:
         """Have it made; every end but cancellation is an `Attempt`."""
@@ -143,6 +147,7 @@ class RemoteAttempt:
             services.grace,
             self._governor.path,
             None if services.constraints is None else services.constraints.exit,
+            services.prompts.overrides,
         )
         self._put(*unit.sending(self._cluster.delivery, work))
 
@@ -188,32 +193,50 @@ class RemoteAttempt:
 
     def _take(self, letter: Letter) -> tuple[WorkEnd | None, _Lost | None]:
         """Do what a letter asks for; return the end, if it tells of that."""
-        kind, body = letter.kind, letter.body
+        kind, body, self._begun = letter.kind, letter.body, True
         if kind == "done":
             self._finish(body)
             return body, None
         if kind == "lost":
             return None, _Lost(str(body))
-        if kind == "events":
-            for name, fields in body:
-                self._emit(name, fields)
-        elif kind == "spent":
-            self._lender.report(*body)
-            self._context.services.warn_of_budget()
-        elif kind == "stop" and self._context.services.constraints is not None:
-            self._context.services.constraints.stop_for(str(body))
-        elif kind == "kept":
-            self._context.keep(body)
+        if kind in _TELLING:
+            self._hear(kind, body)
         elif kind == "ask" and self._group is not None:
             self._lend(self._group, *body)  # at once: what it says is true before what later letters say
         elif self._group is not None:
             self._group.start_soon(self._answer, letter)
         return None, None
 
+    def _hear(self, kind: str, body: Any) -> None:
+        """Do what follows of a letter that needs no answer."""
+        constraints = self._context.services.constraints
+        if kind == "events":
+            for name, fields in body:
+                self._emit(name, fields)
+        elif kind == "spent":
+            self._lender.report(*body)
+            self._context.services.warn_of_budget()
+        elif kind == "kept":
+            self._context.keep(body)
+        elif kind == "noted":
+            self._note(body)
+        elif constraints is not None:
+            constraints.stop_for(str(body))
+
     def _emit(self, name: str, fields: tuple[Any, ...]) -> None:
         kind = getattr(events, name, None)
         if isinstance(kind, type) and issubclass(kind, events.Event):
             self._context.services.emit(kind, *fields)
+
+    def _note(self, noted: Overshoot | Divergence | str) -> None:
+        """Let the result warn of what a worker noted."""
+        services = self._context.services
+        if isinstance(noted, Overshoot):
+            services.overshoots.count(*noted)
+        elif isinstance(noted, Divergence):
+            services.divergences.note(*noted)
+        else:
+            services.told.append(noted)
 
     def _finish(self, end: WorkEnd) -> None:
         self._lender.end(end.spent)
@@ -304,13 +327,15 @@ class RemoteAttempt:
         context = self._context
         with anyio.CancelScope(shield=True):
             self._tell("cancel", str(context.interrupted or "the run has ended"))
-            with anyio.move_on_after(context.services.grace + self._cluster.beat):
+            with anyio.move_on_after(context.services.grace + self._cluster.beat) as patience:
                 while True:
                     letter = await letters.next()
                     if letter.fence == unit.fence and any(self._take(letter)):
                         break
                 if letter.kind == "done":
                     return
+            if patience.cancelled_caught and self._begun:
+                self._note(f"{context.member!r} did not end when it was cancelled, and its worker was fenced off")
             await self._fence_off(unit)
 
     async def _fence_off(self, unit: Unit) -> None:

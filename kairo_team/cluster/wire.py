@@ -15,7 +15,7 @@ from kairo_team.results import Attempt
 from kairo_team.tasks import Assignment
 from kairo_team.tools.tool import Ends
 
-_EMPTY: Final[tuple[()]] = ()
+_NO_TEMPLATES: Final[Mapping[str, str]] = {}
 
 
 class OfferedTool(NamedTuple):
@@ -58,6 +58,8 @@ class Work(NamedTuple):
     """That governor's place in the budget tree of the run."""
     exit: Violation | None = None
     """What a constraint that is watched where the coordinator is decided for every attempt."""
+    templates: Mapping[str, str] = _NO_TEMPLATES
+    """The prompt templates of the run, of its coordinator and its runtime, that replace the library's."""
 
 
 class WorkEnd(NamedTuple):
@@ -85,6 +87,21 @@ class ToolUse(NamedTuple):
     number: int
     name: str
     arguments: Mapping[str, Any]
+
+
+class Overshoot(NamedTuple):
+    """A call that used more than was held for it."""
+
+    model: str
+    held: Usage
+    used: Usage
+
+
+class Divergence(NamedTuple):
+    """Calls that were made in the place of recorded ones."""
+
+    work: str
+    calls: int
 
 
 class Refused(NamedTuple):

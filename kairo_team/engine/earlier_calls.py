@@ -112,12 +112,12 @@ class Divergences:
         """Record that a piece of work made this many calls in the place of recorded ones; return what to say of it."""
         before = self._found
         self._journal.put(_KEY, {**before, work: before.get(work, 0) + calls})
-        return _describe_divergence(work, self._found[work])
+        return describe_divergence(work, self._found[work])
 
     @property
     def warnings(self) -> list[str]:
         """One sentence for each piece of work."""
-        return [_describe_divergence(work, calls) for work, calls in self._found.items()]
+        return [describe_divergence(work, calls) for work, calls in self._found.items()]
 
     @property
     def _found(self) -> Mapping[str, int]:
@@ -125,7 +125,8 @@ class Divergences:
         return found or {}
 
 
-def _describe_divergence(work: str, calls: int) -> str:
+def describe_divergence(work: str, calls: int) -> str:
+    """Return the warning of a piece of work that asked something else than was recorded."""
     what = "1 call was" if calls == 1 else f"{calls:,} calls were"
     return (
         f"{work} asked something else than before the run was interrupted: {what} made in the place of recorded ones, "

@@ -119,8 +119,8 @@ class RunServices:
         "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
         "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
         "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered",
-        "withheld",
+        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "told", "tracebacks",
+        "unmetered", "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -192,6 +192,8 @@ class RunServices:
         """Makes the attempts elsewhere; None where they are made here."""
         self.earlier_calls: EarlierCalls | None = None
         """The calls of earlier sessions; None where this is the first."""
+        self.told: list[str] = []
+        """What workers warn of."""
         self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
         """By attempt: its calls in doubt, of workers that were lost in this session."""
         self._emit = emit
@@ -266,7 +268,7 @@ class RunServices:
         in_doubt = [] if self.earlier_calls is None else self.earlier_calls.warnings
         lost_calls = [call for calls in self.lost_calls.values() for call in calls]
         lost = describe_doubts(lost_calls, "their workers were lost")
-        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost]
+        return [*self.told, *self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost]
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -391,8 +393,11 @@ class Overshoots:
 
     def note(self, model: str, held: Usage, used: Usage) -> None:
         """Count a call; its dollars are compared only if some were held."""
-        if used.tokens <= held.tokens and not (held.dollars and used.dollars > held.dollars):
-            return
+        if used.tokens > held.tokens or (held.dollars and used.dollars > held.dollars):
+            self.count(model, held, used)
+
+    def count(self, model: str, held: Usage, used: Usage) -> None:
+        """Count a call that used more than was held."""
         before = self._found.get(model, _Overshoot())
         now = _Overshoot(before.calls + 1, before.held + held, before.used + used)
         self._journal.put(_KEY, MappingProxyType({**self._found, model: now}))

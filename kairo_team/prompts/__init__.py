@@ -37,6 +37,11 @@ class Prompts:
             self._overrides = frozenset(check_names("templates", overrides, TEMPLATES).items())
             _check(self._overrides)
 
+    @property
+    def overrides(self) -> Mapping[str, str]:
+        """The templates that were given, by name."""
+        return dict(self._overrides)
+
     def render(self, name: str, **values: object) -> str:
         """Fill in the template of that name; a variable it asks for and does not get is an error."""
         template, mark = _environment(self._overrides).get_template(name), Mark("")

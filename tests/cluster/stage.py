@@ -57,19 +57,48 @@ async def until(holds: Callable[[], Found]) -> Found:
         return found
 
 
+class Crew:
+    """The cluster of a coordinator, `here`, and workers on its database; `options` are those of `here`."""
+
+    def __init__(self, url: str, *, engine: EngineName = "procrastinate", **options: Any) -> None:
+        self.url = url
+        self.engine: EngineName = engine
+        self.clusters: list[Cluster] = []
+        self.here = self.new_cluster(**options)
+        self.group: anyio.abc.TaskGroup
+
+    def new_cluster(self, **options: Any) -> Cluster:
+        """Make the cluster of one more process."""
+        self.clusters.append(Cluster(self.url, engine=self.engine, beat=BEAT, **options))
+        return self.clusters[-1]
+
+    def add_worker(self, team: kt.Team, **options: Any) -> Cluster:
+        """Let one more worker work until the end; return its cluster."""
+        cluster = self.new_cluster()
+        self.group.start_soon(Worker(cluster, team, **options).run)
+        return cluster
+
+
+@asynccontextmanager
+async def crew(url: str, *, engine: EngineName = "procrastinate", **options: Any) -> AsyncGenerator[Crew]:
+    """Let the workers that are added work in this event loop for the block."""
+    made = Crew(url, engine=engine, **options)
+    try:
+        async with anyio.create_task_group() as made.group:
+            yield made
+            made.group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            for cluster in made.clusters:
+                await to_thread.run_sync(cluster.close)
+
+
 @asynccontextmanager
 async def working(
     url: str, team: kt.Team, *, engine: EngineName = "procrastinate", workers: int = 1, concurrency: int = 8
 ) -> AsyncGenerator[Cluster]:
     """Let workers of a team work for the block; yields the cluster of a coordinator."""
-    clusters = [Cluster(url, engine=engine, beat=BEAT) for _ in range(workers + 1)]
-    try:
-        async with anyio.create_task_group() as group:
-            for cluster in clusters[1:]:
-                group.start_soon(Worker(cluster, team, concurrency=concurrency).run)
-            yield clusters[0]
-            group.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            for cluster in clusters:
-                await to_thread.run_sync(cluster.close)
+    async with crew(url, engine=engine) as made:
+        for _ in range(workers):
+            made.add_worker(team, concurrency=concurrency)
+        yield made.here

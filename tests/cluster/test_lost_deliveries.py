@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
@@ -13,47 +12,23 @@ from anyio import to_thread
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster
-from kairo_team.cluster.worker import Worker
 from kairo_team.errors import JournalError
 from kairo_team.testing import FunctionModel
-from tests.cluster.stage import BEAT, execute, new_database, until
+from tests.cluster.stage import Crew, crew, execute, new_database, until
 from tests.cluster.test_runs import elsewhere, request_of, team_of
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
 
 
-class Stage:
-    """Workers that the test ends as if they had died."""
-
-    def __init__(self, max_deliveries: int) -> None:
-        self.url = new_database("procrastinate")
-        self.here = Cluster(self.url, engine="procrastinate", beat=BEAT, max_deliveries=max_deliveries)
-        self.clusters = [self.here]
-        self.group: anyio.abc.TaskGroup
-
-    def add_worker(self, team: kt.Team) -> Cluster:
-        cluster = Cluster(self.url, engine="procrastinate", beat=BEAT)
-        self.clusters.append(cluster)
-        self.group.start_soon(Worker(cluster, team).run)
-        return cluster
-
-    async def bury(self, cluster: Cluster) -> None:
-        """Declare a worker dead, which goes on without knowing."""
-        sql = "UPDATE process SET state = 'dead' WHERE id = %s"
-        await to_thread.run_sync(execute, self.url, sql, cluster.journal.process.id)
+def stage(max_deliveries: int = 5) -> AbstractAsyncContextManager[Crew]:
+    """Return workers that the test ends as if they had died."""
+    return crew(new_database("procrastinate"), max_deliveries=max_deliveries)
 
 
-@asynccontextmanager
-async def stage(max_deliveries: int = 5) -> AsyncGenerator[Stage]:
-    made = Stage(max_deliveries)
-    try:
-        async with anyio.create_task_group() as made.group:
-            yield made
-            made.group.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            for cluster in made.clusters:
-                await to_thread.run_sync(cluster.close)
+async def bury(cast: Crew, cluster: Cluster) -> None:
+    """Declare a worker dead, which goes on without knowing."""
+    sql = "UPDATE process SET state = 'dead' WHERE id = %s"
+    await to_thread.run_sync(execute, cast.url, sql, cluster.journal.process.id)
 
 
 async def ask(context: kt.MemberContext, text: str) -> str:
@@ -102,7 +77,7 @@ async def test_what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_ch
                 await provider.hangs.wait()
                 still(lost)
                 cast.add_worker(team)
-                await cast.bury(lost)
+                await bury(cast, lost)
                 result = await run.result()
         calls = cast.here.journal.calls("r")
         doubt = cast.here.journal.in_doubt("r")
@@ -144,7 +119,7 @@ async def test_a_worker_that_was_fenced_off_records_nothing_and_starts_no_call()
                 await begun.wait()
                 still(lost)
                 cast.add_worker(team)
-                await cast.bury(lost)
+                await bury(cast, lost)
                 result = await run.result()
                 may_ask.set()
                 while not refused:
@@ -174,7 +149,7 @@ async def test_an_attempt_that_loses_every_worker_fails_with_that_sentence() -> 
                     while len(taken) < number:
                         await anyio.sleep(0.01)
                     still(lost)
-                    await cast.bury(lost)
+                    await bury(cast, lost)
                 if number == 1:
                     await until(lambda: not execute(cast.url, "SELECT 1 FROM unit WHERE fence = 1"))
             with anyio.fail_after(60):

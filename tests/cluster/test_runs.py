@@ -15,10 +15,9 @@ import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents import TeamAgent
 from kairo_team.cluster.cluster import Cluster
-from kairo_team.cluster.worker import Worker
 from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.testing import EventRecorder, FunctionModel
-from tests.cluster.stage import BEAT, new_database, until, working
+from tests.cluster.stage import BEAT, crew, new_database, until, working
 from tests.constrained import Bell
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -278,18 +277,11 @@ async def test_a_member_of_some_workers_alone_is_done_there() -> None:
 
         return team_of(work, work)
 
-    url = new_database("procrastinate")
-    clusters = [Cluster(url, engine="procrastinate", beat=BEAT) for _ in range(3)]
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(Worker(clusters[1], on("one"), members=["m0"]).run)
-            group.start_soon(Worker(clusters[2], on("two"), members=["m1"]).run)
-            here, runtime = elsewhere(on("here"), clusters[0])
-            tasks = [kt.Task(f"t{n}", "do", member=f"m{n % 2}") for n in range(4)]
-            with anyio.fail_after(60):
-                await kt.run(here, request_of(*tasks), runtime=runtime)
-            group.cancel_scope.cancel()
-    finally:
-        for cluster in clusters:
-            await to_thread.run_sync(cluster.close)
+    async with crew(new_database("procrastinate")) as cast:
+        cast.add_worker(on("one"), members=["m0"])
+        cast.add_worker(on("two"), members=["m1"])
+        here, runtime = elsewhere(on("here"), cast.here)
+        tasks = [kt.Task(f"t{n}", "do", member=f"m{n % 2}") for n in range(4)]
+        with anyio.fail_after(60):
+            await kt.run(here, request_of(*tasks), runtime=runtime)
     assert sorted(where) == ["t0 on one", "t1 on two", "t2 on one", "t3 on two"]

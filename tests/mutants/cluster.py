@@ -41,6 +41,7 @@ _LOST = "cluster/test_lost_deliveries.py::test_"
 _RUNS = "cluster/test_runs.py::test_"
 _JOURNAL = "cluster/test_postgres_journal.py::test_"
 _SAFETY = "cluster/test_safety.py::test_"
+_SIDES = "cluster/test_both_sides.py::test_"
 _SLICES = "governance/test_slices.py::test_"
 
 DELIVERED = "deliver `(unit, fence)` at least once to some live worker, sent in our transaction"
@@ -59,6 +60,7 @@ SLICED = (
 NEVER_MORE = "never more out than the tree allows: overspend 0, whoever dies"
 COORDINATED = "the coordinator of a run is itself a unit: any worker can take it over"
 REACHED = "kill, deadline, cancel_task, steer, top-up, human questions reach attempts on other machines within a beat"
+SAME = "a run on the engine and a run in one process give the same result"
 VERSIONS = "a worker whose team digests differ from the run's refuses its units"
 NO_IMPORT = "nothing that comes from the database is imported"
 SECRET = "a database URL is a secret"
@@ -506,6 +508,54 @@ MUTANTS = [
         "            constraints.exit = violation\n",
         "            pass\n",
         (_RUNS + "what_a_watched_constraint_decides_reaches_the_worker",),
+    ),
+    Mutant(
+        SAME,
+        "the prompt templates of the coordinator stay with it",
+        REMOTE,
+        "            services.prompts.overrides,\n",
+        "            {},\n",
+        (_SIDES + "prompt_templates_of_the_coordinator_are_the_workers",),
+    ),
+    Mutant(
+        SAME,
+        "no result warns of a call at a worker that used more than was held",
+        HOST,
+        "        services.overshoots = DistantOvershoots(link, records.journal)\n",
+        "",
+        (_SIDES + "a_result_warns_of_calls_at_workers_that_used_more_than_was_held",),
+    ),
+    Mutant(
+        SAME,
+        "no result warns of an attempt that asked its second worker something else",
+        HOST,
+        "        services.divergences = DistantDivergences(link, records.journal)\n",
+        "",
+        (_SIDES + "a_result_warns_of_an_attempt_that_asked_its_second_worker_something_else",),
+    ),
+    Mutant(
+        SAME,
+        "who ignores its cancellation is named in the worker's log alone",
+        HOST,
+        '            link.tell("noted", warning)\n',
+        "            pass\n",
+        (_SIDES + "a_result_warns_of_who_ignores_its_cancellation_at_a_worker",),
+    ),
+    Mutant(
+        SAME,
+        "a worker that does not end is fenced off without a word",
+        REMOTE,
+        "            if patience.cancelled_caught and self._begun:\n",
+        "            if False:\n",
+        (_SIDES + "a_result_warns_of_a_worker_that_is_told_to_end_and_does_not",),
+    ),
+    Mutant(
+        SAME,
+        "who never began is said to ignore its cancellation",
+        REMOTE,
+        "            if patience.cancelled_caught and self._begun:\n",
+        "            if patience.cancelled_caught:\n",
+        (_SIDES + "nobody_is_warned_of_an_attempt_that_no_worker_began",),
     ),
     Mutant(
         REACHED,
