@@ -15,6 +15,7 @@ from anyio import to_thread
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.cluster.delivery import EngineName
+from kairo_team.cluster.service import WorkerService
 from kairo_team.cluster.worker import Worker
 from tests.cluster.server import server
 
@@ -78,6 +79,10 @@ class Crew:
         self.group.start_soon(Worker(cluster, team, **options).run)
         return cluster
 
+    def add_service(self, team: kt.Team, **options: Any) -> None:
+        """Let one more worker work until the end, and another after it where a busy machine makes it look lost."""
+        self.group.start_soon(WorkerService(self.new_cluster, team, **options).run)
+
 
 @asynccontextmanager
 async def crew(url: str, *, engine: EngineName = "procrastinate", **options: Any) -> AsyncGenerator[Crew]:
@@ -100,5 +105,5 @@ async def working(
     """Let workers of a team work for the block; yields the cluster of a coordinator."""
     async with crew(url, engine=engine) as made:
         for _ in range(workers):
-            made.add_worker(team, concurrency=concurrency)
+            made.add_service(team, concurrency=concurrency)
         yield made.here
