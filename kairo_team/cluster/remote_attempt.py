@@ -13,6 +13,7 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.threads import run_in_thread
+from kairo_team._util.trace_context import current_traceparent
 from kairo_team.budget import Usage, difference
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import OfferedTool, Question, ToolUse, Work, WorkEnd, refused
@@ -143,6 +144,7 @@ class RemoteAttempt:
             services.grace,
             self._governor.path,
             None if services.constraints is None else services.constraints.exit,
+            current_traceparent(),
         )
         self._put(*unit.sending(self._cluster.delivery, work))
 

@@ -58,6 +58,8 @@ class Work(NamedTuple):
     """That governor's place in the budget tree of the run."""
     exit: Violation | None = None
     """What a constraint that is watched where the coordinator is decided for every attempt."""
+    traceparent: str | None = None
+    """The W3C trace context of the attempt's span; None where nobody traces the run."""
 
 
 class WorkEnd(NamedTuple):
