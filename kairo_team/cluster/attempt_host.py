@@ -265,7 +265,8 @@ class AttemptHost:
                 supervisor.timeouts,
                 supervisor,
             )
-        return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns)
+        noticed = (supervisor.blocked, tuple(supervisor.stubborn))
+        return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns, *noticed)
 
     def _without_member(self) -> WorkEnd:
         work = self._work

@@ -220,6 +220,11 @@ class RemoteAttempt:
     def _finish(self, end: WorkEnd) -> None:
         self._lender.end(end.spent)
         self._context.turns = end.turns
+        if (supervisor := self._context.services.supervisor) is not None:
+            for name, seconds in end.blocked.items():
+                supervisor.note_blocking(name, seconds)
+            for warning in end.stubborn:
+                supervisor.note_stubborn(warning)
         if end.kept:
             self._context.keep(end.kept)
         self._context.services.warn_of_budget()
@@ -313,6 +318,11 @@ class RemoteAttempt:
                         break
                 if letter.kind == "done":
                     return
+            if context.services.supervisor is not None:
+                how = "its worker was fenced off, and nothing more of it counts"
+                context.services.supervisor.note_stubborn(
+                    f"{context.member!r} did not end when it was cancelled: {how}"
+                )
             await self._fence_off(unit)
 
     async def _fence_off(self, unit: Unit) -> None:

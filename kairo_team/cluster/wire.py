@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage
@@ -71,6 +72,10 @@ class WorkEnd(NamedTuple):
     kept: str = ""
     """Its partial work."""
     turns: int = 0
+    blocked: Mapping[str, float] = MappingProxyType({})
+    """Who blocked the worker's event loop, and for how many seconds."""
+    stubborn: tuple[str, ...] = ()
+    """The warnings of who did not end when it was cancelled."""
 
 
 class Question(NamedTuple):

@@ -33,6 +33,7 @@ from kairo_team.tools.sources import Connections
 if TYPE_CHECKING:
     from kairo_team.contracts import Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
+    from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.questions import Inbox, Questions
     from kairo_team.engine.run_scope import RunScope
@@ -119,8 +120,8 @@ class RunServices:
         "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
         "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
         "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "tracebacks", "unmetered",
-        "withheld",
+        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "supervisor", "tracebacks",
+        "unmetered", "withheld",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - a statement for each thing that a run shares
@@ -188,6 +189,8 @@ class RunServices:
         """Calls that were made in the place of recorded ones."""
         self.grace = 1.0
         """Seconds of clean-up that work has after an end."""
+        self.supervisor: CallSupervisor | None = None
+        """Warns of members that do not end in time, or block the event loop; None outside a run."""
         self.engine: Engine | None = None
         """Makes the attempts elsewhere; None where they are made here."""
         self.earlier_calls: EarlierCalls | None = None

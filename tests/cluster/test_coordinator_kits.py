@@ -121,10 +121,6 @@ class OverWorkers(TeamCoordinatorTCK):
     async def test_c09_a_member_that_is_busy_holds_up_nobody_else(self) -> None:
         await super().test_c09_a_member_that_is_busy_holds_up_nobody_else()
 
-    @pytest.mark.xfail(reason="who ignores its cancellation is named in the worker's log alone", strict=False)
-    async def test_c10_whoever_ignores_the_deadline_has_the_grace_and_no_more(self) -> None:
-        await super().test_c10_whoever_ignores_the_deadline_has_the_grace_and_no_more()
-
 
 class TestTaskBoard(OverWorkers):
     __test__ = True
