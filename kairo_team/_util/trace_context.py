@@ -33,3 +33,19 @@ def continuing(traceparent: str | None) -> Generator[None]:
         yield
     finally:
         contexts.detach(token)
+
+
+@contextmanager
+def without_span() -> Generator[None]:
+    """Let no span be the current one for a block."""
+    if "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry import context as contexts
+    from opentelemetry import trace
+
+    token = contexts.attach(trace.set_span_in_context(trace.INVALID_SPAN))
+    try:
+        yield
+    finally:
+        contexts.detach(token)

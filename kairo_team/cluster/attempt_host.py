@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kairo_team.durable.postgres import AttemptRecords
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.runtime import Runtime
+    from kairo_team.events import Event
     from kairo_team.governance.slices import Ask, Grant
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import Member, Team
@@ -76,6 +77,10 @@ class Link:
     def emit(self, kind: type[Any], *fields: Any) -> None:
         """Have an event emitted."""
         self.tell("events", ((kind.__name__, fields),))
+
+    def tell_inner(self, event: Event) -> None:
+        """Tell an event of a run inside the attempt."""
+        self.tell("inside", event.to_json())
 
     async def ask(self, kind: str, make: Callable[[int], Any], on_wait: Callable[[], object] | None = None) -> Any:
         """Send a letter and wait for its answer; `make` makes its body, of the number of the answer."""
@@ -295,7 +300,8 @@ class AttemptHost:
     ) -> RunServices:
         team, runtime, work, run_id = self._team, self._runtime, self._work, self._unit.run_id
         people = DistantPeople(link, run_id, can_ask=work.asks_people)
-        inside = runtime.on(records.inside_journal, None, ())
+        inside = runtime.on(records.inside_journal, None, () if work.inside is None else [link.tell_inner])
+        inside.content = work.inside or "none"
         for suspension, within in suspensions_of(records.inside):
             inside.runs.recover(suspension, within)
 

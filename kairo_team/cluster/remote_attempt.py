@@ -15,9 +15,11 @@ from kairo_team import events
 from kairo_team._util.threads import run_in_thread
 from kairo_team._util.trace_context import current_traceparent
 from kairo_team.budget import Usage, difference
+from kairo_team.cluster.inner_events import InnerEvents
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import OfferedTool, Question, ToolUse, Work, WorkEnd, refused
 from kairo_team.engine.attempts import failed_attempt, interrupted_attempt, read_again
+from kairo_team.engine.task_pool import background
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.holds import Waiter
@@ -72,6 +74,9 @@ class RemoteAttempt:
         self._base = difference(self._governor.usage, context.spent_before, 0.0)
         self._lender = Lender(self._governor, self._base)
         self._group: anyio.abc.TaskGroup | None = None
+        self._around = context.runtime
+        """The runtime of runs inside it, were it made here."""
+        self._inner: InnerEvents | None = None
 
     async def make(self) -> Attempt:
         """Have it made; every end but cancellation is an `Attempt`."""
@@ -104,6 +109,13 @@ class RemoteAttempt:
 
     async def _until_done(self) -> WorkEnd:
         """Send it, and send it anew where its worker is gone, until one has made it."""
+        if self._around is None or not self._around.subscribers:
+            return await self._follow_deliveries()
+        async with background() as start_soon:
+            self._inner = InnerEvents(self._around, start_soon)
+            return await self._follow_deliveries()
+
+    async def _follow_deliveries(self) -> WorkEnd:
         unit, most = self._unit, self._cluster.max_deliveries
         with self._cluster.mailbox.open(unit.id, "coordinator") as letters, self._told():
             while True:
@@ -144,6 +156,7 @@ class RemoteAttempt:
             services.grace,
             self._governor.path,
             None if services.constraints is None else services.constraints.exit,
+            None if self._inner is None or self._around is None else self._around.content,
             current_traceparent(),
         )
         self._put(*unit.sending(self._cluster.delivery, work))
@@ -196,9 +209,8 @@ class RemoteAttempt:
             return body, None
         if kind == "lost":
             return None, _Lost(str(body))
-        if kind == "events":
-            for name, fields in body:
-                self._emit(name, fields)
+        if kind in ("events", "inside"):
+            self._emit(kind, body)
         elif kind == "spent":
             self._lender.report(*body)
             self._context.services.warn_of_budget()
@@ -212,10 +224,16 @@ class RemoteAttempt:
             self._group.start_soon(self._answer, letter)
         return None, None
 
-    def _emit(self, name: str, fields: tuple[Any, ...]) -> None:
-        kind = getattr(events, name, None)
-        if isinstance(kind, type) and issubclass(kind, events.Event):
-            self._context.services.emit(kind, *fields)
+    def _emit(self, whose: str, told: Any) -> None:
+        """Emit the events of the attempt, or one of a run inside it."""
+        if whose == "inside":
+            if self._inner is not None:
+                self._inner.take(told)
+            return
+        for name, fields in told:
+            kind = getattr(events, name, None)
+            if isinstance(kind, type) and issubclass(kind, events.Event):
+                self._context.services.emit(kind, *fields)
 
     def _finish(self, end: WorkEnd) -> None:
         self._lender.end(end.spent)

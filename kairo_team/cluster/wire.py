@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage
 from kairo_team.constraints import Violation
+from kairo_team.engine.runtime import ContentMode
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.governance.slices import Grant
 from kairo_team.human import HumanRequest
@@ -59,6 +60,8 @@ class Work(NamedTuple):
     """That governor's place in the budget tree of the run."""
     exit: Violation | None = None
     """What a constraint that is watched where the coordinator is decided for every attempt."""
+    inside: ContentMode | None = None
+    """Whose the texts are in the events of runs inside it; None: nobody gets these events."""
     traceparent: str | None = None
     """The W3C trace context of the attempt's span; None where nobody traces the run."""
 
