@@ -41,7 +41,7 @@ NEVER = {
 }
 MODULES = {
     "_util": """bad_values child_processes child_watch clock database_url frozen lazy_imports masking plugin_shapes
-        terminal threads""",
+        terminal threads trace_context""",
     "vocabulary": """budget conditions constraints contracts errors events gates guardrails human messages
         output_types permissions plugin_calls plugins recorded results tasks team verdicts""",
     "governance": """constraint_chain constraint_limits governor guardrail_config guardrails halts holds ledger plug_ins
@@ -62,8 +62,8 @@ MODULES = {
         pydantic_ai_messages team_agent wrapped""",
     "durable": """accounts codec database forks journal memory owners postgres postgres_database processes recovery
         requests sql_journal sql_run_journal sqlite_file value_classes""",
-    "cluster": """attempt_host cluster dbos_delivery delivery health mailbox procrastinate_delivery reaper
-        remote_attempt run_host service standing units wire worker""",
+    "cluster": """attempt_host cluster dbos_delivery delivery facts health inner_events mailbox
+        procrastinate_delivery reaper remote_attempt run_host service standing units wire worker""",
     "evaluators": """agent_judge artifact_view attacks calibration check_calls checks combined criterion data_files
         data_mistakes fingerprint installed_evaluators judge_controls judge_injection judge_question
         judge_reply judged judging look_alikes pair_report pairwise panel quotes review rubric
@@ -78,7 +78,7 @@ MODULES = {
         json_lines lines live live_notebook notebook open_tasks plain progress report_budget report_calls
         report_graph report_html report_page report_parts report_tasks report_text risk_svg run_costs
         run_notes run_record run_story run_waits spending telemetry telemetry_metrics telemetry_names
-        telemetry_spans text""",
+        telemetry_spans telemetry_workers text""",
     "web_console": "access address app console live_runs open_questions pages run_page run_view serving sources",
     "team_data": "hints loading named reading rubrics shapes",
     "evals": "comparison dataset eval_result eval_run pydantic_dataset",

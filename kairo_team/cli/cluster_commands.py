@@ -69,7 +69,7 @@ def worker(
         typer.Option(metavar="A,B", help="Make attempts of these members alone, and coordinate no runs; default: all."),
     ] = None,
     beat: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How often it shows that it lives; the same for all processes.")
+        float, typer.Option(metavar="SECONDS", help="How often it shows that it lives; the same for all workers.")
     ] = BEAT,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long work in hand may take after SIGTERM or Ctrl-C.")

@@ -23,6 +23,10 @@ EXIT_CODES: Final = (
 """What a command that runs a team says of them in its help."""
 
 
+_MOST_SECONDS: Final = 5
+"""Seconds in which what OpenTelemetry has left is exported at the end."""
+
+
 class QuietEnd:
     """Make it when the program begins, set `code` when it is known.
 
@@ -38,8 +42,21 @@ class QuietEnd:
     def _end(self) -> None:
         if self.code is None or not any(thread.daemon for thread in threading.enumerate()):
             return
+        _export_telemetry()
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os._exit(self.code)
+
+
+def _export_telemetry() -> None:
+    """Export what is left: an SDK that was set up before this program began would do so after it."""
+    for name, provider in (
+        ("trace", "get_tracer_provider"), ("metrics", "get_meter_provider"), ("_logs", "get_logger_provider"),
+    ):  # fmt: skip
+        api = sys.modules.get(f"opentelemetry.{name}")
+        flush = None if api is None else getattr(getattr(api, provider)(), "force_flush", None)
+        if flush is not None:
+            with suppress(Exception):
+                flush(1000 * _MOST_SECONDS)

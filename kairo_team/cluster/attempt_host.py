@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,9 @@ import anyio
 
 from kairo_team._util.clock import LoopClock
 from kairo_team._util.threads import poster, run_in_thread
+from kairo_team._util.trace_context import continuing
 from kairo_team.budget import BudgetPolicy
+from kairo_team.cluster.facts import AskOutcome, BudgetAsked, Tell
 from kairo_team.cluster.mailbox import Letter, letter_to
 from kairo_team.cluster.wire import (
     Divergence,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from kairo_team.durable.postgres import AttemptRecords
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.runtime import Runtime
+    from kairo_team.events import Event
     from kairo_team.governance.slices import Ask, Grant
     from kairo_team.human import HumanDecision, HumanRequest
     from kairo_team.team import Member, Team
@@ -86,6 +90,10 @@ class Link:
     def emit(self, kind: type[Any], *fields: Any) -> None:
         """Have an event emitted."""
         self.tell("events", ((kind.__name__, fields),))
+
+    def tell_inner(self, event: Event) -> None:
+        """Tell an event of a run inside the attempt."""
+        self.tell("inside", event.to_json())
 
     async def ask(self, kind: str, make: Callable[[int], Any], on_wait: Callable[[], object] | None = None) -> Any:
         """Send a letter and wait for its answer; `make` makes its body, of the number of the answer."""
@@ -231,24 +239,26 @@ class _HostedContext(WorkContext):
 class AttemptHost:
     """One attempt that this process makes."""
 
-    def __init__(self, cluster: Cluster, team: Team, runtime: Runtime, unit: Unit, work: Work) -> None:
+    def __init__(self, cluster: Cluster, team: Team, runtime: Runtime, unit: Unit, work: Work, tell: Tell) -> None:
         self._cluster = cluster
         self._team = team
         self._runtime = runtime
         self._unit = unit
         self._work = work
+        self._tell = tell
         self._context: _HostedContext | None = None
 
-    async def make(self, letters: Letters) -> None:
-        """Make the attempt and tell its end; once it is fenced off it ends, and tells nothing."""
+    async def make(self, letters: Letters) -> bool:
+        """Make the attempt and tell its end; once it is fenced off it ends, tells nothing, and returns False."""
         unit, journal = self._unit, self._cluster.journal
         try:
             records = await run_in_thread(journal.open_attempt, unit.run_id, unit.step, unit.epoch, unit.id, unit.fence)
-            await self._make(records, Link(unit, records, letters))
+            return await self._make(records, Link(unit, records, letters))
         except JournalError as error:
             _logger.info("unit %s, delivery %d: dropped: %s", unit.id, unit.fence, error)
+            return False
 
-    async def _make(self, records: AttemptRecords, link: Link) -> None:
+    async def _make(self, records: AttemptRecords, link: Link) -> bool:
         with anyio.CancelScope() as scope:
             post = poster()
 
@@ -262,8 +272,10 @@ class AttemptHost:
                 end = await self._work_on(records, link)
                 link.tell("done", end, *self._unit.finishing())
                 await records.journal.written()
+                return True
             finally:
                 records.journal.leave()
+        return False
 
     async def _work_on(self, records: AttemptRecords, link: Link) -> WorkEnd:
         """Let the member work, and return how that ended."""
@@ -276,7 +288,7 @@ class AttemptHost:
         borrower = Borrower(
             work.governor,
             work.grant,
-            partial(_ask_for_budget, link),
+            partial(_ask_for_budget, link, self._tell),
             lambda spent, held, asks: link.tell("spent", (spent, held, asks)),
             clock=clock,
             spent=work.spent,
@@ -296,9 +308,8 @@ class AttemptHost:
                 supervisor.timeouts,
                 supervisor,
             )
-        for warning in supervisor.warnings:
-            link.tell("noted", warning)
-        return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns)
+        noticed = (supervisor.blocked, tuple(supervisor.stubborn))
+        return WorkEnd(attempt, borrower.governor.usage, context.kept, context.turns, *noticed)
 
     def _without_member(self) -> WorkEnd:
         work = self._work
@@ -312,6 +323,7 @@ class AttemptHost:
         context.link, context.told_at = link, services.clock()
         context.directives_seen, context.foreign = work.directives, work.foreign
         context.offered = tuple(_tool_from(one, link) for one in work.offered)
+        context.around = continuing(work.traceparent)
         if task.output_type is not None:
             context.output_type = self._team.output_types[task.output_type]
         return context
@@ -326,7 +338,8 @@ class AttemptHost:
     ) -> RunServices:
         team, runtime, work, run_id = self._team, self._runtime, self._work, self._unit.run_id
         people = DistantPeople(link, run_id, can_ask=work.asks_people)
-        inside = runtime.on(records.inside_journal, None, ())
+        inside = runtime.on(records.inside_journal, None, () if work.inside is None else [link.tell_inner])
+        inside.content = work.inside or "none"
         for suspension, within in suspensions_of(records.inside):
             inside.runs.recover(suspension, within)
 
@@ -387,8 +400,14 @@ class AttemptHost:
         context.interrupt(reason)
 
 
-async def _ask_for_budget(link: Link, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
-    made = await link.ask("ask", lambda number: (number, ask), on_wait)
+async def _ask_for_budget(link: Link, tell: Tell, ask: Ask, on_wait: Callable[[], object] | None) -> Grant:
+    began = time.monotonic()
+    outcome: AskOutcome = "cancelled"
+    try:
+        made = await link.ask("ask", lambda number: (number, ask), on_wait)
+        outcome = "refused" if isinstance(made, Refused) else "granted"
+    finally:
+        tell(BudgetAsked(time.monotonic() - began, outcome))
     if isinstance(made, Refused):
         raise refusal_of(made)
     grant: Grant = made

@@ -7,8 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from kairo_team.cluster.facts import Tell, UnitReaped, unheard
 from kairo_team.cluster.mailbox import Letter, letter_to
-from kairo_team.cluster.units import COLUMNS, Unit
+from kairo_team.cluster.units import COLUMNS, NOW, Unit
 from kairo_team.durable.accounts import settle_cancelled
 from kairo_team.durable.database import execute
 from kairo_team.durable.processes import Observer
@@ -59,6 +60,8 @@ class Reaper:
         self._dead: dict[str, float] = {}
         """Dead processes, and since when this one knows."""
         self._doing: Callable[[], Collection[tuple[str, int]]] | None = None
+        self.tell: Tell = unheard
+        """Gets what it takes from the dead."""
         self._idle: set[tuple[str, int]] = set()
         """Units that this process has, and did not work on when it looked last."""
 
@@ -126,9 +129,12 @@ class Reaper:
             " FOR UPDATE SKIP LOCKED"
         )
         with connection.transaction():
-            for row in connection.execute(sql).fetchall():
-                self._fence_off(connection, Unit(*row), _GONE)
+            units = [Unit(*row) for row in connection.execute(sql).fetchall()]
+            for unit in units:
+                self._fence_off(connection, unit, _GONE)
             settle_cancelled(connection)
+        for unit in units:
+            self.tell(UnitReaped(unit.kind))
 
     def _forget_the_dead(self, connection: Any) -> None:
         """Delete the rows of processes that this one has known to be dead for an hour, by its own clock."""
@@ -176,8 +182,8 @@ class Reaper:
             self._send_run(connection, following)
 
     def _send_run(self, connection: Any, unit: Unit) -> None:
-        sql = "UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = ? WHERE id = ?"
-        connection.execute(sql, (unit.fence, time.time(), unit.id))
+        sql = f"UPDATE unit SET fence = ?, state = 'sent', process = NULL, sent_at = {NOW} WHERE id = ?"
+        connection.execute(sql, (unit.fence, unit.id))
         self._cluster.delivery.send(connection.raw, unit.queue, unit.id, unit.fence)
 
     def _give_up(self, connection: Any, unit: Unit) -> None:

@@ -13,10 +13,13 @@ import anyio
 
 from kairo_team import events
 from kairo_team._util.threads import run_in_thread
+from kairo_team._util.trace_context import current_traceparent
 from kairo_team.budget import Usage, difference
+from kairo_team.cluster.inner_events import InnerEvents
 from kairo_team.cluster.units import Unit
 from kairo_team.cluster.wire import Divergence, OfferedTool, Overshoot, Question, ToolUse, Work, WorkEnd, refused
 from kairo_team.engine.attempts import failed_attempt, interrupted_attempt, read_again
+from kairo_team.engine.task_pool import background
 from kairo_team.errors import HaltError, InsufficientBudget, JournalError, KairoError
 from kairo_team.governance.halts import REASONS
 from kairo_team.governance.holds import Waiter
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("kairo_team")
 
-_TELLING: Final = frozenset({"events", "spent", "kept", "noted", "stop"})
+_TELLING: Final = frozenset({"events", "inside", "spent", "kept", "noted", "stop"})
 """Kinds of letters that need no answer."""
 _HALT_OF: Final[Mapping[str, HaltReason]] = dict(zip(DIMENSIONS, REASONS, strict=True))
 
@@ -73,8 +76,9 @@ class RemoteAttempt:
         self._base = difference(self._governor.usage, context.spent_before, 0.0)
         self._lender = Lender(self._governor, self._base)
         self._group: anyio.abc.TaskGroup | None = None
-        self._begun = False
-        """Whoever has it has written."""
+        self._around = context.runtime
+        """The runtime of runs inside it, were it made here."""
+        self._inner: InnerEvents | None = None
 
     async def make(self) -> Attempt:
         """Have it made; every end but cancellation is an `Attempt`."""
@@ -107,6 +111,13 @@ class RemoteAttempt:
 
     async def _until_done(self) -> WorkEnd:
         """Send it, and send it anew where its worker is gone, until one has made it."""
+        if self._around is None or not self._around.subscribers:
+            return await self._follow_deliveries()
+        async with background() as start_soon:
+            self._inner = InnerEvents(self._around, start_soon)
+            return await self._follow_deliveries()
+
+    async def _follow_deliveries(self) -> WorkEnd:
         unit, most = self._unit, self._cluster.max_deliveries
         with self._cluster.mailbox.open(unit.id, "coordinator") as letters, self._told():
             while True:
@@ -148,6 +159,8 @@ class RemoteAttempt:
             self._governor.path,
             None if services.constraints is None else services.constraints.exit,
             services.prompts.overrides,
+            None if self._inner is None or self._around is None else self._around.content,
+            current_traceparent(),
         )
         self._put(*unit.sending(self._cluster.delivery, work))
 
@@ -193,7 +206,7 @@ class RemoteAttempt:
 
     def _take(self, letter: Letter) -> tuple[WorkEnd | None, _Lost | None]:
         """Do what a letter asks for; return the end, if it tells of that."""
-        kind, body, self._begun = letter.kind, letter.body, True
+        kind, body = letter.kind, letter.body
         if kind == "done":
             self._finish(body)
             return body, None
@@ -213,6 +226,8 @@ class RemoteAttempt:
         if kind == "events":
             for name, fields in body:
                 self._emit(name, fields)
+        elif kind == "inside" and self._inner is not None:
+            self._inner.take(body)
         elif kind == "spent":
             self._lender.report(*body)
             self._context.services.warn_of_budget()
@@ -220,7 +235,7 @@ class RemoteAttempt:
             self._context.keep(body)
         elif kind == "noted":
             self._note(body)
-        elif constraints is not None:
+        elif kind == "stop" and constraints is not None:
             constraints.stop_for(str(body))
 
     def _emit(self, name: str, fields: tuple[Any, ...]) -> None:
@@ -228,19 +243,22 @@ class RemoteAttempt:
         if isinstance(kind, type) and issubclass(kind, events.Event):
             self._context.services.emit(kind, *fields)
 
-    def _note(self, noted: Overshoot | Divergence | str) -> None:
+    def _note(self, noted: Overshoot | Divergence) -> None:
         """Let the result warn of what a worker noted."""
         services = self._context.services
         if isinstance(noted, Overshoot):
             services.overshoots.count(*noted)
-        elif isinstance(noted, Divergence):
-            services.divergences.note(*noted)
         else:
-            services.told.append(noted)
+            services.divergences.note(*noted)
 
     def _finish(self, end: WorkEnd) -> None:
         self._lender.end(end.spent)
         self._context.turns = end.turns
+        if (supervisor := self._context.services.supervisor) is not None:
+            for name, seconds in end.blocked.items():
+                supervisor.note_blocking(name, seconds)
+            for warning in end.stubborn:
+                supervisor.note_stubborn(warning)
         if end.kept:
             self._context.keep(end.kept)
         self._context.services.warn_of_budget()
@@ -334,9 +352,11 @@ class RemoteAttempt:
                         break
                 if letter.kind == "done":
                     return
-            if patience.cancelled_caught and self._begun:
-                self._note(f"{context.member!r} did not end when it was cancelled, and its worker was fenced off")
             await self._fence_off(unit)
+            supervisor = context.services.supervisor
+            if patience.cancelled_caught and supervisor is not None and await self._was_taken(unit):
+                how = "its worker was fenced off, and nothing more of it counts"
+                supervisor.note_stubborn(f"{context.member!r} did not end when it was cancelled: {how}")
 
     async def _fence_off(self, unit: Unit) -> None:
         """Let the worker write nothing more, and book what its calls are charged."""
@@ -350,3 +370,11 @@ class RemoteAttempt:
             self._lender.end(self._lender.spent)
             return
         self._lender.end(replace(charged, loops=max(charged.loops, self._lender.spent.loops)))
+
+    async def _was_taken(self, unit: Unit) -> bool:
+        """Whether a worker had it; False where the database does not say."""
+        try:
+            with anyio.fail_after(self._cluster.patience):
+                return await run_in_thread(self._cluster.journal.change, unit.was_taken)
+        except (JournalError, TimeoutError):
+            return False

@@ -37,8 +37,8 @@ class RunHost:
         with suppress(Misuse, KeyError):  # it has not begun, or has ended
             self._runtime.runs[self._unit.run_id].interrupt(reason)
 
-    async def coordinate(self) -> None:
-        """Coordinate the run to its end, or until it waits for a person."""
+    async def coordinate(self) -> bool:
+        """Coordinate the run to its end, or until it waits for a person; return False where it is refused."""
         unit, journal = self._unit, self._cluster.journal
         try:
             await self._runtime.resume(unit.run_id, self._team, take_over=True)
@@ -47,13 +47,14 @@ class RunHost:
         except (Misuse, InsufficientBudget) as error:  # another team than it began with; not enough in its account
             _logger.warning("run %s is refused: %s", unit.run_id, error)
             await run_in_thread(journal.end_unit, unit.id, unit.fence, str(error))
-            return
+            return False
         else:
             state = (await run_in_thread(journal.show, unit.run_id)).state
             _logger.info("run %s: %s", unit.run_id, state)
             if state not in (*ENDED, "suspended"):
                 raise Unrecorded(unit.run_id)
         await run_in_thread(journal.end_unit, unit.id, unit.fence, None)
+        return True
 
 
 class Unrecorded(KairoError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -11,6 +11,7 @@ import anyio
 
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.cluster import RUNS
+from kairo_team.cluster.facts import Fact, Measuring, WorkerRestarted
 from kairo_team.cluster.worker import Worker
 from kairo_team.durable.processes import LATE
 from kairo_team.errors import JournalError
@@ -30,7 +31,8 @@ class WorkerService:
 
     `connect` makes the cluster of one worker. A worker that was declared dead, or could not reach the database, ends
     what it does, and another begins under a new id. `tell` gets a line when something changes. `drain` is how many
-    seconds the work in hand may take after `stop`.
+    seconds the work in hand may take after `stop`. It is measured by each subscriber of the team's runtime that is
+    `Measuring`.
     """
 
     def __init__(
@@ -55,6 +57,9 @@ class WorkerService:
         self._stopped = False
         self._ended = False
         self._stopping: anyio.Event | None = None
+        several: Sequence[object] = () if team.runtime is None else team.runtime.subscribers
+        measuring = [one for one in several if isinstance(one, Measuring)]
+        self._measures = [one.measure_worker(team.name, lambda: self.silence) for one in measuring]
 
     @property
     def phase(self) -> Phase:
@@ -139,7 +144,9 @@ class WorkerService:
 
     async def _serve(self, cluster: Cluster, stopping: anyio.Event) -> None:
         """Serve with one worker, until it is lost or told to end."""
-        worker = self._worker = Worker(cluster, self._team, concurrency=self._concurrency, members=self._members)
+        worker = self._worker = Worker(
+            cluster, self._team, concurrency=self._concurrency, members=self._members, tell=self._measure
+        )
 
         async def wait_for_stop() -> None:
             await stopping.wait()
@@ -159,7 +166,12 @@ class WorkerService:
             group.cancel_scope.cancel()
         self._worker = None
         if worker.lost is not None:
+            self._measure(WorkerRestarted())
             self._tell(f"process {cluster.journal.process.id[:8]} is lost: {worker.lost}; it begins anew")
+
+    def _measure(self, fact: Fact) -> None:
+        for take in self._measures:
+            take(fact)
 
     def _describe(self, cluster: Cluster, worker: Worker) -> str:
         served = ", ".join(name for name in worker.serves if name != RUNS)

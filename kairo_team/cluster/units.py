@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -20,6 +19,8 @@ _ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
 """Who reads the letters to whoever has the unit: they wait until somebody takes it."""
 
 
+NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
+"""The clock of the database: those of two machines are not compared."""
 COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence"
 """The columns of a unit's row that make a `Unit`, in their order."""
 
@@ -48,12 +49,12 @@ class Unit:
         """Return the statements that send it: its row, and the delivery, in one transaction."""
         insert = (
             "INSERT INTO unit (id, kind, run_id, step, epoch, queue, fence, state, sender, body, sent_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, ?)"
+            f" VALUES (?, ?, ?, ?, ?, ?, ?, 'sent', ?, ?, {NOW})"
             " ON CONFLICT (id) DO UPDATE SET state = 'sent', process = NULL, body = excluded.body,"
             " sent_at = excluded.sent_at WHERE unit.state = 'lost' AND unit.fence = excluded.fence"
         )
         row = (self.id, self.kind, self.run_id, self.step, self.epoch, self.queue, self.fence, self.sender)
-        return [(insert, (*row, encode(body), time.time())), partial(self._deliver, delivery)]
+        return [(insert, (*row, encode(body))), partial(self._deliver, delivery)]
 
     def _deliver(self, delivery: Delivery, connection: Any) -> None:
         delivery.send(connection.raw, self.queue, self.id, self.fence)
@@ -72,9 +73,14 @@ class Unit:
         """Return the statement after which its delivery counts no more, and no other comes."""
         return [("UPDATE unit SET fence = fence + 1, state = 'lost' WHERE id = ? AND fence = ?", (self.id, self.fence))]
 
+    def was_taken(self, connection: Connection) -> bool:
+        """Whether a process has, or had, this delivery, or one before it."""
+        row = connection.execute("SELECT process FROM unit WHERE id = ?", (self.id,)).fetchone()
+        return row is not None and row[0] is not None
+
     def finishing(self) -> list[Statement]:
         """Return the statement that ends this delivery: the unit was done."""
-        return [("UPDATE unit SET state = 'done', ended_at = ? WHERE id = ?", (time.time(), self.id))]
+        return [(f"UPDATE unit SET state = 'done', ended_at = {NOW} WHERE id = ?", (self.id,))]
 
     def removing(self) -> list[Statement]:
         """Return the statement that removes it: it is done."""
@@ -86,6 +92,8 @@ class Claimed(NamedTuple):
 
     unit: Unit
     body: str
+    waited: float
+    """Seconds from when it was sent until it was claimed, by the clock of the database."""
 
 
 def claim(connection: Connection, unit: str, fence: int, process: str) -> Claimed | None:
@@ -94,11 +102,12 @@ def claim(connection: Connection, unit: str, fence: int, process: str) -> Claime
     It may be called again where the word of its commit was lost.
     """
     sql = (
-        "UPDATE unit SET state = 'taken', process = ?, taken_at = ? WHERE id = ? AND fence = ?"
-        f" AND (state = 'sent' OR state = 'taken' AND process = ?) RETURNING {COLUMNS}, body"
+        f"UPDATE unit SET state = 'taken', process = ?, taken_at = CASE state WHEN 'sent' THEN {NOW} ELSE taken_at END"
+        " WHERE id = ? AND fence = ? AND (state = 'sent' OR state = 'taken' AND process = ?)"
+        f" RETURNING {COLUMNS}, body, taken_at - sent_at"
     )
-    row = connection.execute(sql, (process, time.time(), unit, fence, process)).fetchone()
+    row = connection.execute(sql, (process, unit, fence, process)).fetchone()
     if row is None:
         return None
     connection.execute("UPDATE message SET addressee = ? WHERE addressee = ?", (process, f"unit:{unit}"))
-    return Claimed(Unit(*row[:8]), row[8])
+    return Claimed(Unit(*row[:8]), row[8], row[9])

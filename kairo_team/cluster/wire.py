@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage
 from kairo_team.constraints import Violation
+from kairo_team.engine.runtime import ContentMode
 from kairo_team.errors import HaltError, InsufficientBudget, KairoError
 from kairo_team.governance.slices import Grant
 from kairo_team.human import HumanRequest
@@ -60,6 +62,10 @@ class Work(NamedTuple):
     """What a constraint that is watched where the coordinator is decided for every attempt."""
     templates: Mapping[str, str] = _NO_TEMPLATES
     """The prompt templates of the run, of its coordinator and its runtime, that replace the library's."""
+    inside: ContentMode | None = None
+    """Whose the texts are in the events of runs inside it; None: nobody gets these events."""
+    traceparent: str | None = None
+    """The W3C trace context of the attempt's span; None where nobody traces the run."""
 
 
 class WorkEnd(NamedTuple):
@@ -71,6 +77,10 @@ class WorkEnd(NamedTuple):
     kept: str = ""
     """Its partial work."""
     turns: int = 0
+    blocked: Mapping[str, float] = MappingProxyType({})
+    """Who blocked the worker's event loop, and for how many seconds."""
+    stubborn: tuple[str, ...] = ()
+    """The warnings of who did not end when it was cancelled."""
 
 
 class Question(NamedTuple):

@@ -16,6 +16,7 @@ import anyio
 from kairo_team._util.threads import poster, run_in_thread
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import RUNS, queue_of, version_of
+from kairo_team.cluster.facts import DeliveryRefused, UnitBegun, UnitEnded, unheard
 from kairo_team.cluster.run_host import RunHost, Unrecorded
 from kairo_team.cluster.units import Claimed, claim
 from kairo_team.engine.digests import digests_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from kairo_team.cluster.cluster import Cluster
     from kairo_team.cluster.delivery import Receiver, Take
+    from kairo_team.cluster.facts import Outcome, Tell
     from kairo_team.cluster.mailbox import Letters
     from kairo_team.team import Team
 
@@ -40,11 +42,18 @@ class Worker:
     """A process that makes attempts, and coordinates runs, of one team.
 
     At most `concurrency` attempts are made at once, of `members` alone if they are given. A worker of all members
-    coordinates runs too, beside them. Raises `ValueError` for a member that the team does not have.
+    coordinates runs too, beside them. `tell` gets what is measured. Raises `ValueError` for a member that the team does
+    not have.
     """
 
     def __init__(
-        self, cluster: Cluster, team: Team, *, concurrency: int = 8, members: Collection[str] | None = None
+        self,
+        cluster: Cluster,
+        team: Team,
+        *,
+        concurrency: int = 8,
+        members: Collection[str] | None = None,
+        tell: Tell = unheard,
     ) -> None:
         names = [member.id for member in team.everyone]
         wrong = [name for name in members or () if name not in names]
@@ -71,6 +80,7 @@ class Worker:
         self._all_done = anyio.Event()
         self._stopping = anyio.Event()
         self._members = None if members is None else sorted(members)
+        self._tell = tell
         self._is_ready = anyio.Event()
         self.ready = False
         """It takes units."""
@@ -109,6 +119,7 @@ class Worker:
         about = {"team": self._team.name, "digest": self.version, "members": members}
         process.describe(kind="worker", concurrency=self._concurrency, **about)
         cluster.reaper.watch(self._doing.copy)
+        cluster.reaper.tell = self._tell
         begin = partial(self._receive, take)
         receiving, receiver = await run_in_thread(lambda: cluster.journal.insist(begin))
         try:
@@ -179,13 +190,16 @@ class Worker:
     async def _do(self, unit: str, fence: int, done: Future[None]) -> None:
         """Claim a delivered unit and do it; however that ends, the delivery is over."""
         if (unit, fence) in self._doing:  # it was delivered twice
+            self._tell(DeliveryRefused())
             _settle(done, None)
             return
         self._doing.add((unit, fence))
         try:
             with self._cluster.mailbox.open(unit, "worker") as letters:  # before it is claimed: none is missed
                 claimed = await run_in_thread(self._claim, unit, fence)
-                if claimed is not None:
+                if claimed is None:
+                    self._tell(DeliveryRefused())
+                else:
                     await self._work_on(claimed, letters, done)
         except JournalError as error:  # nothing that it does could be recorded
             _settle(done, error)
@@ -206,6 +220,14 @@ class Worker:
         return journal.change(lambda connection: claim(connection, unit, fence, journal.process.id))
 
     async def _work_on(self, claimed: Claimed, letters: Letters, done: Future[None]) -> None:
+        outcome: Outcome = "given_back"
+        self._tell(UnitBegun(claimed.unit.kind, claimed.waited))
+        try:
+            outcome = await self._try(claimed, letters, done)
+        finally:
+            self._tell(UnitEnded(claimed.unit.kind, outcome))
+
+    async def _try(self, claimed: Claimed, letters: Letters, done: Future[None]) -> Outcome:
         unit = claimed.unit
         _logger.info("unit %s, delivery %d: begun", unit.id, unit.fence)
         try:
@@ -214,24 +236,27 @@ class Worker:
                 host = RunHost(self._cluster, self._team, self._base, unit)
                 self._hosts.add(host)
                 try:
-                    await host.coordinate()
+                    outcome: Outcome = "finished" if await host.coordinate() else "refused"
                 finally:
                     self._hosts.discard(host)
             else:
                 work = self._cluster.journal.decode(claimed.body)
-                await AttemptHost(self._cluster, self._team, self._base, unit, work).make(letters)
+                attempt = AttemptHost(self._cluster, self._team, self._base, unit, work, self._tell)
+                outcome = "finished" if await attempt.make(letters) else "fenced"
         except Unrecorded as error:
             _logger.info("unit %s: %s", unit.id, error)
             await self._give_back(unit, "the worker ended")
+            return "given_back"
         except Exception:
             _logger.exception("unit %s: the worker failed; the unit is given to another", unit.id)
             await self._give_back(unit, "the worker failed")
+            return "failed"
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._give_back(unit, "the worker ended")
             raise
-        else:
-            _logger.info("unit %s, delivery %d: ended", unit.id, unit.fence)
+        _logger.info("unit %s, delivery %d: ended", unit.id, unit.fence)
+        return outcome
 
     async def _give_back(self, unit: Any, reason: str) -> None:
         with suppress(Exception), anyio.move_on_after(5):

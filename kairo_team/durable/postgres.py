@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -299,8 +298,9 @@ class PostgresJournal(SqlJournal):
 
     def end_unit(self, unit: str, fence: int, problem: str | None) -> None:
         """Record that a unit is done, or why it cannot be, if its delivery still counts."""
-        sql = "UPDATE unit SET state = 'done', problem = ?, ended_at = ? WHERE id = ? AND fence = ?"
-        values = (problem, time.time(), unit, fence)
+        now = "EXTRACT(EPOCH FROM clock_timestamp())"
+        sql = f"UPDATE unit SET state = 'done', problem = ?, ended_at = {now} WHERE id = ? AND fence = ?"
+        values = (problem, unit, fence)
         self._base.change(lambda connection: connection.execute(sql, values))
 
     def change(self, function: Callable[[PostgresConnection], Found]) -> Found:

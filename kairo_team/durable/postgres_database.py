@@ -47,7 +47,7 @@ CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE process (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, host TEXT NOT NULL, pid BIGINT NOT NULL, lock INTEGER NOT NULL,
     team TEXT, digest TEXT, members TEXT, concurrency INTEGER, state TEXT NOT NULL, beats BIGINT NOT NULL DEFAULT 0,
-    started_at DOUBLE PRECISION NOT NULL
+    started_at DOUBLE PRECISION NOT NULL, beat DOUBLE PRECISION NOT NULL DEFAULT 0
 );
 CREATE TABLE run (
     run_id TEXT PRIMARY KEY, parent TEXT, parent_step TEXT, parent_member TEXT, team TEXT NOT NULL,

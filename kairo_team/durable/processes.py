@@ -141,11 +141,13 @@ class Process:
 
     def _register(self, connection: Connection) -> None:
         sql = (
-            "INSERT INTO process (id, kind, host, pid, lock, state, started_at) VALUES (?, ?, ?, ?, ?, 'live', ?)"
+            "INSERT INTO process (id, kind, host, pid, lock, state, started_at, beat)"
+            " VALUES (?, ?, ?, ?, ?, 'live', ?, ?)"
             " ON CONFLICT (id) DO NOTHING"
         )
         host = socket.gethostname()
-        connection.execute(sql, (self.id, self._about["kind"], host, os.getpid(), self._lock, time.time()))
+        about = (self._about["kind"], host, os.getpid(), self._lock, time.time(), self.beat)
+        connection.execute(sql, (self.id, *about))
 
 
 class Observer:
@@ -166,25 +168,29 @@ class Observer:
     def late(self, connection: Connection) -> list[str]:
         """Look at every process; return those without a beat for three beats in which this one looked on.
 
-        One whose connection is gone too is late after one beat. Time without a look counts for nobody.
+        One whose connection is gone too is late after one and a half. Of the beats of the two the longer one counts.
+        Time without a look counts for nobody.
         """
         now = self._clock()
         if self._looked is not None and now - self._looked > 2 * self._beat:
             self._seen.clear()
         self._looked = now
-        rows = connection.execute("SELECT id, beats, lock FROM process WHERE state <> 'dead'").fetchall()
-        seen = {process: self._seen.get(process) for process, _, _ in rows}
+        rows = connection.execute("SELECT id, beats, lock, beat FROM process WHERE state <> 'dead'").fetchall()
+        seen = {process: self._seen.get(process) for process, *_ in rows}
         self._seen = {
             process: before if (before := seen[process]) is not None and before[0] == beats else (beats, now)
-            for process, beats, _ in rows
+            for process, beats, *_ in rows
         }
-        return [process for process, _, lock in rows if self._is_late(connection, process, lock, now)]
+        return [
+            process
+            for process, _, lock, beat in rows
+            if self._is_late(connection, lock, now - self._seen[process][1], max(beat, self._beat))
+        ]
 
-    def _is_late(self, connection: Connection, process: str, lock: int, now: float) -> bool:
-        since = now - self._seen[process][1]
-        if since >= LATE * self._beat:
+    def _is_late(self, connection: Connection, lock: int, since: float, beat: float) -> bool:
+        if since >= LATE * beat:
             return True
-        return since >= 1.5 * self._beat and not has_connection(connection, lock)
+        return since >= 1.5 * beat and not has_connection(connection, lock)
 
 
 def has_connection(connection: Connection, lock: int) -> bool:
@@ -201,17 +207,18 @@ def is_alive(connection: Connection, process: str) -> bool:
 def has_died(connection: Connection, process: str, beat: float) -> bool:
     """Return whether a process is dead, and declare it dead if it is; it may take a beat and a half to find out.
 
-    A connection alone does not show that it lives: the server may not have seen yet that it is gone.
+    A connection alone does not show that it lives: the server may not have seen yet that it is gone. The beat is the
+    process's own, where that is longer than `beat`.
     """
-    end, first = time.monotonic() + 1.5 * beat, None
+    began, first = time.monotonic(), None
     while True:
-        row = connection.execute("SELECT beats, lock, state FROM process WHERE id = ?", (process,)).fetchone()
+        row = connection.execute("SELECT beats, lock, state, beat FROM process WHERE id = ?", (process,)).fetchone()
         if row is None or row[2] == "dead":
             return True
         first = row[0] if first is None else first
         if row[0] != first:
             return False
-        if time.monotonic() >= end:
+        if time.monotonic() - began >= 1.5 * max(beat, row[3]):
             if has_connection(connection, row[1]):
                 return False
             break

@@ -136,7 +136,9 @@ class CallSupervisor:
     inside is closed after they have ended, by supervisors of their own.
     """
 
-    __slots__ = ("_all_ended", "_blocking", "_clock", "_task", "ending", "grace", "open_calls", "timeouts", "warnings")
+    __slots__ = (
+        "_all_ended", "_clock", "_task", "blocked", "ending", "grace", "open_calls", "stubborn", "timeouts", "warnings",
+    )  # fmt: skip
 
     def __init__(self, clock: Callable[[], float], grace: float) -> None:
         self._clock = clock
@@ -150,8 +152,10 @@ class CallSupervisor:
         """Everything is to end: by a deadline, a kill, or the caller's cancellation."""
         self.warnings: list[str] = []
         """Warnings of what did not end in time, or kept the event loop to itself."""
-        self._blocking: set[str] = set()
-        """Who was warned of for that."""
+        self.blocked: dict[str, float] = {}
+        """Who was warned of for that, and the seconds."""
+        self.stubborn: list[str] = []
+        """The warnings of what did not end in time."""
 
     async def run(self, work: Awaitable[T], name: str, stopper: Stopper | None = None) -> T:
         """Await a plug-in's coroutine; once `stopper`, or the run, is to end, it has the grace to end itself.
@@ -191,12 +195,18 @@ class CallSupervisor:
 
     def note_blocking(self, name: str, seconds: float) -> None:
         """Warn, once, of who kept the event loop to itself for so long."""
-        if name in self._blocking:
+        if name in self.blocked:
             return
-        self._blocking.add(name)
+        self.blocked[name] = seconds
         how = "use await, or a plain function, which gets a thread of its own"
         self.warnings.append(f"{name!r} blocked the event loop for {seconds:.1f} seconds; nothing else ran: {how}")
         _logger.warning("%s", self.warnings[-1])
+
+    def note_stubborn(self, warning: str) -> None:
+        """Warn of who did not end in time."""
+        self.stubborn.append(warning)
+        self.warnings.append(warning)
+        _logger.warning("%s", warning)
 
     def _watch_stop(self, call: _SupervisedCall) -> None:
         """Check it when the grace after its stop is over, whether it is stopped already or not."""
@@ -217,8 +227,7 @@ class CallSupervisor:
             call.stopper.on_stop = None
         if call.closed or call.unreached:
             end = "was closed" if call.closed else "could not be closed either: it was waited for"
-            self.warnings.append(f"{name!r} did not end when it was cancelled and {end}")
-            _logger.warning("%s", self.warnings[-1])
+            self.note_stubborn(f"{name!r} did not end when it was cancelled and {end}")
         if self.ending and not self.open_calls:
             self._all_ended.set()
 

@@ -33,6 +33,7 @@ from kairo_team.tools.sources import Connections
 if TYPE_CHECKING:
     from kairo_team.contracts import Engine, GuardrailPolicy, HumanGate, Models, Records, RunJournal
     from kairo_team.engine.earlier_calls import EarlierCalls
+    from kairo_team.engine.enforced_end import CallSupervisor
     from kairo_team.engine.event_bus import Around
     from kairo_team.engine.questions import Inbox, Questions
     from kairo_team.engine.run_scope import RunScope
@@ -119,7 +120,7 @@ class RunServices:
         "_begin", "_breakers", "_chains", "_connections", "_emit", "_policies", "_thread", "_token", "allowed",
         "clock", "constraints", "content", "divergences", "earlier_calls", "engine", "grace", "journal", "kept",
         "lost_calls", "models", "nest", "on_journal_error", "outer_attempt", "overshoots", "permissions", "prices",
-        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "told", "tracebacks",
+        "prompts", "questions", "rules", "run_id", "secrets", "start_soon", "steering", "supervisor", "tracebacks",
         "unmetered", "withheld",
     )  # fmt: skip
 
@@ -188,12 +189,12 @@ class RunServices:
         """Calls that were made in the place of recorded ones."""
         self.grace = 1.0
         """Seconds of clean-up that work has after an end."""
+        self.supervisor: CallSupervisor | None = None
+        """Warns of members that do not end in time, or block the event loop; None outside a run."""
         self.engine: Engine | None = None
         """Makes the attempts elsewhere; None where they are made here."""
         self.earlier_calls: EarlierCalls | None = None
         """The calls of earlier sessions; None where this is the first."""
-        self.told: list[str] = []
-        """What workers warn of."""
         self.lost_calls: dict[str, Sequence[RecordedCall]] = {}
         """By attempt: its calls in doubt, of workers that were lost in this session."""
         self._emit = emit
@@ -268,7 +269,7 @@ class RunServices:
         in_doubt = [] if self.earlier_calls is None else self.earlier_calls.warnings
         lost_calls = [call for calls in self.lost_calls.values() for call in calls]
         lost = describe_doubts(lost_calls, "their workers were lost")
-        return [*self.told, *self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost]
+        return [*self.overshoots.warnings, *self.divergences.warnings, *in_doubt, *lost]
 
     @property
     def watches(self) -> Sequence[Watch]:

@@ -130,6 +130,7 @@ class TeamRun:
         self._services = open_services(
             scope, runtime, prompts, self._questions, self._steering, kill=self.cancel, warn=self.warn
         )
+        self._services.supervisor = self._supervisor
         self._services.on_journal_error = self.stop_unrecorded
         self._services.earlier_calls = earlier.calls if earlier else None
         self._services.content = content

@@ -9,10 +9,13 @@ from kairo_team._util.frozen import known_arguments
 from kairo_team.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
+    from kairo_team.cluster.facts import Fact
     from kairo_team.events import Event
 
 
@@ -27,7 +30,8 @@ class OpenTelemetry:
     No prompt, reply, argument, goal or artifact is written; errors are, with the secrets of the runtimes masked.
 
     The providers are those of the program (`opentelemetry.trace.set_tracer_provider` and so on) unless they are given.
-    One subscriber serves any number of runs. Raises `MissingExtra` without the extra `otel`.
+    One subscriber serves any number of runs. A `kairo worker` whose team has one among the subscribers of its runtime
+    measures itself too. Raises `MissingExtra` without the extra `otel`.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class OpenTelemetry:
             from kairo_team.views.telemetry_spans import Spans
         except ModuleNotFoundError as error:
             raise MissingExtra("OpenTelemetry", "otel") from error
+        self._meter_provider = meter_provider
         self._spans = Spans(tracer_provider, meter_provider, logger_provider)
 
     def __call__(self, event: Event) -> None:
@@ -54,3 +59,9 @@ class OpenTelemetry:
     def around(self, event: Event) -> AbstractContextManager[object]:
         """Return what makes the span of the work that an event begins the current one."""
         return self._spans.around(event)
+
+    def measure_worker(self, team: str, silence: Callable[[], float | None]) -> Callable[[Fact], object]:
+        """Return what takes the facts of a worker of a team; see `kairo_team.cluster.facts.Measuring`."""
+        from kairo_team.views.telemetry_workers import WorkerMetrics
+
+        return WorkerMetrics(self._meter_provider, team, silence)

@@ -187,8 +187,14 @@ class Spans:
     def _start_run(self, event: events.TeamStarted | events.TeamResumed) -> None:
         links = [] if isinstance(event, events.TeamStarted) else _links(event.traceparent)
         about = {names.OPERATION: names.INVOKE_WORKFLOW, names.WORKFLOW_NAME: event.team, names.RUN_ID: event.run_id}
-        run = self._start(f"{names.INVOKE_WORKFLOW} {event.team}", about, contexts.get_current(), links=links)
+        parent = self._around_run(event.within, event.within_task)
+        run = self._start(f"{names.INVOKE_WORKFLOW} {event.team}", about, parent, links=links)
         self._traces[event.run_id] = _Trace(event.team, run)
+
+    def _around_run(self, within: str | None, task_id: str | None) -> Context:
+        """Return the current context; where no span is current, that of the attempt around a run of a worker."""
+        around = None if within is None else self._traces.get(within)
+        return contexts.get_current() if around is None else _parent(around, task_id)
 
     def _end_run(self, event: events.TeamEnded, found: _Trace) -> None:
         del self._traces[event.run_id]

@@ -9,7 +9,9 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kairo_team.budget import NO_USAGE
+from kairo_team.cluster.standing import standings_of
 from kairo_team.durable.codec import outline
+from kairo_team.durable.postgres import PostgresJournal
 from kairo_team.durable.recovery import held_inside
 from kairo_team.engine.records.replay import RAISED_BUDGET
 from kairo_team.events import event_from_json
@@ -109,7 +111,7 @@ class Source(Protocol):
         ...
 
     def resume_hint(self, run: RecordedRun) -> str:
-        """Return how to go on with a run."""
+        """Return how to go on with a run; nothing where a worker does that by itself."""
         ...
 
     def close(self) -> None:
@@ -230,7 +232,9 @@ class JournalSource:
         self._journal.answer(question_id, decision)
 
     def resume_hint(self, run: RecordedRun) -> str:
-        """Return the command that goes on with a run."""
+        """Return the command that goes on with a run; nothing where a worker coordinates it."""
+        if isinstance(self._journal, PostgresJournal) and standings_of(self._journal, [run])[0].by_workers:
+            return ""
         file = [] if run.source else ["FILE.py"]
         return shlex.join(["kairo", "resume", run.run_id, *file, *self._journal.option])
 

@@ -118,7 +118,8 @@ async def test_a_result_warns_of_a_worker_that_is_told_to_end_and_does_not(monke
                 run.cancel("enough")
                 result = await run.result()
     assert result.status is kt.TeamStatus.CANCELLED
-    assert "'m0' did not end when it was cancelled, and its worker was fenced off" in result.warnings
+    how = "its worker was fenced off, and nothing more of it counts"
+    assert f"'m0' did not end when it was cancelled: {how}" in result.warnings
 
 
 async def test_nobody_is_warned_of_an_attempt_that_no_worker_began() -> None:

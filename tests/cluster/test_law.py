@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 import kairo_team as kt
+from kairo_team.testing import EventRecorder
 from tests.cluster.stage import new_database, working
+from tests.cluster.test_inner_events import by_inner_run
 from tests.durable.test_law import Scenario, World, request_of, scenarios, team_of
 
 
@@ -33,6 +35,14 @@ def seen(result: kt.TeamResult) -> Any:
     return result.status, ends, replace(result.usage, seconds=0.0), result.warnings, result.error
 
 
+def told(recorder: EventRecorder) -> Any:
+    """The events of teams inside attempts, without what is set aside for their tasks: a slice is no budget tree."""
+    found = by_inner_run(recorder.events)
+    for event in (event for inner in found.values() for event in inner if event["type"] == "budget.carved"):
+        del event["tokens"], event["picodollars"]
+    return found
+
+
 @pytest.mark.real_time
 @given(scenarios())
 @settings(deadline=None)
@@ -41,16 +51,18 @@ def test_a_run_with_workers_ends_like_a_run_without(scenario: Scenario) -> None:
 
 
 async def _compare(scenario: Scenario) -> None:
-    here = World()
-    local = await kt.run(team_of(scenario, here, kt.Runtime(models={"m:x": here.model})), request_of(scenario))
+    here, heard_here, heard_there = World(), EventRecorder(), EventRecorder()
+    runtime = kt.Runtime(models={"m:x": here.model}, subscribers=[heard_here])
+    local = await kt.run(team_of(scenario, here, runtime), request_of(scenario))
     there = World()
     team = team_of(scenario, there, kt.Runtime(models={"m:x": there.model}))
     async with working(new_database("procrastinate"), team) as cluster:
-        runtime = kt.Runtime(models={"m:x": there.model}, engine=cluster)
+        runtime = kt.Runtime(models={"m:x": there.model}, engine=cluster, subscribers=[heard_there])
         with anyio.fail_after(60):
             result = await kt.run(team_of(scenario, there), request_of(scenario), runtime=runtime)
         assert seen(result) == seen(local)
         assert sorted(there.asked) == sorted(here.asked)
+        assert told(heard_there) == told(heard_here)
         calls = cluster.journal.calls("r")
         assert len(there.asked) == sum(call.what == "model" for call in calls)
         assert {call.state for call in calls} <= {"answered"}

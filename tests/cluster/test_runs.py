@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from anyio import to_thread
 import kairo_team as kt
 from kairo_team import events
 from kairo_team.agents import TeamAgent
+from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.testing import EventRecorder, FunctionModel
@@ -122,6 +124,65 @@ async def test_a_cancel_reaches_the_worker_and_partial_work_comes_back(way: str)
     assert (artifact.text, artifact.partial) == ("so far", True)
     expected = {"run": "cancelled", "task": "failed", "deadline": "timeout"}[way]
     assert result.status == expected
+
+
+async def cancelled(runtime: kt.Runtime, team: kt.Team, begun: list[str], way: str) -> kt.TeamResult:
+    """Cancel a run, or its only task, once the member is at work."""
+    async with runtime:
+        run = await runtime.start(team, request_of(kt.Task("a", "do", member="m0"), cancel_grace=0.2))
+        with anyio.fail_after(60):
+            while not begun:
+                await anyio.sleep(0.01)
+            if way == "run":
+                run.cancel("enough")
+            else:
+                run.cancel_task("a")
+            return await run.result()
+
+
+@pytest.mark.parametrize("way", ["run", "task"])
+@pytest.mark.parametrize("heard", [True, False], ids=["in time", "too late"])
+async def test_who_ignores_its_cancellation_at_a_worker_is_named_in_the_result(
+    way: str, heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    async def shield(assignment: kt.Assignment) -> str:
+        begun.append(assignment.task.id)
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep_forever()
+        raise AssertionError
+
+    team = team_of(shield)
+    local = await cancelled(kt.Runtime(), replace(team, runtime=None), begun, way)
+    begun.clear()
+    async with working(new_database("procrastinate"), team) as cluster:
+        await to_thread.run_sync(cluster.start)
+        assert cluster.mailbox is not None
+        if heard:
+            cluster.beat = 60.0  # it waits for the grace and so long
+        else:
+            monkeypatch.setattr(AttemptHost, "_cancel", lambda *_: None)
+        here, runtime = elsewhere(team, cluster)
+        result = await cancelled(runtime, here, begun, way)
+    closed = "'m0' did not end when it was cancelled and was closed"
+    too_late = "'m0' did not end when it was cancelled: its worker was fenced off, and nothing more of it counts"
+    assert closed in local.warnings
+    assert set(result.warnings) == {one if heard or one != closed else too_late for one in local.warnings}
+
+
+async def test_who_blocks_the_event_loop_of_a_worker_is_named_once() -> None:
+    async def block(assignment: kt.Assignment) -> str:
+        time.sleep(1.1)  # noqa: ASYNC251 - that is what is tested
+        return "done"
+
+    team = team_of(block)
+    async with working(new_database("procrastinate"), team) as cluster:
+        here, runtime = elsewhere(team, cluster)
+        with anyio.fail_after(60):
+            result = await kt.run(here, request_of(kt.Task("a", "do"), kt.Task("b", "do")), runtime=runtime)
+    [warning] = result.warnings
+    assert warning.startswith("'m0' blocked the event loop for ")
 
 
 async def test_a_directive_reaches_the_member_at_its_next_turn() -> None:

@@ -361,6 +361,30 @@ def test_one_whose_connection_is_gone_is_late_sooner(desk: Desk) -> None:
     assert lateness(desk, [(0, 0), (1, 0), (0.6, 0)]) == [[], [], ["worker"]]
 
 
+def test_a_process_with_a_longer_beat_than_its_observers_is_late_by_its_own(desk: Desk) -> None:
+    """Programs that coordinate runs need not know the beat of the workers."""
+    desk.add_process("worker", lock=5)
+    desk.rows("UPDATE process SET beat = 2")
+    steps = [(0.0, 0), (1.0, 0), (1.0, 0), (1.0, 0), (1.0, 0), (1.0, 0)]
+    with connected(desk, 5):
+        assert lateness(desk, steps) == [[]] * 6
+        assert lateness(desk, [*steps, (1.0, 0)])[-1] == ["worker"]
+    while has_connection_of(desk, 5):
+        time.sleep(0.01)
+    assert lateness(desk, [(0, 0), (1, 0), (1, 0), (0.9, 0)]) == [[]] * 4
+    assert lateness(desk, [(0, 0), (1, 0), (1, 0), (1, 0)])[-1] == ["worker"]
+
+
+def test_a_process_says_how_often_it_beats(desk: Desk) -> None:
+    process, _ = beating(desk)
+    assert desk.rows("SELECT id, beat FROM process") == [(process.id, 60.0)]
+
+
+def has_connection_of(desk: Desk, lock: int) -> bool:
+    with desk.cluster.journal.connecting() as connection:
+        return has_connection(connection, lock)
+
+
 def test_time_in_which_nobody_could_look_makes_nobody_late(desk: Desk) -> None:
     desk.add_process("worker", lock=5)
     with connected(desk, 5):
@@ -376,6 +400,26 @@ def test_who_takes_a_run_over_waits_for_a_beat_of_its_owner(desk: Desk) -> None:
             time.sleep(0.01)
         assert has_died(connection, "owner", 0.05)
     assert desk.rows("SELECT state FROM process") == [("dead",)]
+
+
+def test_who_takes_a_run_over_waits_as_long_as_its_owner_s_beat(desk: Desk) -> None:
+    """The connection of the owner is gone for a moment, and it beats less often than who takes over."""
+    desk.add_process("owner", lock=5)
+    desk.rows("UPDATE process SET beat = 60")
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(0.3):  # longer than one and a half beats of who asks
+            desk.rows("UPDATE process SET beats = beats + 1")
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with desk.cluster.journal.connecting() as connection:
+            assert not has_died(connection, "owner", 0.05)
+    finally:
+        over.set()
+        thread.join()
 
 
 def beating(desk: Desk) -> tuple[Process, Callable[[], None]]:

@@ -67,11 +67,17 @@ class Traced:
 
     def points(self, name: str) -> list[Any]:
         """The data points of one metric."""
+        return [point for one in self._read_metrics() if one.name == name for point in one.data.data_points]
+
+    def units(self, prefix: str) -> dict[str, str]:
+        """The metrics whose names begin so, with their units."""
+        return {one.name: one.unit for one in self._read_metrics() if one.name.startswith(prefix)}
+
+    def _read_metrics(self) -> list[Any]:
         data = self._metrics.get_metrics_data()
         if data is None:
             return []
-        metrics = [one for res in data.resource_metrics for scope in res.scope_metrics for one in scope.metrics]
-        return [point for one in metrics if one.name == name for point in one.data.data_points]
+        return [one for res in data.resource_metrics for scope in res.scope_metrics for one in scope.metrics]
 
 
 def said(span: ReadableSpan) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""Events of runs inside an attempt that a worker makes: the coordinator's subscribers get them as in one process."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from kairo_team._util.trace_context import without_span
+from kairo_team.engine.event_bus import Bus
+from kairo_team.events import Event, TeamEnded, event_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kairo_team.engine.runtime import Runtime
+    from kairo_team.engine.task_pool import Watch
+
+_COMMON: Final = len(fields(Event))
+
+
+class InnerEvents:
+    """Gives the events of each run inside one attempt to the subscribers of the runtime around it."""
+
+    def __init__(self, runtime: Runtime, start_soon: Callable[[Watch], object]) -> None:
+        """Let the async ones among them work by `start_soon`, until the attempt ends."""
+        self._runtime = runtime
+        self._start_soon = start_soon
+        self._buses: dict[str, tuple[Bus, anyio.Event]] = {}
+
+    def take(self, written: str) -> None:
+        """Take an event that a worker told, with the number that it had there."""
+        event = event_from_json(written)
+        bus, ended = self._buses.get(event.run_id) or self._open(event.run_id)
+        own = tuple(getattr(event, one.name) for one in fields(event)[_COMMON:])
+        bus.seq = event.seq - 1
+        with without_span():  # the current one is that of the attempt, not of what this event tells
+            bus.emit(type(event), *(self._runtime.masker.value(own) if self._runtime.secrets else own))
+        if isinstance(event, TeamEnded):
+            del self._buses[event.run_id]
+            ended.set()
+
+    def _open(self, run_id: str) -> tuple[Bus, anyio.Event]:
+        bus, ended = Bus(run_id, self._runtime.subscribers), anyio.Event()
+
+        async def pump() -> None:
+            async with bus.pumping(self._runtime.grace):
+                await ended.wait()
+
+        self._start_soon(pump)
+        self._buses[run_id] = (bus, ended)
+        return self._buses[run_id]
