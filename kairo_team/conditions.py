@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
-from pydantic_core import to_jsonable_python
-
 from kairo_team._util.frozen import checked, freeze_json, thaw
+from kairo_team._util.late_pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    PlainSerializer,
+    WithJsonSchema,
+    to_jsonable_python,
+)
 from kairo_team.errors import known
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from pydantic_core import to_jsonable_python
-
 from kairo_team._util.frozen import EMPTY, freeze, freeze_json
+from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.errors import known
 from kairo_team.messages import Message, ToolCall
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator
-
 from kairo_team._util.frozen import EMPTY, checked, freeze
+from kairo_team._util.late_pydantic import AfterValidator
 from kairo_team.errors import Misuse, known
 from kairo_team.verdicts import Cause, Finding
 

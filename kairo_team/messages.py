@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field
-
 from kairo_team._util.frozen import EMPTY, checked, freeze, freeze_json
+from kairo_team._util.late_pydantic import AfterValidator, Number
 from kairo_team.budget import Usage, check_count
 
 Json = Annotated[Mapping[str, Any], AfterValidator(freeze_json)]
@@ -85,7 +84,7 @@ class ModelRequest:
     """Tools that the model may request; it need not."""
     output_schema: Frozen | None = field(default=None, hash=False)
     """JSON Schema the reply must satisfy; None asks for plain text."""
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Number(ge=1)] | None = None
     """Most tokens of the reply; None leaves it to the model's own default."""
     settings: Frozen = field(default=EMPTY, hash=False)
     """Sampling settings by the provider's usual names, such as temperature and seed."""

@@ -11,8 +11,6 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Final, NoReturn, cast
 
-from pydantic import ValidationError
-
 from kairo_team._util.frozen import thaw
 from kairo_team.errors import InvalidReply, MissingExtra
 from kairo_team.results import Artifact, adapter
@@ -94,7 +92,7 @@ def check_output(kind: Any, artifact: Artifact) -> Any:
         if isinstance(kind, Mapping):
             return _check_schema(cast("Mapping[str, Any]", kind), thaw(artifact.data_as(Any)))
         return adapter(kind).dump_python(artifact.data_as(kind), mode="json")
-    except (ValidationError, ValueError) as error:
+    except ValueError as error:
         raise InvalidReply(_name(kind), _first_error(error)) from None
 
 
@@ -128,6 +126,8 @@ def _name(kind: Any) -> str:
 
 
 def _first_error(error: Exception) -> str:
+    from pydantic import ValidationError  # slow to import
+
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -292,8 +292,12 @@ def log_error(plugin: str, occasion: str, error: BaseException) -> None:
 
 
 def _place_of(error: BaseException) -> str:
-    """Return the file and line that raised an error, as `(team.py, line 12)`; empty if it was never raised."""
+    """Return the file and line that raised an error, as `(team.py, line 12)`; empty if it was never raised.
+
+    A helper of ours that refuses a key is not named, but the line that asked it.
+    """
     last = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        last = (Path(frame.f_code.co_filename).name, line)
+        if last is None or not str(frame.f_globals.get("__name__")).startswith("kairo_team._util."):
+            last = (Path(frame.f_code.co_filename).name, line)
     return "" if last is None else f"({last[0]}, line {last[1]})"

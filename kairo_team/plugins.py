@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
 from operator import attrgetter
@@ -76,14 +75,19 @@ class Plugin(NamedTuple):
     def load(self) -> Any:
         """Import its package and return what is published; `ValueError` when that fails, whatever it raises."""
         owner = f"{kind_of(self.kind).word} {self.name!r}"
-        source = f"{self.target!r} ({self.distribution} {self.version})"
         match = _TARGET.fullmatch(self.target)
         if match is None:
-            raise ValueError(f"{owner} cannot be loaded from {source}: an entry point is written 'module:attribute'")
+            raise ValueError(
+                f"{owner} cannot be loaded from {_source_of(self)}: an entry point is written 'module:attribute'"
+            )
         try:
             return attrgetter(match["attribute"])(import_module(match["module"]))
         except (Exception, SystemExit) as error:
-            raise ValueError(f"{owner} cannot be loaded from {source}: {_explain(error)}") from error
+            raise ValueError(f"{owner} cannot be loaded from {_source_of(self)}: {_explain(error)}") from error
+
+
+def _source_of(plugin: Plugin) -> str:
+    return f"{plugin.target!r} ({plugin.distribution} {plugin.version or version_of_library()})"
 
 
 def find(kind: str, name: str) -> Any:
@@ -97,7 +101,9 @@ def find(kind: str, name: str) -> Any:
     >>> plugins.find("constraint", "timeout").__name__
     'Timeout'
     """
-    return locate(kind, name).load()
+    target = kind_of(kind).built_in.get(_key(name)) if isinstance(name, str) else None
+    built_in = None if target is None else Plugin(kind, name, target, OURS, version="")  # the version is slow to read
+    return (built_in or locate(kind, name)).load()
 
 
 def make(kind: str, name: str, options: Mapping[str, Any] = EMPTY, *, also: Iterable[str] = ()) -> Any:
@@ -247,6 +253,8 @@ def _key(name: str) -> str:
 
 
 def _unknown(kind: str, name: str, there: Sequence[Plugin]) -> str:
+    from difflib import get_close_matches  # imported only after a mistake
+
     names = {one.name for one in there}
 
     near = get_close_matches(name, names, 2)
@@ -260,7 +268,7 @@ def kind_of(kind: str) -> Kind:
     try:
         return KINDS[kind]
     except (KeyError, TypeError):
-        from difflib import get_close_matches
+        from difflib import get_close_matches  # imported only after a mistake
 
         near = get_close_matches(str(kind), KINDS, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""

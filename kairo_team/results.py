@@ -8,12 +8,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, cast, overload
-
-from pydantic import AfterValidator, Field, InstanceOf, Strict, ValidationError
-from pydantic_core import to_json
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, cast, overload
 
 from kairo_team._util.frozen import checked, freeze, freeze_json, plain_text, quick
+from kairo_team._util.late_pydantic import AfterValidator, IsInstance, Number, to_json, without
 from kairo_team.budget import BudgetNode, HaltReason, Usage
 from kairo_team.errors import TeamFailed, known
 from kairo_team.messages import Message, ToolCall
@@ -23,7 +21,7 @@ from kairo_team.verdicts import EvaluationVerdict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pydantic import TypeAdapter
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
 
     from kairo_team.human import HumanRequest
 
@@ -44,6 +42,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def read(kind: type[T], data: Any) -> T:
     """Make a value from data such as `json.loads` returns; raises `ValueError` with readable sentences."""
+    from pydantic import ValidationError  # slow to import
+
     try:
         made: T = adapter(kind).validate_python(data)
     except ValidationError as error:
@@ -115,7 +115,7 @@ class AgentStatus(StrEnum):
     BLOCKED = "blocked"
 
 
-Count = Annotated[int, Strict(), Field(ge=0)]
+Count = Annotated[int, Number(strict=True, ge=0)]
 """A whole number, not negative."""
 
 
@@ -156,8 +156,15 @@ class TeamStatus(StrEnum):
     """A person has to decide something; the run can be resumed."""
 
 
-Raised = Annotated[InstanceOf[BaseException] | None, Field(exclude=True)]
+Raised = Annotated[BaseException, IsInstance()] | None
 """An error of this process; None without an error, or when the value was made in another process."""
+
+
+def _schema(_cls: type, source: type, handler: GetCoreSchemaHandler) -> Any:
+    return without("exception", source, handler)
+
+
+_without_exception: Final[Any] = classmethod(cast("Any", _schema))
 
 
 def _state(self: Any) -> list[Any]:
@@ -243,6 +250,7 @@ class TaskOutcome:
     It exists in this process only: comparisons ignore it, and JSON and pickles leave it out.
     """
 
+    __get_pydantic_core_schema__ = _without_exception
     __getstate__ = _state
     __copy__ = _copied
     __deepcopy__ = _deep_copied
@@ -263,7 +271,7 @@ class TeamResult:
     usage: Usage = Usage()
     budget: BudgetNode | None = None
     """What every member and task got, used and returned."""
-    duration: Annotated[float, Field(ge=0)] = field(default=0.0, compare=False)
+    duration: Annotated[float, Number(ge=0)] = field(default=0.0, compare=False)
     """Seconds from the first event to the end."""
     warnings: tuple[str, ...] = ()
     error: str | None = None
@@ -280,6 +288,7 @@ class TeamResult:
     """The error that kept the run from completing, with its traceback: of the planner or coordinator, else of the work
     on the first task that failed. `check` raises its error from it. Kept like `TaskOutcome.exception`."""
 
+    __get_pydantic_core_schema__ = _without_exception
     __getstate__ = _state
     __copy__ = _copied
     __deepcopy__ = _deep_copied

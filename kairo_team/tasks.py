@@ -11,8 +11,6 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, PlainSerializer, Strict
-
 from kairo_team._util.frozen import (
     EMPTY,
     check_kind,
@@ -22,6 +20,7 @@ from kairo_team._util.frozen import (
     freeze_several,
     quick,
 )
+from kairo_team._util.late_pydantic import AfterValidator, Number, PlainSerializer
 from kairo_team.budget import Budget, check_count
 from kairo_team.conditions import AsCondition, Condition
 from kairo_team.errors import known, repeated
@@ -35,9 +34,14 @@ if TYPE_CHECKING:
 _ID = re.compile(r"[A-Za-z0-9_.-]+")
 
 
+def is_id(text: str) -> bool:
+    """Return whether a text can be an id."""
+    return _ID.fullmatch(text) is not None
+
+
 def check_id(text: str) -> str:
     """Return `text` when it is a valid id; `ValueError` otherwise."""
-    if not isinstance(text, str) or not _ID.fullmatch(text):
+    if not isinstance(text, str) or not is_id(text):
         raise ValueError(f"an id is made of letters, digits, '_', '.' and '-', not {text!r}")
     return text
 
@@ -102,7 +106,7 @@ class Task:
     """Name of one of the team's evaluators."""
     output_type: str | None = None
     """Name of one of the team's output types; the artifact's data is validated as it."""
-    retries: Annotated[int, Strict()] | None = None
+    retries: Annotated[int, Number(strict=True)] | None = None
     """Tries after the first one, anew for every artifact asked for; None takes the failure policy's."""
     reference: str | None = None
     """An answer known to be right. Reviews compare with it (`Criterion.reference`); members are not shown it."""
@@ -111,7 +115,7 @@ class Task:
     "bug"}. What is looked at is a dependency too."""
     over: str | None = None
     """Of a map: the task whose list it works on."""
-    max_items: Annotated[int, Strict()] | None = None
+    max_items: Annotated[int, Number(strict=True)] | None = None
     """Of a map: the most items that the list may have."""
     loop: Loop | None = None
     """Of a loop: the tasks of each round, and when it ends."""
@@ -229,7 +233,7 @@ class Loop:
     body: Annotated[Sequence[Task], AfterValidator(tuple)]
     until: AsCondition = None
     """What ends it; it looks at a task of the body."""
-    max_rounds: Annotated[int, Strict()] = 10
+    max_rounds: Annotated[int, Number(strict=True)] = 10
 
     def __post_init__(self) -> None:
         ids = [task.id for task in TaskGraph(self.body).tasks]

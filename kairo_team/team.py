@@ -12,15 +12,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import AfterValidator, PlainSerializer
-
-from kairo_team._util.frozen import EMPTY, check_kind, checked, freeze, freeze_json, known_arguments
+from kairo_team._util.frozen import EMPTY, check_kind, checked, freeze, freeze_json, known_arguments, trusted
+from kairo_team._util.late_pydantic import AfterValidator, PlainSerializer
 from kairo_team._util.plugin_shapes import as_list, check_agent, check_plug_in
 from kairo_team.budget import Budget, BudgetPolicy
 from kairo_team.contracts import GuardrailPolicy, ResourceConstraint, check_constraints, check_guardrails
 from kairo_team.errors import known, repeated
 from kairo_team.plugins import resolve
-from kairo_team.tasks import TaskGraph, check_id
+from kairo_team.tasks import TaskGraph, check_id, is_id
 
 if TYPE_CHECKING:
     from kairo_team.contracts import AgentLike, EvaluationStrategy, TeamCoordinator
@@ -86,6 +85,10 @@ class Role:
     """Names of the only tools it may use; None allows all tools of its agent."""
 
 
+def _role_named(name: str) -> Role:
+    return (trusted(Role) if type(name) is str and is_id(name) else Role)(name)
+
+
 _WRAPPERS: Final = {"pydantic_ai": "PydanticAIAgent", "langgraph": "LangGraphAgent", "agents": "OpenAIAgent"}
 """Wrappers by the package the wrapped object's class is from."""
 
@@ -142,7 +145,7 @@ class Member:
         guardrails: Iterable[GuardrailPolicy] = (),
         senior: Member | None = None,
     ) -> None:
-        role = Role(role) if isinstance(role, str) else role
+        role = _role_named(role) if isinstance(role, str) else role
         if not isinstance(role, Role):
             raise ValueError(f"Member.role must be a Role or a role's id, not {role!r}")
         wrapper = _wrapper_of(agent)
@@ -357,7 +360,7 @@ class TeamConfig:
             raise ValueError(f"TeamConfig.cancel_grace must be a finite number >= 0, not {self.cancel_grace}")
 
 
-USUAL_CONFIG: Final = TeamConfig()
+USUAL_CONFIG: Final = trusted(TeamConfig)()
 
 
 def _check_goal(goal: str) -> str:

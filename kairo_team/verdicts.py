@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator
-
 from kairo_team._util.frozen import (
     EMPTY,
     check_kind,
@@ -19,6 +17,7 @@ from kairo_team._util.frozen import (
     freeze_several,
     known_arguments,
 )
+from kairo_team._util.late_pydantic import AfterValidator
 from kairo_team.budget import Usage, check_count
 
 if TYPE_CHECKING:

@@ -52,10 +52,10 @@ def test_a_run_brings_nothing_it_does_not_use() -> None:
 
 
 UNUSED = (
-    "ctypes",
+    *("ctypes", "importlib.metadata", "pydantic", "pydantic_core"),
     *("kairo_team.agents.mini", "kairo_team.coordinators.moderators", "kairo_team.coordinators.supervisor"),
     *("kairo_team.evaluators.calibration", "kairo_team.evaluators.judging", "kairo_team.evaluators.rubric_data"),
-    *("kairo_team.governance.policies", "kairo_team.tools.mcp"),
+    *("kairo_team.governance.policies", "kairo_team.tools.mcp", "kairo_team.tools.signature"),
 )
 """What a team of functions has no use for."""
 

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.engine.digests import criteria_digest
 from kairo_team.evaluators.calibration.certificates import (
@@ -52,11 +52,16 @@ class CalibratedEvaluationStrategy:
     """
 
     def __init__(self, strategy: EvaluationStrategy, certificates: Iterable[Certificate]) -> None:
+        several = isinstance(certificates, Iterable) and not isinstance(certificates, str)
+        found: tuple[Any, ...] = tuple(cast("Iterable[Any]", certificates)) if several else ()
+        strangers = [one for one in found if not isinstance(one, Certificate)]
+        if strangers or not several:
+            raise ValueError(
+                "certificates are a list of Certificate objects, such as (await calibrate(...)).certificates or "
+                f"read_certificates(text), not {(strangers or [certificates])[0]!r:.80}"
+            )
         self.strategy = strategy
-        self.certificates = tuple(certificates)
-        strangers = [one for one in self.certificates if not isinstance(one, Certificate)]
-        if strangers:
-            raise ValueError(f"certificates are Certificate objects, not {strangers[0]!r:.80}: see read_certificates")
+        self.certificates: tuple[Certificate, ...] = found
         check_digests(strategy)
 
     async def evaluate(self, context: EvaluationContext) -> EvaluationVerdict:

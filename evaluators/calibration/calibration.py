@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kairo_team.engine.lone_agent import work_alone
 from kairo_team.evaluators.calibration.asking import Path, ask_all, levels_of, review_all
@@ -15,6 +15,7 @@ from kairo_team.evaluators.calibration.confidence_bounds import labels_needed
 from kairo_team.evaluators.calibration.judge_report import JudgeReport, report_on
 from kairo_team.evaluators.calibration.labelled import Bucket, LabelledArtifact, bucket_of, data_digest, without_doubles
 from kairo_team.evaluators.calibration.thresholds import BUCKETS, SIDES, Reviewed, Side, Walk, choose, standing
+from kairo_team.evaluators.rubric import Rubric
 from kairo_team.evaluators.wired import evaluator_of
 from kairo_team.team import Team
 
@@ -197,6 +198,9 @@ def _shortfall(bucket: Bucket, side: Side, walk: Walk) -> str:
     return f"{promise}: {begun}: take another judge or rubric, or a larger alpha"
 
 
+_WITH_A_JUDGE: Final = "AgentEvaluationStrategy('openai:gpt-5-mini', rubric)"
+
+
 def _chosen(strategy: EvaluationStrategy | Team, evaluator: str | None) -> tuple[EvaluationStrategy, Runtime | None]:
     """Return what is calibrated, and the runtime of its team; a calibrated strategy is calibrated anew.
 
@@ -207,8 +211,12 @@ def _chosen(strategy: EvaluationStrategy | Team, evaluator: str | None) -> tuple
     found = evaluator_of(strategy, evaluator) if isinstance(strategy, Team) else strategy
     if isinstance(found, CalibratedEvaluationStrategy):
         found = found.strategy
+    if not callable(getattr(found, "evaluate", None)):
+        raise ValueError(f"what is calibrated is a team or an evaluator, such as {_WITH_A_JUDGE}, not {found!r:.80}")
     ask: Any = getattr(found, "preflight", None)
     lacking: list[str] = [] if ask is None else ask(gate=True)
+    if lacking and isinstance(found, Rubric) and not isinstance(strategy, Team):
+        raise ValueError(f"a rubric is calibrated together with its judge: {_WITH_A_JUDGE}, not {found!r:.80} alone")
     if lacking:
         raise ValueError(f"it cannot be calibrated: {'; '.join(lacking)}")
     return found, strategy.runtime if isinstance(strategy, Team) else None
@@ -218,7 +226,7 @@ def _alphas(alpha: float | Mapping[Side, float], delta: float) -> dict[Side, flo
     """Return the required error rates by side; raises `ValueError` for a rate that is not possible."""
     given: Any = dict(alpha) if isinstance(alpha, Mapping) else dict.fromkeys(SIDES, alpha)
     if not given or not set(given) <= set(SIDES):
-        raise ValueError(f"alpha is a number, or numbers for 'pass', 'revise' or both, not {alpha!r}")
+        raise ValueError(f"alpha is a number such as 0.1, or numbers for 'pass', 'revise' or both, not {alpha!r}")
     for one in given.values():
         labels_needed(one, delta)
     return {side: given[side] for side in SIDES if side in given}
@@ -233,9 +241,13 @@ def _check_path(path: Path, stages: int) -> None:
 
 def _checked(labelled: Sequence[LabelledArtifact]) -> list[LabelledArtifact]:
     """Return the examples, each once; `ValueError` for what is none."""
-    strangers = [one for one in labelled if not isinstance(one, LabelledArtifact)]
-    if strangers or not labelled:
+    several = isinstance(labelled, Iterable) and not isinstance(labelled, str)
+    examples: list[Any] = list(cast("Iterable[Any]", labelled)) if several else []
+    strangers = [one for one in examples if not isinstance(one, LabelledArtifact)]
+    if strangers or not examples:
+        wrong = repr(strangers[0] if strangers else labelled)
         raise ValueError(
-            f"labelled examples are LabelledArtifact objects, one at least, not {strangers[:1] or labelled!r}"
+            f"labelled examples are a list of LabelledArtifact objects, one at least, not {wrong:.80}: "
+            "LabelledArtifact(**fields) makes one, read_labelled(text) those of a file's text"
         )
-    return without_doubles(labelled)
+    return without_doubles(examples)

@@ -223,7 +223,10 @@ def read_certificates(text: str) -> list[Certificate]:
     except ValidationError as error:
         raise ValueError(f"it holds no valid certificates: {error.errors(include_url=False)[0]['msg']}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("it holds no certificates: give a file that `kairo judge calibrate` wrote") from None
+        raise ValueError(
+            "it holds no certificates: give the text of a file that `kairo judge calibrate` or write_certificates "
+            f"wrote, not {text!r:.60}"
+        ) from None
     for number, (one, digest) in enumerate(zip(found, digests, strict=True), 1):
         if digest != digest_of(_fields_of(one)):
             what = (

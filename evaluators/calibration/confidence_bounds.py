@@ -70,8 +70,8 @@ def labels_needed(alpha: float, delta: float) -> int:
     22 for .10 and 45 for .05 at a delta of .1. Raises `ValueError` outside of (0, 1).
     """
     for name, value in (("alpha", alpha), ("delta", delta)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must be above 0 and below 1, not {value!r}")
+        if not isinstance(value, int | float) or not 0 < value < 1:
+            raise ValueError(f"{name} must be a number above 0 and below 1, such as 0.1, not {value!r}")
     needed = max(1, math.ceil(math.log(delta) / math.log1p(-alpha)) - 1)
     while upper_bound(0, needed, delta) > alpha:  # the quotient may be rounded to the wrong side of a whole number
         needed += 1

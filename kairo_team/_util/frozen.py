@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
-from pydantic import ConfigDict, ValidationError
-from pydantic_core import ArgsKwargs
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
 
+P = ParamSpec("P")
 T = TypeVar("T")
-_TAKES_NOTHING_ELSE: Final = ConfigDict(extra="forbid")
+_TAKES_NOTHING_ELSE: Final[ConfigDict] = {"extra": "forbid"}
 
 
 def checked(kind: type[T]) -> type[T]:
@@ -21,46 +22,67 @@ def checked(kind: type[T]) -> type[T]:
 
     A bad value is a `ValueError` in sentences (`kairo_team._util.bad_values`), an unknown or missing field a
     `TypeError`. The validator is built when the first value is made: building all of them at the import takes longer
-    than the rest of it.
+    than the rest of it. A program that makes none of these values does not import pydantic.
     """
     setattr(kind, "__pydantic_config__", _TAKES_NOTHING_ELSE)  # noqa: B010 - assigning it confuses the type checkers
     as_written = cast("Any", kind).__init__
-    validate: Any = None
+    fill: Any = None
 
     @functools.wraps(as_written)
     def init(self: T, *args: Any, **fields: Any) -> None:
-        nonlocal validate
-        if validate is None:
-            validate = _validator(kind)
-        try:
-            validate(ArgsKwargs(args, fields), self_instance=self)
-        except ValidationError as error:
-            from kairo_team._util.bad_values import refuse  # imported only after a mistake
-
-            raise refuse(kind, error) from None
+        nonlocal fill
+        if fill is None:
+            fill = _filler(kind)
+        fill(self, args, fields)
 
     setattr(init, "__wrapped__", _Shown(kind, as_written))  # noqa: B010 - the same
     setattr(kind, "__init__", init)  # noqa: B010 - the same
     return kind
 
 
-def _validator(kind: type) -> Any:
-    from pydantic import TypeAdapter  # its module is heavy
+def _filler(kind: type) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None]:
+    from pydantic import TypeAdapter, ValidationError  # slow to import
+    from pydantic_core import ArgsKwargs
 
-    return TypeAdapter(kind).validator.validate_python
+    validate = TypeAdapter(kind).validator.validate_python
+
+    def fill(made: Any, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
+        try:
+            validate(ArgsKwargs(args, fields), self_instance=made)
+        except ValidationError as error:
+            from kairo_team._util.bad_values import refuse  # imported only after a mistake
+
+            raise refuse(kind, error) from None
+
+    return fill
+
+
+def trusted(kind: Callable[P, T]) -> Callable[P, T]:
+    """Return the constructor of a `checked` class without its validator: its caller knows the fields good and frozen.
+
+    It spares a run that makes only such values the validator, which takes long to build. `__post_init__` is called.
+    """
+    as_written = cast("Any", kind).__init__.__wrapped__.as_written
+
+    def make(*args: P.args, **fields: P.kwargs) -> T:
+        made = object.__new__(cast("Any", kind))
+        as_written(made, *args, **fields)
+        return cast("T", made)
+
+    return make
 
 
 class _Shown:
     """A constructor as `inspect.signature` and `help` show it: with plain types, read when they are asked for."""
 
     def __init__(self, kind: type, init: Callable[..., Any]) -> None:
-        self._kind, self._init = kind, init
+        self._kind, self.as_written = kind, init
 
     @property
     def __signature__(self) -> Any:
         from kairo_team._util.bad_values import signature_of
 
-        return signature_of(self._kind, self._init)
+        return signature_of(self._kind, self.as_written)
 
 
 def known_arguments(kind: type[T]) -> type[T]:

@@ -6,17 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kairo_team._util.frozen import check_kind, known_arguments
+from kairo_team.engine.preflight import bind, plan_problems
 from kairo_team.errors import TeamFailed
 from kairo_team.plugins import resolve
 from kairo_team.results import AgentOutput, Artifact, TeamStatus
-from kairo_team.team import Team, TeamConfig, TeamExecutionRequest
+from kairo_team.tasks import TaskGraph
+from kairo_team.team import Role, Team, TeamConfig, TeamExecutionRequest
 
 if TYPE_CHECKING:
     from kairo_team.budget import Budget
-    from kairo_team.contracts import MemberContext, TeamCoordinator
+    from kairo_team.contracts import MemberContext, Models, TeamCoordinator
     from kairo_team.engine.runtime import Runtime
     from kairo_team.results import TeamResult
-    from kairo_team.tasks import Assignment, TaskGraph
+    from kairo_team.tasks import Assignment
 
 
 @known_arguments
@@ -51,7 +53,8 @@ class TeamAgent:
         config: TeamConfig = TeamConfig(),
     ) -> None:
         if not isinstance(team, Team):
-            raise ValueError(f"TeamAgent takes a Team, not {team!r}")
+            raise ValueError(f"TeamAgent takes a Team, such as kt.Team('readers', [kt.Member(...)]), not {team!r:.80}")
+        check_kind("TeamAgent: plan", plan, TaskGraph, or_none=True)
         check_kind(f"{type(self).__name__}: config", config, TeamConfig)
         self.team = team
         self.coordinator: TeamCoordinator | None = None
@@ -59,6 +62,18 @@ class TeamAgent:
             self.coordinator = resolve(f"{type(self).__name__}: coordinator", "coordinator", coordinator)
         self.plan = plan
         self.config = config
+
+    def preflight(self, role: Role, models: Models, budget: Budget) -> list[str]:
+        """Return why its team could not start: its plan, the models of its members, a runtime of its own."""
+        if self.team.runtime is not None and self.team.runtime.models is not models:
+            return [f"team {self.team.name!r} works in the runtime of the team around it: build it without runtime="]
+        plan = self.plan
+        problems = [] if plan is None else plan_problems(plan, self.team, bind(plan, self.team))
+        for member in self.team.everyone:
+            ask: Any = getattr(member.agent, "preflight", None)
+            found: list[str] = [] if ask is None else ask(member.role, models, budget)
+            problems += [f"member {member.id!r}: {problem}" for problem in found]
+        return [f"in team {self.team.name!r}: {problem}" for problem in problems]
 
     async def run(
         self, assignment: Assignment | str, context: MemberContext | None = None, *, budget: Budget | None = None

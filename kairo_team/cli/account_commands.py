@@ -31,7 +31,7 @@ account_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def budget(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The account; default: all are shown, none is changed.")
+        str | None, typer.Argument(metavar="NAME", help="The account; default: all are shown, none is changed.")
     ] = None,
     *,
     tokens: Annotated[

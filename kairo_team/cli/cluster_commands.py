@@ -79,7 +79,7 @@ def worker(
         typer.Option(metavar="[HOST:]PORT", help="Answer /healthz and /readyz there; a port alone: on this machine."),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print a line when a unit begins and when it ends.")
+        bool, typer.Option("--verbose", help="Print a line when an attempt or a run begins and when it ends.")
     ] = False,
 ) -> int:
     """Make attempts, and coordinate runs, of a team whose runs are in a database, until SIGTERM or Ctrl-C.

@@ -198,6 +198,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 def _steps(folder: Path, file: str, plugin: str | None) -> list[str]:
     """Return the commands that come next."""
     steps = [] if folder.resolve() == Path.cwd() else [f"cd {quoted(str(folder))}"]
+    steps.append('python -m pip install "pip>=25.1"')  # an older one has no --group
     steps.append("python -m pip install -e . --group dev")
     if plugin is not None:
         return [*steps, f"kairo plugins {plugin} --check", "pytest"]

@@ -275,7 +275,7 @@ def fork(
 @journal_app.command(epilog=_DONE)
 def forget(
     context: typer.Context,
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's id, or how it begins.")] = None,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run's id, or how it begins.")] = None,
     *,
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="All that have ended this long ago, such as 30d, 12h or 90m.")

@@ -48,7 +48,9 @@ judge_app.command("try", epilog="Exit codes: 0 reviewed, 2 usage error, 4 the ju
 judge_app.command("compare", epilog="Exit codes: 0 compared, 2 usage error, 4 no answer.")(compare_command)
 judge_app.command("attack", epilog="Exit codes: 0 measured, 2 usage error.")(attack_command)
 
-Labels = Annotated[str, typer.Argument(metavar="FILE.jsonl", help="Objects with artifact, task, passed and attempt.")]
+Labels = Annotated[
+    str, typer.Argument(metavar="FILE.jsonl", help="Labelled examples, one a line: artifact, task, passed.")
+]
 JudgeOption = Annotated[
     list[str], typer.Option(metavar="MODEL", help="A model's name, or FILE.py:NAME; given again, the next stage.")
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from kairo_team import events
-from kairo_team._util.frozen import maker, plain_text
+from kairo_team._util.frozen import maker, plain_text, trusted
 from kairo_team.budget import NO_USAGE, HaltReason, Usage, difference
 from kairo_team.conditions import Unreadable
 from kairo_team.engine.budget_split import EVALUATE
@@ -77,7 +77,7 @@ _make_context: Final = maker(EvaluationContext)
 
 _NOTHING: Final = ()
 
-_REVIEWER: Final = Role(EVALUATE)
+_REVIEWER: Final = trusted(Role)(EVALUATE)
 
 
 class AttemptRunner:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import anyio
 from anyio import from_thread
 from anyio.lowlevel import current_token
-from pydantic_core import to_jsonable_python
 
+from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.budget import Usage
 from kairo_team.engine.constraints import RunConstraints
 from kairo_team.engine.earlier_calls import Divergences, describe_doubts

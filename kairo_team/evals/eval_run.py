@@ -112,7 +112,7 @@ def prepare_eval(
         coordinator = resolve("run_eval: coordinator", "coordinator", coordinator)
     evaluators = _evaluators(dataset, rubric if rubric is not None else dataset.rubric)
     work = _EvalCoordinator(_plan(dataset, repeat), judge)
-    subject = _Subject(team, coordinator=coordinator, plan=plan, config=config or TeamConfig())
+    subject = _Subject(replace(team, runtime=None), coordinator=coordinator, plan=plan, config=config or TeamConfig())
     by = "" if judge is None else f".by-{_name_of(judge)}"
     role = id_of(f"{dataset.name}.{dataset.digest[:_SHOWN]}.x{repeat}{by}")  # so no journal mixes two evals
     outer = Team(f"eval of {team.name}", [Member(role, subject, name=_SUBJECT)], evaluators=evaluators)

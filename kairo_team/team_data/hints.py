@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_or
 from pydantic import BeforeValidator
 
 from kairo_team import contracts, plugins
+from kairo_team._util import late_pydantic
 from kairo_team.evaluators.rubric import Rubric
 from kairo_team.team_data.named import Imported, Named, OutputType, ToolOf
 from kairo_team.team_data.rubrics import RubricOf
@@ -101,7 +102,7 @@ def shape_of(hint: Any, name: str = "") -> Shape | None:
     """Return the shape of what a type allows; None for what data cannot say. `name` is the argument's."""
     if get_origin(hint) is Annotated:
         inner, *how = get_args(hint)
-        if any(isinstance(one, BeforeValidator) for one in how):
+        if any(isinstance(one, BeforeValidator | late_pydantic.BeforeValidator) for one in how):
             return Validated(hint)
         return Plain(hint) if _is_leaf(inner) else shape_of(inner, name)
     if get_origin(hint) in (Union, UnionType):

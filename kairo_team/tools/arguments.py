@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pydantic_core import to_jsonable_python
-
 from kairo_team._util.frozen import freeze_json
+from kairo_team._util.late_pydantic import to_jsonable_python
 from kairo_team.tools.result import describe, describe_error
 
 if TYPE_CHECKING:

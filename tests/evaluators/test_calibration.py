@@ -409,8 +409,8 @@ async def test_flips_are_counted_over_repeats() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "alpha": ({"alpha": 0}, "alpha must be above 0"),
-    "delta": ({"delta": 1.5}, "delta must be above 0"),
+    "alpha": ({"alpha": 0}, "alpha must be a number above 0"),
+    "delta": ({"delta": 1.5}, "delta must be a number above 0"),
     "a side that is none": ({"alpha": {"maybe": 0.1}}, "'pass', 'revise' or both"),
     "no side": ({"alpha": {}}, "'pass', 'revise' or both"),
     "no labels": ({"labelled": []}, "one at least"),

@@ -1,4 +1,4 @@
-"""Fourteen jobs of a first hour, typed from the README and docs/ alone: each works."""
+"""Sixteen jobs of a first hour, typed from the README and docs/ alone: each works."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from pydantic import BaseModel
 
 import kairo_team as kt
 from kairo_team import events
+from kairo_team.agents import TeamAgent
 from kairo_team.coordinators import ExpertTeamCoordinator
-from kairo_team.evaluators import Criterion, Rubric, checks
+from kairo_team.evaluators import (
+    AgentEvaluationStrategy,
+    CalibratedEvaluationStrategy,
+    Criterion,
+    Rubric,
+    calibrate,
+    checks,
+    read_labelled,
+)
 from kairo_team.testing import FunctionModel, ScriptedJudge, ScriptedModel
 from kairo_team.tools import Rule, RuleGuard
 
@@ -271,3 +280,48 @@ def test_a_team_from_a_file(folder: Path) -> None:
     runtime = kt.Runtime(models={"my-model": ScriptedModel(["The moon pulls the sea."])})
     result = kt.run_sync(job.team, job.request(), runtime=runtime)
     assert (result.status, result.output) == ("completed", "The moon pulls the sea.")
+
+
+def test_a_judge_that_is_calibrated_decides_by_itself_where_it_is_sure(folder: Path) -> None:
+    words = ("moon", "gravitational pull")
+    labels = [
+        {"artifact": f"{n}: the {words[n % 2]}.", "task": "Explain tides.", "passed": not n % 2} for n in range(80)
+    ]
+    (folder / "labels.jsonl").write_text("\n".join(map(json.dumps, labels)), encoding="utf-8")
+    rubric = Rubric([Criterion("plain", "a ten-year-old knows every word", by="judge")])
+    judge = ScriptedJudge(lambda criterion, work: "not met" if "gravitational" in work else "met")
+    strategy = AgentEvaluationStrategy(judge, rubric)
+    labelled = read_labelled((folder / "labels.jsonl").read_text("utf-8"))
+
+    async def find() -> list[Any]:
+        return list((await calibrate(strategy, labelled, alpha=0.1, delta=0.1)).certificates)
+
+    certificates = anyio.run(find)
+    assert [(one.outcome, one.threshold, one.n, one.k) for one in certificates] == [
+        ("pass", 0.9, 40, 0),
+        ("revise", 0.9, 40, 0),
+    ]
+    coordinator = ExpertTeamCoordinator(evaluator=CalibratedEvaluationStrategy(strategy, certificates))
+    team = kt.Team("newsroom", [kt.Member("writer", write)], coordinator=coordinator)
+    result = kt.run_sync(team, "Explain tides.")
+    assert (result.status, result.output) == ("completed", "The moon pulls the sea.")
+
+
+def test_a_team_is_a_member_of_another() -> None:
+    def report(assignment: kt.Assignment) -> str:
+        return f"{assignment.goal}: {assignment.context['goal']}"
+
+    def notice(assignment: kt.Assignment) -> str:
+        return f"Read: {assignment.upstream['research'].text}"
+
+    readers = kt.Team("readers", [kt.Member("gauge", report)])
+    members = [kt.Member("research", TeamAgent(readers), budget=kt.Budget(tokens=500)), kt.Member("writer", notice)]
+    plan = kt.TaskGraph(
+        [
+            kt.Task("research", "Find the high water.", role="research"),
+            kt.Task("notice", "Write it.", role="writer", depends_on=["research"]),
+        ]
+    )
+    result = kt.run_sync(kt.Team("desk", members), "Put up the notice.", plan=plan, budget=kt.Budget(tokens=6_000))
+    assert result.check().output == "Read: Find the high water.: Put up the notice."
+    assert [one.task_id for one in result.outcomes] == ["research", "notice"]

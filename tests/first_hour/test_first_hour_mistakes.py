@@ -189,3 +189,9 @@ JOBS = {
 def test_a_mistake_gets_a_sentence_that_says_what_to_do(mistake: Callable[[], Any], parts: list[str]) -> None:
     said = told(mistake)
     assert [part for part in parts if part not in said] == [], said
+
+
+def test_the_log_names_the_line_that_asked_for_a_misspelt_key(caplog: pytest.LogCaptureFixture) -> None:
+    with_agent(misspelt)
+    line = misspelt.__code__.co_firstlineno + 1
+    assert f"raised on task 'writer' (test_first_hour_mistakes.py, line {line})" in caplog.text
