@@ -375,6 +375,6 @@ class RemoteAttempt:
         """Whether a worker had it; False where the database does not say."""
         try:
             with anyio.fail_after(self._cluster.patience):
-                return await run_in_thread(self._cluster.journal.change, unit.was_taken)
+                return await run_in_thread(lambda: self._cluster.journal.change(unit.was_taken))
         except (JournalError, TimeoutError):
             return False
