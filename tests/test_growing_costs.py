@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,11 +59,13 @@ def calls_of(work: Callable[[], Any], backend: str) -> int:
         calls += event == "call"
 
     before = sys.getprofile()
+    gc.disable()  # what it would find is other tests'
     sys.setprofile(count)
     try:
         result = run_in_virtual_time(work, backend=backend)
     finally:
         sys.setprofile(before)
+        gc.enable()
     assert result.status is kt.TeamStatus.COMPLETED
     return calls
 

@@ -26,7 +26,6 @@ from kairo_team.engine.work_context import WorkContext
 from kairo_team.tck import TeamCoordinatorTCK
 from tests.cluster.stage import Crew, new_database
 
-LAWS: Final = ("test_c08_the_longest_path", "test_c12_spent_never")
 BEGUN: Final = RunVar[dict[str, object]]("BEGUN")
 """What is begun beside the work of an event loop, by its name."""
 
@@ -36,8 +35,6 @@ SAMPLE: Final = (
     "test_c19_an_answered_run_goes_on_and_repeats_nothing",
 )
 """Tests of each coordinator that take a second, and in which much is sent to and fro."""
-WAITING: Final = ("test_c04", "test_c10", "test_c11", "test_c13", "test_c15_a_hanging", *LAWS)
-"""Tests that wait for a deadline, for another try, or for nothing to happen, and laws: each takes 10 to 100 seconds."""
 
 
 class AnyTeam(Worker):
@@ -131,11 +128,9 @@ class OverWorkers(TeamCoordinatorTCK):
 
     @classmethod
     def mark(cls, name: str) -> str | None:
-        """Return the mark of a test: the suite has a sample, and the rest of it what waits for nothing."""
+        """Return the mark of a test: the suite has a sample; the rest takes a minute for every fifty."""
         test, _, parameters = name.partition("[")
-        if parameters == "trio]" or test.startswith(WAITING):
-            return "long"
-        return None if test in SAMPLE or not parameters else "exhaustive"
+        return None if (test in SAMPLE and parameters != "trio]") or not parameters else "long"
 
     @pytest.fixture(autouse=True)
     def over_workers(self) -> Generator[None]:

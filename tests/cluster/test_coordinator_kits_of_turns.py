@@ -28,12 +28,10 @@ class TestGroupChat(OverWorkers, _GroupChat):
     __test__ = True
 
 
-@pytest.mark.long
 class TestGroupChatWithAModerator(OverWorkers, _GroupChatWithAModerator):
     __test__ = True
 
 
-@pytest.mark.long
 class TestGroupChatWithAClosing(OverWorkers, _GroupChatWithAClosing):
     __test__ = True
 

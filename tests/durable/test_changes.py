@@ -41,6 +41,9 @@ class Boss:
         return kt.EvaluationVerdict.escalate(kt.Cause.HUMAN_REQUIRED, "ask")
 
 
+SKILLS = frozenset({"x", "y"})
+
+
 async def hand(assignment: kt.Assignment) -> str:
     return "done"
 
@@ -58,8 +61,8 @@ class Desk:
 
     roles: tuple[kt.Role, ...] = (kt.Role("clerk", allowed_tools=frozenset({"look"})), kt.Role("group"))
     tools: tuple[Any, ...] = (look,)
-    inner: kt.Role = kt.Role("hand", "Be quick.")
-    plan: kt.TaskGraph = kt.TaskGraph([kt.Task("a", "Do a.", requires=frozenset({"x", "y"}))])
+    inner: kt.Role = kt.Role("hand", "Be quick.", capabilities=SKILLS)
+    plan: kt.TaskGraph = kt.TaskGraph([kt.Task("a", "Do a.", requires=SKILLS)])
     config: kt.TeamConfig = kt.TeamConfig()
     rubrics: Mapping[str, Any] = field(default_factory=lambda: {"style": rubric("It is plain.")})
     types: Mapping[str, Any] = field(default_factory=lambda: {"number": int})
@@ -86,8 +89,11 @@ CHANGES: list[tuple[str, Desk]] = [
     ("allowed tools of role 'clerk'", replace(BEGUN, roles=(replace(CLERK, allowed_tools=frozenset()), GROUP))),
     ("tool 'look' of member 'mini'", replace(BEGUN, tools=(look_twice,))),
     ("tool 'look' of member 'mini'", replace(BEGUN, tools=())),
-    ("instructions of role 'hand' of team 'inner'", replace(BEGUN, inner=kt.Role("hand", "Be slow."))),
-    ("set of members of team 'inner'", replace(BEGUN, inner=kt.Role("fist", "Be quick."))),
+    (
+        "instructions of role 'hand' of team 'inner'",
+        replace(BEGUN, inner=kt.Role("hand", "Be slow.", capabilities=SKILLS)),
+    ),
+    ("set of members of team 'inner'", replace(BEGUN, inner=kt.Role("fist", "Be quick.", capabilities=SKILLS))),
     ("plan of member 'group'", replace(BEGUN, plan=kt.TaskGraph([kt.Task("a", "Do b.")]))),
     ("configuration of member 'group'", replace(BEGUN, config=kt.TeamConfig(task_timeout=1.0))),
     ("criteria of evaluator 'style'", replace(BEGUN, rubrics={"style": rubric("It is short.")})),

@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused(k: int, n: int, delta: float) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, math.nan])
 def test_no_number_of_labels_promises_that(alpha: float) -> None:
-    with pytest.raises(ValueError, match="alpha must be above 0 and below 1"):
+    with pytest.raises(ValueError, match="alpha must be a number above 0 and below 1"):
         labels_needed(alpha, 0.1)
 
 

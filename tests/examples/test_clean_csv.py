@@ -217,6 +217,7 @@ def test_the_rule_words_a_note_that_the_rubric_passes() -> None:
 
 
 @pytest.mark.local_model
+@pytest.mark.exhaustive
 def test_on_the_embedded_model_the_report_is_the_same(tmp_path: Path) -> None:
     done = start("-m", "kairo_team.examples.clean_csv", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
