@@ -1,7 +1,7 @@
 # Everything a person or a CI job runs. All of it lives in .venv, which any target makes from nothing.
 PYTHON ?= python3
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 SITE ?= site
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ PIN_FILES := constraints.txt pyproject.toml scripts/pins.py
 THIRD_PARTY := $(wildcard tests/third_party/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo machines long test test-all coverage browser check format bench docs docs-site shape build constraints clean
+.PHONY: help demo machines long test rest test-all coverage browser check format bench docs docs-site shape build constraints clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 22
@@ -31,7 +31,9 @@ test: $(VENV)/.dev ## the suite: everything that shows a behaviour, in five minu
 	@$(SUITE) -m "not exhaustive and not bench and not browser and not long" $(ARGS)
 	@echo "Tests in a browser were left out: make browser runs them, with Chromium (apt-get install chromium)."
 
-test-all: test ## `make test`, then the rest of the suite (all mutants, many examples)
+test-all: test rest ## `make test`, then `make rest`
+
+rest: $(VENV)/.dev ## what `make test` leaves out: all mutants, many examples, every example on the embedded model
 	@$(SUITE) -m "(exhaustive or hypothesis) and not bench and not browser and not long" --hypothesis-profile=exhaustive $(ARGS)
 
 long: $(VENV)/.dev ## what takes many minutes: two hundred faults of a cluster, mutants of the cluster, kits over workers

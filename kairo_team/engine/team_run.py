@@ -97,7 +97,6 @@ class TeamRun:
         spent = None if earlier is None else earlier.usage
         budget = recorded_budget(self.journal, root_budget(self.config), None if earlier is None else earlier.budget)
         budget = until(self.config.deadline_at, budget, spent)
-        early_end = recorded_end(self.journal)
         self.governor, budget_problem = open_governor(runtime.governor, team.name, budget, self.clock, spent)
         outer = runtime.outer_attempt
         self._within = (None, None) if outer is None else (runtime.within, outer.task_id)
@@ -109,19 +108,7 @@ class TeamRun:
         self._masker = runtime.masker if runtime.secrets else None
         self.emit: Callable[..., object] = self.bus.emit if self._masker is None else self._emit_masked
         """Emits an event: its class and its own fields in order; run id, number and time are filled in."""
-        self._scope = scope = RunScope(
-            request,
-            team,
-            self.config,
-            self.governor,
-            self.journal,
-            self._kept,
-            self.clock.read,
-            self.clock.read(),
-            early_end,
-            self.emit,
-            self.bus.begin if self._masker is None else self._begin_masked,
-        )
+        self._scope = scope = self._open_scope()
         self._handle = handle
         self._earlier = EarlierSessions(self.governor, earlier)
         self._supervisor = CallSupervisor(self.clock.read, min(self.config.cancel_grace, runtime.grace))
@@ -134,7 +121,6 @@ class TeamRun:
         self._services.on_journal_error = self.stop_unrecorded
         self._services.earlier_calls = earlier.calls if earlier else None
         self._services.content = content
-        self._timeouts = self._supervisor.timeouts
         self._budgets = BudgetSplit(self.governor, self.config.budget_policy, self.emit, self._earlier, self.journal)
         self._history: list[str] = [RunState.SUSPENDED if earlier else RunState.IDLE]
         self._ending = RunEnd(tolerate_failures=tolerate_failures)
@@ -157,6 +143,21 @@ class TeamRun:
         self._pool: TaskPool | None = None
         self._places = Places()
         self._result: TeamResult | None = None
+
+    def _open_scope(self) -> RunScope:
+        return RunScope(
+            self.request,
+            self.team,
+            self.config,
+            self.governor,
+            self.journal,
+            self._kept,
+            self.clock.read,
+            self.clock.read(),
+            recorded_end(self.journal),
+            self.emit,
+            self.bus.begin if self._masker is None else self._begin_masked,
+        )
 
     # ------------------------------------------------------------------ lifecycle
 
@@ -515,7 +516,7 @@ class TeamRun:
             self._steering,
             self._budgets,
             self._earlier,
-            self._timeouts,
+            self._supervisor.timeouts,
             self._supervisor,
             self._plan,
         )

@@ -58,6 +58,11 @@ async def until(holds: Callable[[], Found]) -> Found:
         return found
 
 
+def warned(result: kt.TeamResult) -> tuple[str, ...]:
+    """Return what a result warns of, but for who blocked the event loop: on a busy machine that may be anybody."""
+    return tuple(one for one in result.warnings if "blocked the event loop" not in one)
+
+
 class Crew:
     """The cluster of a coordinator, `here`, and workers on its database; `options` are those of `here`."""
 

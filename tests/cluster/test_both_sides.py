@@ -13,7 +13,7 @@ from kairo_team import events
 from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.coordinators import TaskDispatchCoordinator
 from kairo_team.testing import FunctionModel
-from tests.cluster.stage import new_database, working
+from tests.cluster.stage import new_database, warned, working
 from tests.cluster.test_lost_deliveries import Provider, bury, stage, still
 from tests.cluster.test_lost_deliveries import ask as say
 from tests.cluster.test_runs import ask, elsewhere, request_of, team_of
@@ -52,7 +52,7 @@ async def test_a_result_warns_of_calls_at_workers_that_used_more_than_was_held()
         with anyio.fail_after(60):
             result = await kt.run(here, request_of(*tasks), runtime=runtime)
     local = await kt.run(here, request_of(*tasks), runtime=kt.Runtime(models={"m:x": model}))
-    assert result.warnings == local.warnings
+    assert warned(result) == warned(local)
     assert "used more than was held for 3 calls: 300 tokens" in str(result.warnings)
 
 

@@ -37,7 +37,7 @@ from kairo_team.examples import (
 from kairo_team.examples.regulated import review
 from kairo_team.examples.release_notes_history import curated
 from kairo_team.testing import EventRecorder, FunctionModel, ScriptedModel
-from tests.cluster.stage import new_database, working
+from tests.cluster.stage import new_database, warned, working
 from tests.examples import test_clean_csv, test_mail_triage, test_pull_request, test_release_notes, test_research
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -214,7 +214,7 @@ def seen(result: kt.TeamResult) -> Mapping[str, Any]:
         "plan": result.plan,
         "output": result.output,
         "usage": replace(result.usage, seconds=0.0),
-        "warnings": result.warnings,
+        "warnings": warned(result),
         "error": result.error,
     }
 

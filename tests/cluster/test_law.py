@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 import kairo_team as kt
 from kairo_team.testing import EventRecorder
-from tests.cluster.stage import new_database, working
+from tests.cluster.stage import new_database, warned, working
 from tests.cluster.test_inner_events import by_inner_run
 from tests.durable.test_law import Scenario, World, request_of, scenarios, team_of
 
@@ -32,7 +32,7 @@ def seen(result: kt.TeamResult) -> Any:
         )
         for one in result.outcomes
     ]
-    return result.status, ends, replace(result.usage, seconds=0.0), result.warnings, result.error
+    return result.status, ends, replace(result.usage, seconds=0.0), warned(result), result.error
 
 
 def told(recorder: EventRecorder) -> Any:

@@ -19,7 +19,7 @@ from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.cluster.cluster import Cluster
 from kairo_team.constraints import ResourceAction, ResourceValidation
 from kairo_team.testing import EventRecorder, FunctionModel
-from tests.cluster.stage import BEAT, crew, new_database, until, working
+from tests.cluster.stage import BEAT, crew, new_database, until, warned, working
 from tests.constrained import Bell
 
 pytestmark = [pytest.mark.real_time, pytest.mark.sampled("anyio_backend")]
@@ -168,7 +168,7 @@ async def test_who_ignores_its_cancellation_at_a_worker_is_named_in_the_result(
     closed = "'m0' did not end when it was cancelled and was closed"
     too_late = "'m0' did not end when it was cancelled: its worker was fenced off, and nothing more of it counts"
     assert closed in local.warnings
-    assert set(result.warnings) == {one if heard or one != closed else too_late for one in local.warnings}
+    assert set(warned(result)) == {one if heard or one != closed else too_late for one in warned(local)}
 
 
 async def test_who_blocks_the_event_loop_of_a_worker_is_named_once() -> None:
