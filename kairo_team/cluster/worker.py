@@ -136,6 +136,8 @@ class Worker:
                 await self._hand_over()
         finally:
             self._group = None
+            for _, _, done in self._delivered:  # the receiver ends when they have
+                _settle(done, RuntimeError("the worker ends"))
             with anyio.CancelScope(shield=True):
                 await run_in_thread(receiving.__exit__, None, None, None)
 

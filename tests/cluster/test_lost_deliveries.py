@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from anyio import to_thread
 
 import kairo_team as kt
 from kairo_team.cluster.cluster import Cluster
+from kairo_team.cluster.worker import Worker
 from kairo_team.errors import JournalError
 from kairo_team.testing import FunctionModel
 from tests.cluster.stage import Crew, crew, execute, new_database, until
@@ -191,3 +193,49 @@ async def test_a_worker_that_cannot_reach_its_database_ends_itself(caplog: pytes
                 run.cancel("enough")
                 await run.result()
     assert {*ended} == {"a"}
+
+
+class Handing:
+    """Hands deliveries over by hand, and ends its receiving when they have ended."""
+
+    def __init__(self) -> None:
+        self.take: Any = None
+        self.given: list[Any] = []
+
+    @contextmanager
+    def receiving(self, process: str, queues: Any, concurrency: int, take: Any) -> Generator[Handing]:
+        self.take = take
+        yield self
+        for future in self.given:
+            future.exception(timeout=20)
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("how", ["cancelled", "lost"])
+async def test_a_delivery_that_nobody_has_begun_holds_up_no_worker_that_ends(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin_nothing(worker: Worker) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(Worker, "_serve", begin_nothing)
+    async with crew(new_database("procrastinate")) as cast:
+        cluster, handing = cast.new_cluster(), Handing()
+        await to_thread.run_sync(cluster.start)
+        monkeypatch.setattr(cluster, "delivery", handing)
+        worker = Worker(cluster, team_of(work))
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(worker.run)
+                await worker.wait_ready()
+                handing.given.append(handing.take("u", 1))
+                while not worker._delivered:
+                    await anyio.sleep(0.01)
+                if how == "cancelled":
+                    group.cancel_scope.cancel()
+                else:
+                    worker._end_lost("it cannot reach the database")
+    with pytest.raises(RuntimeError, match="the worker ends"):
+        handing.given[0].result(timeout=0)

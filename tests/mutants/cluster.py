@@ -214,6 +214,14 @@ MUTANTS = [
     ),
     Mutant(
         ENDS_ITSELF,
+        "a delivery that nobody has begun keeps a worker from its end",
+        WORKER,
+        '                _settle(done, RuntimeError("the worker ends"))\n',
+        "                pass\n",
+        (_LOST + "a_delivery_that_nobody_has_begun_holds_up_no_worker_that_ends",),
+    ),
+    Mutant(
+        ENDS_ITSELF,
         "a worker without its database goes on working",
         WORKER,
         "process.on_unreachable(partial(_post_quietly, post, unreachable))",
