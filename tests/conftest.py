@@ -22,7 +22,6 @@ from tests.browsing import axe, chromium
 __all__ = ["axe", "chromium"]  # fixtures
 
 LONGEST = {
-    "test_cluster_mutants.py",
     "test_governor_mutants.py",
     "test_init_command.py",
     "test_kills.py",

@@ -47,8 +47,10 @@ def killing(
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.wrong) for mutant in MUTANTS])
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(one, id=one.wrong, marks=() if one is MUTANTS[0] else pytest.mark.long) for one in MUTANTS],
+)
 def test_a_mutant_is_killed(mutant: Mutant, killing: Mapping[str, Future[set[str]]]) -> None:
     assert killing[mutant.wrong].result() == {*mutant.killed_by}
 
