@@ -31,6 +31,7 @@ BEGUN: Final = RunVar[dict[str, object]]("BEGUN")
 
 
 SAMPLE: Final = (
+    "test_every_contract_test_is_in_force",
     "test_c16_the_next_attempt_has_the_findings_and_the_artifact",
     "test_c19_an_answered_run_goes_on_and_repeats_nothing",
 )
