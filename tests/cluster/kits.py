@@ -131,7 +131,7 @@ class OverWorkers(TeamCoordinatorTCK):
     def mark(cls, name: str) -> str | None:
         """Return the mark of a test: the suite has a sample; the rest takes a minute for every fifty."""
         test, _, parameters = name.partition("[")
-        return None if (test in SAMPLE and parameters != "trio]") or not parameters else "long"
+        return None if test in SAMPLE and parameters != "trio]" else "long"
 
     @pytest.fixture(autouse=True)
     def over_workers(self) -> Generator[None]:
