@@ -62,7 +62,7 @@ async def test_work_that_never_waits_starts_no_timeout() -> None:
         async for task in run.ready(graph):
             attempt = await run.attempt(task, 1)
             run.accept(task, attempt)
-        assert not run._timeouts.pending
+        assert not run._supervisor.timeouts.pending
     assert run.result.output == "done"
 
 
