@@ -235,7 +235,8 @@ def test_the_whole_demo_on_the_embedded_model(tmp_path: Path) -> None:
         timeout=900,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if "blocked the event loop" not in line]  # a busy machine's
+    assert (done.returncode, said) == (0, [])
     work, mended, tenth, killed, report = scenes(done.stdout).values()
     assert "\nCOMPLETED  after " in work
     assert re.search(

@@ -41,6 +41,10 @@ def die(journal: PostgresJournal) -> None:
     if process is not None and process._thread is not None:
         process._ends.set()
         process._thread.join()
+        sql = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND objsubid = 2"
+        with psycopg.connect(journal._url, autocommit=True) as connection:
+            while connection.execute(sql, (process._lock,)).fetchone() is not None:  # the server has not seen it yet
+                time.sleep(0.01)
 
 
 def wait_until_blocked(url: str, purpose: str) -> None:

@@ -7,6 +7,7 @@ import secrets
 import signal
 import sqlite3
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -156,11 +157,19 @@ class Images:
         monkeypatch.setattr(Database, "_write", copying)
 
 
+def _has_stopped(process: int) -> bool:
+    """Whether each thread of a process has stopped: a signal takes a while to arrive."""
+    threads = list(Path(f"/proc/{process}/task").glob("*/stat"))  # none on a system that is no Linux
+    return all(one.read_text().rpartition(")")[2].split()[0] == "T" for one in threads)
+
+
 def stop_between_commits(process: int, path: Path) -> None:
     """Stop a process with SIGSTOP, but not while it has the journal's file locked."""
     assert sys.platform != "win32", "there is no SIGSTOP"
     while True:
         os.kill(process, signal.SIGSTOP)
+        while not _has_stopped(process):
+            time.sleep(0.01)
         with closing(sqlite3.connect(path, timeout=0.1, isolation_level=None)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")

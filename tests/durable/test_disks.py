@@ -184,12 +184,14 @@ async def test_a_process_that_was_only_asleep_sends_nothing_after_a_take_over(tm
             seen += await child.stdout.receive()
         stop_between_commits(child.pid, path)
         again = World(path)
-        with pytest.raises(Misuse, match=f"process {child.pid}"):
-            await again.runtime.resume("r", again.team)
-        result = await again.runtime.resume("r", again.team, take_over=True)
-        assert (result.status, again.asked) == ("completed", ["t1", "t2", "t3"])
-        again.journal.close()
-        child.send_signal(signal.SIGCONT)
+        try:
+            with pytest.raises(Misuse, match=f"process {child.pid}"):
+                await again.runtime.resume("r", again.team)
+            result = await again.runtime.resume("r", again.team, take_over=True)
+            assert (result.status, again.asked) == ("completed", ["t1", "t2", "t3"])
+        finally:
+            again.journal.close()
+            child.send_signal(signal.SIGCONT)
         await child.stdin.send(b"\n")
         said = seen + b"".join([part async for part in child.stdout])
     lines = said.decode().splitlines()
