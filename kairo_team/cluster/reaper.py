@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kairo_team.cluster.facts import Tell, UnitReaped, unheard
 from kairo_team.cluster.mailbox import Letter, letter_to
-from kairo_team.cluster.units import COLUMNS, NOW, Unit
+from kairo_team.cluster.units import COLUMNS, Unit
 from kairo_team.durable.accounts import settle_cancelled
-from kairo_team.durable.database import execute
+from kairo_team.durable.database import NOW, execute
 from kairo_team.durable.processes import Observer
 from kairo_team.recorded import ENDED
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kairo_team.cluster.mailbox import channel_of
 from kairo_team.durable.codec import encode
+from kairo_team.durable.database import NOW
 
 if TYPE_CHECKING:
     from kairo_team.cluster.delivery import Delivery
@@ -19,8 +20,6 @@ _ADDRESS: Final = "COALESCE(process, 'unit:' || id)"
 """Who reads the letters to whoever has the unit: they wait until somebody takes it."""
 
 
-NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
-"""The clock of the database: those of two machines are not compared."""
 COLUMNS: Final = "id, kind, run_id, queue, step, epoch, sender, fence"
 """The columns of a unit's row that make a `Unit`, in their order."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from kairo_team.budget import NO_USAGE, HaltReason, Usage
 from kairo_team.constraints import Violation
@@ -16,8 +16,6 @@ from kairo_team.permissions import SideEffect
 from kairo_team.results import Attempt
 from kairo_team.tasks import Assignment
 from kairo_team.tools.tool import Ends
-
-_NO_TEMPLATES: Final[Mapping[str, str]] = {}
 
 
 class OfferedTool(NamedTuple):
@@ -60,7 +58,7 @@ class Work(NamedTuple):
     """That governor's place in the budget tree of the run."""
     exit: Violation | None = None
     """What a constraint that is watched where the coordinator is decided for every attempt."""
-    templates: Mapping[str, str] = _NO_TEMPLATES
+    templates: Mapping[str, str] = MappingProxyType({})
     """The prompt templates of the run, of its coordinator and its runtime, that replace the library's."""
     inside: ContentMode | None = None
     """Whose the texts are in the events of runs inside it; None: nobody gets these events."""

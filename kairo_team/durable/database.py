@@ -31,6 +31,8 @@ Statement = tuple[str, Sequence[Any]] | Callable[["Connection"], object]
 Post = Callable[[Callable[[], object]], object]
 """Calls a function, in another thread if need be."""
 
+NOW: Final = "EXTRACT(EPOCH FROM clock_timestamp())"
+"""The clock of a PostgreSQL database: those of two machines are not compared."""
 _MOST_AT_ONCE: Final = 2_000
 """Most statements of one transaction."""
 _BEAT: Final = 1.0

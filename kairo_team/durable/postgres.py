@@ -14,7 +14,7 @@ from kairo_team._util.database_url import shown_url
 from kairo_team._util.frozen import known_arguments
 from kairo_team.budget import Budget, Usage
 from kairo_team.durable import accounts, recovery
-from kairo_team.durable.database import Writing, execute
+from kairo_team.durable.database import NOW, Writing, execute
 from kairo_team.durable.postgres_database import PostgresDatabase
 from kairo_team.durable.processes import Process, has_died, is_alive
 from kairo_team.durable.requests import encode_request
@@ -298,8 +298,7 @@ class PostgresJournal(SqlJournal):
 
     def end_unit(self, unit: str, fence: int, problem: str | None) -> None:
         """Record that a unit is done, or why it cannot be, if its delivery still counts."""
-        now = "EXTRACT(EPOCH FROM clock_timestamp())"
-        sql = f"UPDATE unit SET state = 'done', problem = ?, ended_at = {now} WHERE id = ? AND fence = ?"
+        sql = f"UPDATE unit SET state = 'done', problem = ?, ended_at = {NOW} WHERE id = ? AND fence = ?"
         values = (problem, unit, fence)
         self._base.change(lambda connection: connection.execute(sql, values))
 

@@ -276,8 +276,7 @@ class Borrower:
 
         `ask` gets a larger one, or raises why there is none, and calls its second argument before it waits for one.
         `give_back` reports what was spent, what is held, and the number of the last ask that is over. `spent` is what
-        the same work spent before it was interrupted; its iterations are counted anew. `path` is
-        that of the lender.
+        the same work spent before it was interrupted; its iterations are counted anew. `path` is that of the lender.
         """
         self.path = path
         limit = grant.limit

@@ -14,7 +14,7 @@ from kairo_team.cluster.attempt_host import AttemptHost
 from kairo_team.coordinators import TaskDispatchCoordinator
 from kairo_team.testing import FunctionModel
 from tests.cluster.stage import new_database, warned, working
-from tests.cluster.test_lost_deliveries import Provider, bury, stage, still
+from tests.cluster.test_lost_deliveries import Provider, replace_worker, stage
 from tests.cluster.test_lost_deliveries import ask as say
 from tests.cluster.test_runs import ask, elsewhere, request_of, team_of
 
@@ -71,9 +71,7 @@ async def test_a_result_warns_of_an_attempt_that_asked_its_second_worker_somethi
             run = await runtime.start(here, request_of(ONE))
             with anyio.fail_after(60):
                 await provider.hangs.wait()
-                still(lost)
-                cast.add_worker(team)
-                await bury(cast, lost)
+                await replace_worker(cast, lost, team)
                 result = await run.result()
     assert provider.asked == ["at 0", "second", "at 1", "second"]
     assert "task 'a' asked something else than before the run was interrupted: 1 call was made" in str(result.warnings)

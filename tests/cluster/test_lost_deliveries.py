@@ -67,6 +67,13 @@ def still(cluster: Cluster) -> None:
     cluster.journal.process._beat = lambda _connection: None  # type: ignore[method-assign, assignment]  # it hears nothing
 
 
+async def replace_worker(cast: Crew, lost: Cluster, team: kt.Team) -> None:
+    """Let another worker do what one had that hears nothing, and is declared dead."""
+    still(lost)
+    cast.add_worker(team)
+    await bury(cast, lost)
+
+
 async def test_what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_charged_and_listed() -> None:
     provider = Provider(hang_on="second")
     team = team_of(work, model=provider.model)
@@ -77,9 +84,7 @@ async def test_what_a_lost_worker_paid_is_not_paid_again_and_its_open_call_is_ch
             run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
             with anyio.fail_after(60):
                 await provider.hangs.wait()
-                still(lost)
-                cast.add_worker(team)
-                await bury(cast, lost)
+                await replace_worker(cast, lost, team)
                 result = await run.result()
         calls = cast.here.journal.calls("r")
         doubt = cast.here.journal.in_doubt("r")
@@ -119,9 +124,7 @@ async def test_a_worker_that_was_fenced_off_records_nothing_and_starts_no_call()
             run = await runtime.start(here, request_of(kt.Task("a", "do", member="m0")))
             with anyio.fail_after(60):
                 await begun.wait()
-                still(lost)
-                cast.add_worker(team)
-                await bury(cast, lost)
+                await replace_worker(cast, lost, team)
                 result = await run.result()
                 may_ask.set()
                 while not refused:

@@ -120,8 +120,8 @@ MUTANTS = [
         FENCED,
         "an earlier delivery of a run ends the unit",
         JOURNAL,
-        "ended_at = {now} WHERE id = ? AND fence = ?",
-        "ended_at = {now} WHERE id = ? AND fence >= ?",
+        "ended_at = {NOW} WHERE id = ? AND fence = ?",
+        "ended_at = {NOW} WHERE id = ? AND fence >= ?",
         (_UNITS + "only_the_delivery_that_counts_ends_its_unit",),
     ),
     Mutant(
