@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,13 @@ ASKS_ONCE = ASKS.replace(
 def started(*arguments: object) -> Generator[subprocess.Popen[str]]:
     """Run a command as a program of its own, beside the test."""
     command = [sys.executable, "-m", "kairo_team.cli", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - ignored in the background
+    ) as process:
         try:
             yield process
         finally:
