@@ -52,6 +52,10 @@ _FORGET: Final = """
 UPDATE kairo_dbos.workflow_status SET status = 'CANCELLED' WHERE name = 'kairo.unit'
 AND regexp_replace(workflow_uuid, ':[0-9]+:[0-9a-f]+$', '') = ANY(%s)
 AND (status IN ('ENQUEUED', 'DELAYED') OR status = 'PENDING' AND NOT kairo_dbos.kairo_lives(executor_id))"""
+_DUE: Final = """
+UPDATE kairo_dbos.workflow_status SET status = 'ENQUEUED' WHERE name = 'kairo.unit' AND status = 'DELAYED'
+AND delay_until_epoch_ms <= extract(epoch FROM clock_timestamp()) * 1000"""
+"""One process of all ends delays for DBOS, by its own clock: where that is slow, nobody's delay would end."""
 _ENDED: Final = """
 SELECT workflow_uuid FROM kairo_dbos.workflow_status
 WHERE name = 'kairo.unit' AND status NOT IN ('ENQUEUED', 'DELAYED', 'PENDING') LIMIT 1000"""
@@ -65,7 +69,7 @@ logging.getLogger("dbos").addHandler(logging.NullHandler())  # DBOS logs to the 
 class DBOSDelivery:
     """Delivers units by DBOS; see `kairo_team.cluster.delivery.Delivery`.
 
-    A delay is measured by the clocks of the receivers' machines, and is rounded up to a second.
+    A delay is rounded up to a second. It is shorter where a receiver's clock is fast, and no longer where one is slow.
     """
 
     def __init__(self, url: str, beats: Beats | None = None) -> None:
@@ -261,6 +265,7 @@ class _Receiver:
                         self._lives.set()
                     self._left.wait(LOOK if held else self._beats.poll)
                     self._give_back_strays(connection)
+                    connection.execute(_DUE)
                     if ended := [name for (name,) in connection.execute(_ENDED).fetchall()]:
                         client.delete_workflows(ended)
             self._left.wait(self._beats.poll)

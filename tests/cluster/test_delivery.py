@@ -78,6 +78,20 @@ def test_dbos_receives_once_in_a_process() -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES)
+def test_a_delay_ends_where_the_clock_of_the_receivers_is_slow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = server().new_database()
+    delivery = delivery_of(name, url, beats=BEATS)
+    delivery.install()
+    deliveries = Deliveries()
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 3600)
+    with psycopg.connect(url) as connection, delivery.receiving("one", ["queue"], 1, deliveries.take):
+        delivery.send(connection, "queue", "delayed", 1, delay=0.1)
+        connection.commit()
+        deliveries.wait(("delayed", 1))
+
+
+@pytest.mark.parametrize("name", ENGINES)
 def test_nothing_is_kept_of_what_was_acknowledged_or_forgotten(name: str) -> None:
     url = server().new_database()
     delivery = delivery_of(name, url, beats=BEATS)

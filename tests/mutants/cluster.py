@@ -29,6 +29,7 @@ REMOTE = "cluster/remote_attempt.py"
 HOST = "cluster/attempt_host.py"
 WORKER = "cluster/worker.py"
 CLUSTER = "cluster/cluster.py"
+DBOS = "cluster/dbos_delivery.py"
 MAILBOX = "cluster/mailbox.py"
 JOURNAL = "durable/postgres.py"
 DATABASE = "durable/postgres_database.py"
@@ -74,6 +75,14 @@ MUTANTS = [
         "return [(insert, (*row, encode(body))), partial(self._deliver, delivery)]",
         "return [(insert, (*row, encode(body)))]",
         (_UNITS + "what_is_sent_is_delivered_in_the_same_transaction",),
+    ),
+    Mutant(
+        DELIVERED,
+        "where one machine's clock is slow, what is sent with a delay waits for it",
+        DBOS,
+        "                    connection.execute(_DUE)\n",
+        "",
+        ("cluster/test_delivery.py::test_a_delay_ends_where_the_clock_of_the_receivers_is_slow",),
     ),
     Mutant(
         DELIVERED,
