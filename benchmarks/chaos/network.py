@@ -23,7 +23,12 @@ FAILING: Final = 25
 async def listen(handler: Any, group: anyio.abc.TaskGroup) -> int:
     """Serve connections on a free port of this machine, and return it."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    group.start_soon(listener.serve, handler)
+
+    async def serve() -> None:
+        async with listener:
+            await listener.serve(handler)
+
+    group.start_soon(serve)
     host_and_port: Any = listener.listeners[0].extra(anyio.abc.SocketAttribute.local_address)  # noqa: S610 - no Django
     port: int = host_and_port[1]
     return port
