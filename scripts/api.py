@@ -1,6 +1,6 @@
 """Print the public API: every public name with its signature, and the public methods of every class.
 
-    python scripts/api.py > tests/api.txt
+    python -m scripts.api > tests/api.txt
 
 `tests/test_api.py` compares the file with the code, so that no public name changes unseen.
 """
@@ -14,29 +14,11 @@ from enum import Enum
 from importlib import import_module
 from typing import Any
 
-PACKAGES = (
-    *("kairo_team", "kairo_team.agents", "kairo_team.contracts", "kairo_team.coordinators", "kairo_team.errors"),
-    *("kairo_team.evals", "kairo_team.evaluators"),
-    *("kairo_team.evaluators.checks", "kairo_team.events", "kairo_team.governance", "kairo_team.governance.policies"),
-    *("kairo_team.models", "kairo_team.plugins", "kairo_team.prompts", "kairo_team.tck", "kairo_team.testing"),
-    *("kairo_team.tools", "kairo_team.views"),
-)
-"""The packages and modules that the documentation imports from."""
+from scripts.docs_site.public_names import ELSEWHERE, MODULES, public_names
+
 _PLACE = re.compile(r" at 0x[0-9a-f]+")
 _SET = re.compile(r"(?<=\{)[^{}]+(?=\}\))")
 _METHODS = (staticmethod, classmethod)
-
-
-def public_names(module: Any) -> list[str]:
-    """Return the names a module publishes: its `__all__`, else those it defines."""
-    listed = getattr(module, "__all__", None)
-    if listed is not None:
-        return sorted(listed)
-    return sorted(
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-    )
 
 
 def signature(value: Any) -> str:
@@ -80,7 +62,7 @@ def _members(kind: type) -> Iterator[str]:
 def main() -> None:
     """Print it."""
     homes: dict[int, str] = {}
-    for package in PACKAGES:
+    for package in sorted((*MODULES, *ELSEWHERE)):
         module = import_module(package)
         print(f"\n# {package}")
         for name in public_names(module):
@@ -88,7 +70,7 @@ def main() -> None:
             home = homes.setdefault(id(value), f"{package}.{name}")
             if home != f"{package}.{name}":
                 print(f"{name}: the same as {home}")
-            elif name != "__version__":
+            else:
                 print("\n".join(lines_of(name, value)))
 
 

@@ -18,7 +18,9 @@ needs_repository = pytest.mark.skipif(not SCRIPT.exists(), reason="runs in the r
 @needs_repository
 def test_the_public_api_is_the_one_written_down() -> None:
     written = (ROOT / "tests" / "api.txt").read_text("utf-8")
-    done = subprocess.run([sys.executable, SCRIPT], check=True, capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.api"], cwd=ROOT, check=True, capture_output=True, text=True, encoding="utf-8"
+    )
     changed = [
         line
         for line in difflib.unified_diff(written.splitlines(), done.stdout.splitlines(), lineterm="", n=0)
@@ -28,6 +30,6 @@ def test_the_public_api_is_the_one_written_down() -> None:
         pytest.fail(
             "the public API is not the one in tests/api.txt:\n"
             + "\n".join(changed[:40])
-            + "\nIf it changes on purpose, run `.venv/bin/python scripts/api.py > tests/api.txt` and say it in "
+            + "\nIf it changes on purpose, run `.venv/bin/python -m scripts.api > tests/api.txt` and say it in "
             "CHANGELOG.md; where a caller must change something, also in docs/migration.md."
         )
